@@ -1,0 +1,432 @@
+"""Settings: frozen, validated, strict about keys, TOML in and TOML out.
+
+The defaults are the paper's values. A setting is named ``section.key`` in TOML files and on
+the command line; the section may be left out where the key is unambiguous.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from thermoloom.errors import UserError
+
+
+def _require(condition: bool, key: str, value: object, must: str) -> None:
+    if not condition:
+        raise UserError(f"{key} = {value!r}: {must}")
+
+
+def _positive(section: str, settings: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(settings, key)
+        _require(math.isfinite(value) and value > 0, f"{section}.{key}", value, "must be positive")
+
+
+def _non_negative(section: str, settings: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(settings, key)
+        _require(
+            math.isfinite(value) and value >= 0, f"{section}.{key}", value, "must not be negative"
+        )
+
+
+@dataclass(frozen=True)
+class Physics:
+    """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
+
+    visible: int = 784
+    """N_v, number of visible units (28 × 28 pixels by default)."""
+    hidden: int = 512
+    """N_h, number of hidden units."""
+    J2: float = 1.0
+    """Quadratic onsite coefficient, in E₀."""
+    J4: float = 1.0
+    """Quartic onsite coefficient, in E₀."""
+    kT: float = 0.1
+    """Thermal energy k_BT, in E₀."""
+    mobility: float = 1.0
+    """Mobility μ, in 1/(E₀ · time)."""
+    dt: float = 1e-3
+    """Integration step Δt, in units of time (1/μ)."""
+    duration: float = 2.5
+    """Trajectory time t_f, in units of time (1/μ)."""
+
+    def __post_init__(self) -> None:
+        _positive("physics", self, "visible", "hidden", "kT", "mobility", "dt", "duration")
+        _non_negative("physics", self, "J2", "J4")
+        _require(
+            self.J2 > 0 or self.J4 > 0,
+            "physics.J2, physics.J4",
+            (self.J2, self.J4),
+            "at least one must be positive, or no unit is confined",
+        )
+        _require(
+            self.duration >= self.dt,
+            "physics.duration",
+            self.duration,
+            f"must be at least one step, physics.dt = {self.dt}",
+        )
+
+    @property
+    def units(self) -> int:
+        """N = N_v + N_h; visible units come first in every state array."""
+        return self.visible + self.hidden
+
+    @property
+    def steps(self) -> int:
+        """K = round(t_f/Δt), counted in integers."""
+        return round(self.duration / self.dt)
+
+    @property
+    def residual_scale(self) -> float:
+        """c = μΔt/(2k_BT): a coupling force f changes a residual by c·f."""
+        return self.mobility * self.dt / (2 * self.kT)
+
+    @property
+    def noise_amplitude(self) -> float:
+        """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
+        return math.sqrt(2 * self.mobility * self.kT * self.dt)
+
+
+@dataclass(frozen=True)
+class PrototypeSettings:
+    """Which patterns are learned."""
+
+    source: str = "bundled"
+    """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
+    files, or downloaded once if no path is given) or ``images`` (the user's own, at ``path``)."""
+    digits: tuple[int, ...] = (0, 1, 2)
+    """Classes taken from MNIST, in training order."""
+    per_digit: int = 1
+    """How many of the first training images of each class."""
+    path: str = ""
+    """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
+    resize: bool = False
+    """Resize the user's images to the visible layer (which must then be square)."""
+    projection_seed: int = 42
+    """Seed of P, the fixed random projection that gives the hidden units their fields."""
+
+    def __post_init__(self) -> None:
+        sources = ("bundled", "mnist", "images")
+        _require(
+            self.source in sources,
+            "prototypes.source",
+            self.source,
+            f"must be one of {', '.join(sources)}",
+        )
+        _positive("prototypes", self, "per_digit")
+        if self.source == "bundled":
+            _require(
+                self.per_digit <= 10,
+                "prototypes.per_digit",
+                self.per_digit,
+                "ten images a class are bundled; take prototypes.source = 'mnist' for more",
+            )
+        if self.source == "images":
+            _require(
+                self.path != "",
+                "prototypes.path",
+                self.path,
+                "must name a folder of PNG images or an .npy file",
+            )
+        _require(
+            len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits),
+            "prototypes.digits",
+            self.digits,
+            "must be classes from 0 to 9, at least one",
+        )
+        _require(
+            len(set(self.digits)) == len(self.digits),
+            "prototypes.digits",
+            self.digits,
+            "must not repeat a class",
+        )
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the computer learns."""
+
+    rule: str = "online"
+    """``online`` (update after every step), ``batch`` (once a trajectory) or ``delayed``
+    (every ``period`` steps)."""
+    period: int | None = None
+    """M, steps between updates; given by the rule unless the rule is ``delayed``."""
+    seed: int = 101
+    """Seed of the noising paths (and, in separate streams, of injected errors)."""
+    cycles: int = 300
+    """Number of noising trajectories; prototypes are taken in turn."""
+    learning_rate: float | None = None
+    """α; Δt/t_f if not given."""
+    learning_rate_scale: float = 1.0
+    """Factor on α, for scans around the default."""
+    validation_seed: int = 777001
+    """Seed of the fixed validation path, which starts from the first prototype."""
+    validation_every: int = 10
+    """Cycles between evaluations of the validation loss."""
+
+    def __post_init__(self) -> None:
+        rules = ("online", "batch", "delayed")
+        _require(
+            self.rule in rules, "training.rule", self.rule, f"must be one of {', '.join(rules)}"
+        )
+        if self.rule == "delayed":
+            _require(
+                self.period is not None and self.period >= 1,
+                "training.period",
+                self.period,
+                "rule 'delayed' needs the number of steps between updates, at least 1",
+            )
+        else:
+            _require(
+                self.period is None,
+                "training.period",
+                self.period,
+                f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it",
+            )
+        _positive("training", self, "cycles", "validation_every", "learning_rate_scale")
+        if self.learning_rate is not None:
+            _positive("training", self, "learning_rate")
+
+
+@dataclass(frozen=True)
+class Imperfections:
+    """Errors injected into learning; everything off by default."""
+
+    residual_noise: float = 0.0
+    """σ_res, standard deviation of the error added to every node residual at every step."""
+    residual_offset: float = 0.0
+    """μ_bias, constant added to every node residual."""
+    residual_correlation: float = 0.0
+    """ρ, AR(1) coefficient of the residual error from step to step (0: independent)."""
+    update_noise: float = 0.0
+    """σ_upd, standard deviation of the error added to every formed coupling or bias update."""
+    bits: int = 32
+    """Bits of the coupling grid during training; 32 = unquantized float32."""
+    rounding: str = "nearest"
+    """``nearest`` or ``stochastic``, where bits < 32."""
+    range_visible_hidden: float | None = None
+    """A_max of J_vh: the grid spans ±A_max (needed where bits < 32)."""
+    range_hidden_hidden: float | None = None
+    """A_max of J_hh (needed where bits < 32)."""
+
+    def __post_init__(self) -> None:
+        _non_negative("imperfections", self, "residual_noise", "update_noise")
+        _require(
+            math.isfinite(self.residual_offset),
+            "imperfections.residual_offset",
+            self.residual_offset,
+            "must be finite",
+        )
+        _require(
+            0 <= self.residual_correlation < 1,
+            "imperfections.residual_correlation",
+            self.residual_correlation,
+            "must be in [0, 1)",
+        )
+        _require(
+            self.residual_correlation == 0 or self.residual_noise > 0,
+            "imperfections.residual_correlation",
+            self.residual_correlation,
+            "correlates the residual noise, so residual_noise must be positive",
+        )
+        _require(
+            self.bits == 32 or 2 <= self.bits <= 24,
+            "imperfections.bits",
+            self.bits,
+            "must be 2 to 24, or 32 for unquantized float32",
+        )
+        _require(
+            self.rounding in ("nearest", "stochastic"),
+            "imperfections.rounding",
+            self.rounding,
+            "must be nearest or stochastic",
+        )
+        ranges = (self.range_visible_hidden, self.range_hidden_hidden)
+        _require(
+            self.bits == 32 or all(r is not None and r > 0 for r in ranges),
+            "imperfections.bits",
+            self.bits,
+            "a grid needs positive range_visible_hidden and range_hidden_hidden",
+        )
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How the frozen computer is sampled."""
+
+    samples: int = 200
+    """Number of independent denoising trajectories."""
+    seed: int | None = None
+    """Generation seed; 90000 + training seed if not given."""
+
+    def __post_init__(self) -> None:
+        _positive("generation", self, "samples")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that determines a result."""
+
+    physics: Physics = field(default_factory=Physics)
+    prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
+    training: Training = field(default_factory=Training)
+    imperfections: Imperfections = field(default_factory=Imperfections)
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
+
+    def __post_init__(self) -> None:
+        if self.training.rule == "delayed":
+            _require(
+                self.period <= self.physics.steps,
+                "training.period",
+                self.training.period,
+                f"must not exceed the {self.physics.steps} steps of a trajectory",
+            )
+        _require(
+            self.imperfections.bits == 32 or self.period == 1,
+            "imperfections.bits",
+            self.imperfections.bits,
+            "quantized training is defined for the online rule only (training.rule = 'online')",
+        )
+
+    @property
+    def period(self) -> int:
+        """Update period M: 1 online, K batch."""
+        if self.training.rule == "online":
+            return 1
+        if self.training.rule == "batch":
+            return self.physics.steps
+        return self.training.period or 1
+
+    @property
+    def learning_rate(self) -> float:
+        """α, by default Δt/t_f, times its scale."""
+        base = self.training.learning_rate
+        if base is None:
+            base = self.physics.dt / self.physics.duration
+        return base * self.training.learning_rate_scale
+
+    @property
+    def generation_seed(self) -> int:
+        seed = self.generation.seed
+        return 90000 + self.training.seed if seed is None else seed
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain nested dictionary (tuples as lists), as stored in manifests."""
+        as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
+        return as_lists
+
+    def identity(self, *sections: str) -> str:
+        """Twelve hexadecimal digits of the SHA-256 of the sorted settings (of these sections)."""
+        chosen = {k: v for k, v in self.as_dict().items() if not sections or k in sections}
+        text = json.dumps(chosen, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def to_toml(self) -> str:
+        """Settings as TOML; keys without a value are left out."""
+        lines: list[str] = []
+        for section, values in self.as_dict().items():
+            lines.append(f"[{section}]")
+            lines += [f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None]
+            lines.append("")
+        return "\n".join(lines)
+
+    def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Settings:
+        """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
+        sections = {}
+        for section, entries in values.items():
+            if section not in _SECTIONS:
+                raise UserError(_unknown("section", section, _SECTIONS))
+            if not isinstance(entries, Mapping):
+                raise UserError(f"{section}: expected a table [{section}] of settings")
+            current = getattr(self, section)
+            hints = get_type_hints(type(current))
+            changes = {}
+            for key, value in entries.items():
+                if key not in hints:
+                    raise UserError(_unknown("setting", f"{section}.{key}", _all_keys()))
+                changes[key] = _coerce(f"{section}.{key}", hints[key], value)
+            sections[section] = replace(current, **changes)
+        return replace(self, **sections)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Mapping[str, Any]]) -> Settings:
+        return cls().updated(values)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Settings:
+        """Settings from a TOML file on top of the defaults."""
+        return cls().updated(read_toml(path))
+
+
+_SECTIONS: dict[str, type] = {f.name: get_type_hints(Settings)[f.name] for f in fields(Settings)}
+
+
+def _all_keys() -> list[str]:
+    return [f"{name}.{f.name}" for name, section in _SECTIONS.items() for f in fields(section)]
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    return f"{name}: no such {kind}; {hint}"
+
+
+def _coerce(key: str, hint: Any, value: Any) -> Any:
+    """``value`` as the type of the setting, or an error that names both."""
+    options = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    kind = options[0]
+    if value is None and type(None) in options:
+        return None
+    if get_args(kind):  # tuple[int, ...]
+        if isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
+            return tuple(value)
+        raise UserError(f"{key} = {value!r}: expected a list of whole numbers, such as [0, 1, 2]")
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        raise UserError(f"{key} = {value!r}: expected {names[kind]}")
+    return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dictionary, with one-line errors."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such settings file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not valid TOML ({error})") from None
+
+
+def parse_assignment(text: str) -> dict[str, dict[str, Any]]:
+    """``key=value`` from the command line as ``{section: {key: value}}``.
+
+    The value is read as TOML, and as a plain text where that fails (``rule=batch``).
+    """
+    key, equals, raw = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UserError(f"--set {text!r}: expected key=value, such as physics.kT=0.2")
+    matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
+    if not matches:
+        raise UserError(_unknown("setting", key, _all_keys()))
+    if len(matches) > 1:
+        raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")
+    try:
+        value = tomllib.loads(f"value = {raw.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    section, _, name = matches[0].partition(".")
+    return {section: {name: value}}
