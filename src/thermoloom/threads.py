@@ -1,0 +1,53 @@
+"""How many threads a computation may use, and running pieces of it side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+T = TypeVar("T")
+_limit: int | None = None
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def thread_count() -> int:
+    """Threads in use: ``THERMOLOOM_THREADS`` if set, else the cores of this process."""
+    if _limit is not None:
+        return _limit
+    wanted = os.environ.get("THERMOLOOM_THREADS", "")
+    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else available_cores()
+
+
+@contextmanager
+def threads(count: int | None = None) -> Iterator[int]:
+    """Limit our threads and those of the linear algebra libraries within a block."""
+    global _limit
+    before = _limit
+    _limit = count or thread_count()
+    try:
+        with threadpool_limits(_limit, user_api="blas"):
+            yield _limit
+    finally:
+        _limit = before
+
+
+def in_threads(function: Callable[..., T], pieces: Iterable[tuple[object, ...]]) -> list[T]:
+    """``[function(*piece) for piece in pieces]``, side by side where threads are to be had.
+
+    ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS).
+    """
+    work = list(pieces)
+    workers = min(thread_count(), len(work))
+    if workers <= 1:
+        return [function(*piece) for piece in work]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda piece: function(*piece), work))
