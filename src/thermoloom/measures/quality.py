@@ -1,0 +1,164 @@
+"""Quality of generated visible states: recognizability, nearness to a prototype, diversity.
+
+All distances are Euclidean, between unrescaled states, in float64. Beyond the paper: polarity,
+because without visible biases x → −x is nearly a symmetry of the computer, and a sample may be
+the negative of a prototype.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist, pdist
+from scipy.special import entr
+
+from thermoloom.errors import UserError
+from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classify
+from thermoloom.prototypes import Prototypes
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+MEASURES = {
+    "max_softmax": "mean maximum softmax",
+    "target_fraction": "target-class fraction",
+    "class_entropy": "class entropy (nats)",
+    "prototype_distance": "nearest-prototype distance",
+    "pairwise_distance": "mean pairwise distance",
+    "polarity": "polarity (negative fraction)",
+    "absolute_correlation": "strongest absolute correlation",
+}
+"""Seed-level measures, by their name in ``Quality``, with the words for tables and figures."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """Measures of one set of samples. NaN and None where a measure is not defined:
+
+    those of the classifier without 28 × 28 images of MNIST classes, the pairwise distance of a
+    single sample.
+    """
+
+    samples: int
+    """S, number of samples."""
+    max_softmax: float
+    """Mean over samples of the largest class probability; not a calibrated one."""
+    target_fraction: float
+    """Fraction of samples that the classifier assigns to a class that was learned."""
+    class_entropy: float
+    """−Σ_c p_c ln p_c of the fractions p_c of samples assigned to each of the ten classes."""
+    prototype_distance: float
+    """Mean distance ‖x − s‖ to the nearest prototype."""
+    pairwise_distance: float
+    """Mean distance over all S(S − 1)/2 distinct pairs of samples."""
+    polarity: float
+    """Fraction of samples whose strongest correlation with a prototype is negative."""
+    absolute_correlation: float
+    """Mean over samples of max_s |r(x, s)|."""
+    class_counts: tuple[int, ...] | None
+    """Samples assigned to each of the ten classes."""
+    sample_class: Indices | None
+    """Predicted class of every sample."""
+    sample_max_softmax: Float64 | None
+    """Largest class probability of every sample."""
+    sample_prototype: Indices
+    """Index of the nearest prototype of every sample."""
+    sample_prototype_distance: Float64
+    """Distance of every sample to its nearest prototype."""
+    sample_correlation: Float64
+    """r of largest |r| among the prototypes, with its sign, for every sample."""
+
+    def summary(self) -> dict[str, float | None]:
+        """The seed-level measures by name, None where not defined."""
+        values = {name: float(getattr(self, name)) for name in MEASURES}
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def measure_quality(
+    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | None = None
+) -> Quality:
+    """All measures of the visible states (S, N_v); the bundled classifier unless one is given."""
+    states = _checked(visible_states, prototypes)
+    patterns = prototypes.patterns.astype(np.float64)
+    distances = cdist(states, patterns)
+    nearest = distances.argmin(axis=1)
+    nearest_distance = distances[np.arange(len(states)), nearest]
+    strongest = strongest_correlation(states, patterns)
+    scores = None
+    if prototypes.targets and prototypes.shape == (SIDE, SIDE):
+        scores = classify(states, classifier)
+    predicted = None if scores is None else scores.argmax(axis=1)
+    largest = None if scores is None else scores.max(axis=1)
+    counts = None if predicted is None else np.bincount(predicted, minlength=CLASSES)
+    return Quality(
+        samples=len(states),
+        max_softmax=math.nan if largest is None else float(largest.mean()),
+        target_fraction=math.nan
+        if counts is None
+        else float(counts[list(prototypes.targets)].sum() / len(states)),
+        class_entropy=math.nan if counts is None else entropy(counts),
+        prototype_distance=float(nearest_distance.mean()),
+        pairwise_distance=mean_pairwise_distance(states),
+        polarity=float(np.mean(strongest < 0)),
+        absolute_correlation=float(np.abs(strongest).mean()),
+        class_counts=None if counts is None else tuple(counts.tolist()),
+        sample_class=predicted,
+        sample_max_softmax=largest,
+        sample_prototype=nearest,
+        sample_prototype_distance=nearest_distance,
+        sample_correlation=strongest,
+    )
+
+
+def entropy(counts: NDArray[np.integer[Any]]) -> float:
+    """−Σ_c p_c ln p_c with p_c = n_c/Σn, in nats; an empty class adds nothing."""
+    return float(entr(counts / counts.sum()).sum())
+
+
+def mean_pairwise_distance(states: NDArray[Any]) -> float:
+    """Mean of ‖x_a − x_b‖ over all distinct pairs a < b; NaN for a single sample."""
+    if len(states) < 2:
+        return math.nan
+    return float(pdist(np.asarray(states, dtype=np.float64)).mean())
+
+
+def strongest_correlation(states: Float64, patterns: Float64) -> Float64:
+    """The Pearson correlation r(x, s) of largest |r| among the patterns, for every state.
+
+    A constant state is correlated with nothing: 0.
+    """
+    correlations = _unit(states) @ _unit(patterns).T
+    strongest: Float64 = correlations[np.arange(len(states)), np.abs(correlations).argmax(axis=1)]
+    return strongest
+
+
+def _unit(rows: Float64) -> Float64:
+    """Every row centred and of length one; a constant row becomes zero."""
+    varies = (rows != rows[:, :1]).any(axis=1, keepdims=True)
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    length = np.linalg.norm(centred, axis=1, keepdims=True)
+    unit: Float64 = np.divide(
+        centred, length, out=np.zeros_like(rows), where=varies & (length > 0)
+    )
+    return unit
+
+
+def _checked(visible_states: NDArray[Any], prototypes: Prototypes) -> Float64:
+    states = np.asarray(visible_states, dtype=np.float64)
+    width = prototypes.patterns.shape[1]
+    if states.ndim != 2 or len(states) == 0 or states.shape[1] != width:
+        raise UserError(
+            f"visible states of shape {states.shape}: expected (samples, {width}), as many "
+            "values as the prototypes have"
+        )
+    broken = np.flatnonzero(~np.isfinite(states).all(axis=1))
+    if len(broken):
+        raise UserError(
+            f"{len(broken)} of {len(states)} samples are not finite (first: sample {broken[0]}): "
+            "the dynamics diverged; try a smaller physics.dt"
+        )
+    return states

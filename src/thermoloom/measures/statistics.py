@@ -1,0 +1,151 @@
+"""Statistics across trained pairs: one pair of computers is one observation.
+
+The spread over the trajectories of one computer describes sampling, never replication: average
+over samples first, then compare the seed-level values here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from thermoloom.errors import UserError
+
+Values = Sequence[float] | NDArray[Any]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and scatter of values; what one value cannot have is None."""
+
+    count: int
+    mean: float
+    sd: float | None
+    """Sample standard deviation, divisor n − 1."""
+    sem: float | None
+    """Standard error of the mean, sd/√n."""
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """d_i = other_i − reference_i over n pairs (online − batch in the main comparison)."""
+
+    reference: tuple[float, ...]
+    """Seed-level values of the reference (batch)."""
+    other: tuple[float, ...]
+    """Seed-level values of what is compared with it (online)."""
+    pairs: int
+    """n, number of pairs."""
+    differences: tuple[float, ...]
+    """d_i, other minus reference: negative where the other is lower."""
+    mean_difference: float
+    """d̄."""
+    interval: Interval | None
+    """95 % Student-t interval d̄ ± t s_d/√n; None for one pair."""
+    t_test_p: float | None
+    """Two-sided p of the paired t-test; None for one pair or where all d_i are equal."""
+    sign_test_p: float
+    """Exact two-sided p of the sign test; ties are left out."""
+    mean_relative_reduction: float | None
+    """Mean over pairs of (reference_i − other_i)/reference_i; None where a reference is zero."""
+    relative_reduction_of_means: float | None
+    """(mean reference − mean other)/mean reference; None where that mean is zero."""
+    percent_differences: tuple[float, ...] | None
+    """100 d_i/mean reference: per pair, as a percentage of the reference's seed-level mean."""
+    mean_percent_difference: float | None
+    """100 d̄/mean reference."""
+    percent_interval: Interval | None
+    """95 % interval of the mean difference as a percentage of the reference's seed-level mean."""
+    note: str
+    """What could not be given and why; empty where nothing is missing."""
+
+
+def compare_pairs(reference: Values, other: Values, confidence: float = 0.95) -> PairedComparison:
+    """Paired comparison of seed-level values, equal positions being one pair."""
+    a, b = _finite("reference", reference), _finite("other", other)
+    if len(a) != len(b):
+        raise UserError(f"{len(a)} reference values for {len(b)} others: they must come in pairs")
+    differences = b - a
+    mean = float(a.mean())
+    mean_difference = float(differences.mean())
+    interval, p, note = _t_statistics(a, b, confidence)
+    percent = None if mean == 0 else 100 / mean
+    return PairedComparison(
+        reference=tuple(a.tolist()),
+        other=tuple(b.tolist()),
+        pairs=len(a),
+        differences=tuple(differences.tolist()),
+        mean_difference=mean_difference,
+        interval=interval,
+        t_test_p=p,
+        sign_test_p=sign_test(differences),
+        mean_relative_reduction=float((-differences / a).mean()) if a.all() else None,
+        relative_reduction_of_means=None if mean == 0 else -mean_difference / mean,
+        percent_differences=None if percent is None else tuple((percent * differences).tolist()),
+        mean_percent_difference=None if percent is None else percent * mean_difference,
+        percent_interval=None
+        if percent is None or interval is None
+        else _scaled(interval, percent),
+        note=note,
+    )
+
+
+def sign_test(differences: Values) -> float:
+    """Exact two-sided p of the number of positive signs under Binomial(n, ½), ties left out."""
+    d = _finite("differences", differences)
+    positive, negative = int((d > 0).sum()), int((d < 0).sum())
+    if positive + negative == 0:
+        return 1.0
+    return float(stats.binomtest(positive, positive + negative).pvalue)
+
+
+def ks_distance(a: Values, b: Values) -> float:
+    """sup_x |F_a(x) − F_b(x)|, the two-sample Kolmogorov–Smirnov distance.
+
+    Without a p value: samples that share their random numbers are not independent.
+    """
+    found = stats.ks_2samp(_finite("a", a), _finite("b", b), method="asymp")
+    return float(found.statistic)
+
+
+def spread(values: Values) -> Spread:
+    """Mean, standard deviation (divisor n − 1) and standard error of the mean."""
+    x = _finite("values", values)
+    sd = float(x.std(ddof=1)) if len(x) > 1 else None
+    return Spread(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
+
+
+def _t_statistics(
+    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float
+) -> tuple[Interval | None, float | None, str]:
+    """Student-t interval and p of the paired differences b − a, and what is missing."""
+    differences = b - a
+    if len(differences) == 1:
+        return None, None, "one pair: no interval and no t-test can be given"
+    if np.ptp(differences) == 0:
+        value = float(differences[0])
+        return (value, value), None, "all differences are equal: the t-test is not defined"
+    test = stats.ttest_rel(b, a)
+    low, high = test.confidence_interval(confidence)
+    return (float(low), float(high)), float(test.pvalue), ""
+
+
+def _scaled(interval: Interval, factor: float) -> Interval:
+    low, high = sorted(factor * end for end in interval)  # a negative factor swaps the ends
+    return low, high
+
+
+def _finite(name: str, values: Values) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64).ravel()
+    if len(array) == 0:
+        raise UserError(f"{name}: no values to compare; at least one is needed")
+    if not np.isfinite(array).all():
+        raise UserError(f"{name}: some values are not finite; leave out what was not measured")
+    return array
