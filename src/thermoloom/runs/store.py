@@ -17,6 +17,7 @@ import contextlib
 import csv
 import errno
 import fcntl
+import functools
 import hashlib
 import importlib
 import io
@@ -289,6 +290,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
 # --- what a run depended on ---------------------------------------------------------------
 
 
+@functools.cache
 def package_version(package: str = "thermoloom") -> str:
     try:
         return version(package)
@@ -481,7 +483,7 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, path: Path | str, kind: str, settings: Mapping[str, Any], wait: float = 0.0
+        cls, path: Path | str, kind: str, settings: Mapping[str, Any], wait: float = 1.0
     ) -> RunDirectory:
         """A new run, or the same run to be continued; locked for writing.
 
@@ -512,7 +514,7 @@ class RunDirectory:
         return run
 
     @classmethod
-    def open(cls, path: Path | str, write: bool = False, wait: float = 0.0) -> RunDirectory:
+    def open(cls, path: Path | str, write: bool = False, wait: float = 1.0) -> RunDirectory:
         """An existing run: to read, without a lock, or to add to, locked."""
         path = Path(path)
         manifest = read_manifest(path)
