@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 _limit: int | None = None
@@ -28,26 +30,37 @@ def thread_count() -> int:
 
 
 @contextmanager
-def threads(count: int | None = None) -> Iterator[int]:
+def threads(count: int) -> Iterator[None]:
     """Limit our threads and those of the linear algebra libraries within a block."""
     global _limit
-    before = _limit
-    _limit = count or thread_count()
+    before, _limit = _limit, count
     try:
-        with threadpool_limits(_limit, user_api="blas"):
-            yield _limit
+        with _linear_algebra_threads(count):
+            yield
     finally:
         _limit = before
 
 
-def in_threads(function: Callable[..., T], pieces: Iterable[tuple[object, ...]]) -> list[T]:
+def in_threads(function: Callable[..., T], pieces: Iterable[tuple[Any, ...]]) -> list[T]:
     """``[function(*piece) for piece in pieces]``, side by side where threads are to be had.
 
-    ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS).
+    ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS). Each
+    piece has single-threaded linear algebra, whatever the threads, so that its result is the same.
     """
     work = list(pieces)
     workers = min(thread_count(), len(work))
-    if workers <= 1:
-        return [function(*piece) for piece in work]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda piece: function(*piece), work))
+    with _linear_algebra_threads(1):
+        if workers <= 1:
+            return [function(*piece) for piece in work]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(lambda piece: function(*piece), work))
+
+
+def _linear_algebra_threads(count: int) -> Any:
+    return _controller().limit(limits=count, user_api="blas")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """The linear algebra libraries of this process; listing them takes a millisecond, so once."""
+    return ThreadpoolController()

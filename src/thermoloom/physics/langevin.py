@@ -68,10 +68,11 @@ def noise_block(key, first_trajectory, block, z):  # type: ignore[no-untyped-def
 
 
 @jit
-def coupled_step(x, coupling, z, step, constants):  # type: ignore[no-untyped-def]
-    """One step in place for samples x (S, N), given Σ_j J_ij x_j + b_i and the normals z[s, step]."""
+def coupled_step(x, coupling, bias, z, step, constants):  # type: ignore[no-untyped-def]
+    """One step in place for samples x (S, N), given Σ_j J_ij x_j, b and the normals z[s, step]."""
     quadratic, quartic, drift, kick = constants
     for s in range(x.shape[0]):
         for i in range(x.shape[1]):
             onsite = x[s, i] * (quadratic + quartic * (x[s, i] * x[s, i]))
-            x[s, i] += kick * z[s, step, i] - drift * (onsite + coupling[s, i])
+            gradient = onsite + (coupling[s, i] + bias[i])
+            x[s, i] += kick * z[s, step, i] - drift * gradient
