@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
@@ -18,7 +19,9 @@ _limit: int | None = None
 
 def available_cores() -> int:
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
 
 
 def thread_count() -> int:
@@ -54,6 +57,12 @@ def in_threads(function: Callable[..., T], pieces: Iterable[tuple[Any, ...]]) ->
             return [function(*piece) for piece in work]
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(lambda piece: function(*piece), work))
+
+
+def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:
+    """``units`` cut into at most ``pieces`` ranges (low, high) of nearly equal size."""
+    edges = [units * piece // pieces for piece in range(pieces + 1)]
+    return [(low, high) for low, high in pairwise(edges) if high > low]
 
 
 def _linear_algebra_threads(count: int) -> Any:

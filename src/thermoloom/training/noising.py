@@ -8,15 +8,13 @@ s is the field of a unit: the normalized pixel, or (Pᵀs)_a for a hidden unit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Physics
 from thermoloom.physics.langevin import step_constants, uncoupled_steps
 from thermoloom.streams import stream_key
-from thermoloom.threads import in_threads, thread_count
+from thermoloom.threads import in_threads, thread_count, unit_ranges
 
 PREPARATION_AMPLITUDE = 2.0
 RAMP_FRACTION = 0.75
@@ -59,10 +57,5 @@ def noising_path(
         columns = path[:, low:high]
         uncoupled_steps(x, s, amplitude, noise_key, trajectory, low, constants, columns)
 
-    in_threads(evolve, _unit_ranges(units, thread_count()))
+    in_threads(evolve, unit_ranges(units, thread_count()))
     return path
-
-
-def _unit_ranges(units: int, pieces: int) -> list[tuple[Any, ...]]:
-    edges = np.linspace(0, units, pieces + 1).astype(int).tolist()
-    return [(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True) if high > low]
