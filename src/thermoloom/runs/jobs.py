@@ -216,9 +216,7 @@ def read_archive(run: RunDirectory, name: str) -> Generated:
         for moment in ("initial", "final")
     )
     no_snapshots = np.empty((0, 0, arrays["final_states"].shape[1]), np.float32)
-    return Generated(
-        arrays["initial_states"], arrays["final_states"], initial, final, no_snapshots
-    )
+    return Generated(arrays["initial_states"], arrays["final_states"], initial, final, no_snapshots)
 
 
 def archives(run: RunDirectory) -> list[str]:

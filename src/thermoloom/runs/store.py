@@ -41,9 +41,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
-from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from thermoloom.errors import UserError
+from thermoloom.threads import available_cores
 
 SCHEMA = 1
 """Version of the manifest's layout; a higher one is refused."""
@@ -311,19 +311,13 @@ def software_versions() -> dict[str, Any]:
 def _linear_algebra() -> list[dict[str, Any]]:
     """The BLAS libraries of NumPy and SciPy with their number of threads."""
     importlib.import_module("scipy.linalg")  # its BLAS shows only once it is loaded
+    loaded = importlib.import_module("threadpoolctl").threadpool_info()
     names = {"internal_api": "name", "version": "version", "num_threads": "threads"}
-    loaded = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    ours = [x for x in loaded if re.search("numpy|scipy", x["filepath"])] or loaded
+    blas = [library for library in loaded if library["user_api"] == "blas"]
+    ours = [library for library in blas if re.search("numpy|scipy", library["filepath"])] or blas
     return sorted(
         ({name: library[key] for key, name in names.items()} for library in ours), key=_canonical
     )
-
-
-def available_cores() -> int:
-    """Cores this process may use, which is fewer than the machine's in a container or job."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def machine() -> dict[str, Any]:

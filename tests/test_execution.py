@@ -1,0 +1,553 @@
+"""Tasks here, in local processes and on a real Dask cluster: same bits, and nothing lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rich.console
+
+from thermoloom.errors import UserError
+from thermoloom.runs.execution import (
+    Outcome,
+    PlainProgress,
+    Progress,
+    RichProgress,
+    Task,
+    failures,
+    progress_for,
+    remote_task,
+    run_tasks,
+)
+from thermoloom.runs.store import RunDirectory, finished_results, package_version
+
+HERE = Path(__file__).parent
+needs_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="needs the extra 'cluster'"
+)
+
+
+# --- tasks, found by name in every process ------------------------------------------------
+
+
+def learn(
+    workdir: Path,
+    report: Callable[[int, int, float | None], None],
+    run: str,
+    log: str,
+    cycles: int = 12,
+    die_at: int | None = None,
+    pause: float = 0.0,
+) -> dict[str, Any]:
+    """A small training: matrix products in float32, a checkpoint every third cycle.
+
+    Every cycle that is computed leaves a line in ``log``; at ``die_at`` the process kills itself,
+    once.
+    """
+    settings = {"run": run, "cycles": cycles}
+    known = finished_results(workdir / run, "learning", settings)
+    if known is not None:
+        return known
+    with RunDirectory.create(workdir / run, "learning", settings, wait=10) as store:
+        start = store.latest_checkpoint()
+        theta = start.arrays["theta"] if start else np.eye(60, dtype=np.float32)
+        rotation = np.random.default_rng(len(run)).normal(0, 0.13, (60, 60)).astype(np.float32)
+        for cycle in range(start.cycle if start else 0, cycles):
+            tombstone = Path(f"{log}.died-{run}")
+            if cycle == die_at and not tombstone.exists():
+                tombstone.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            theta = np.tanh(theta @ rotation)
+            with open(log, "a") as file:
+                file.write(f"{run} {cycle} {os.getpid()}\n")
+            if (cycle + 1) % 3 == 0:
+                store.save_checkpoint(cycle + 1, {"theta": theta})
+            report(cycle + 1, cycles, float(theta.sum()))
+            time.sleep(pause)
+        store.save_arrays("theta", {"theta": theta})
+        store.save_table("rows", {"sum": theta.sum(1), "row": np.arange(60)})
+        store.finish({"sum": theta.sum(dtype=np.float64)})
+        return store.results
+
+
+def suicide(workdir: Path, report: Any) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def refuse(workdir: Path, report: Any) -> dict[str, Any]:
+    raise UserError("physics.kT = -1: must be positive")
+
+
+def break_down(workdir: Path, report: Any, divisor: int) -> dict[str, Any]:
+    return {"result": 1 / divisor}
+
+
+def count_threads(workdir: Path, report: Any) -> dict[str, Any]:
+    """And print, as libraries do: it must not be taken for a message."""
+    from threadpoolctl import threadpool_info
+
+    print("a library that prints")
+    os.write(1, b'{"outcome": "forged"}\n')
+    return {
+        "threads": [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"],
+        "pid": os.getpid(),
+    }
+
+
+def look(workdir: Path, report: Any, source: str) -> dict[str, Any]:
+    """Reads another run's arrays."""
+    theta = RunDirectory.open(workdir / source).load_arrays("theta")["theta"]
+    return {"first": float(theta[0, 0]), "workdir": str(workdir)}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return f"test_execution:{function.__name__}"
+
+
+def learning(log: Path, *runs: str, **arguments: Any) -> list[Task]:
+    return [
+        Task(run, name_of(learn), {"run": run, "log": str(log)} | arguments, outputs=(run,))
+        for run in runs
+    ]
+
+
+def computed(log: Path) -> list[tuple[str, int]]:
+    """(run, cycle) of every cycle that was computed, repetitions included."""
+    if not log.exists():
+        return []
+    return [(run, int(cycle)) for run, cycle, _ in map(str.split, log.read_text().splitlines())]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every array, checkpoint and table of the runs in a folder."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.suffix in (".safetensors", ".csv")
+    }
+
+
+RUNS = ("a", "bb", "ccc", "dddd")
+
+
+@pytest.fixture(scope="module")
+def reference(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, Outcome], dict[str, bytes]]:
+    """The four runs by ``--workers 1``: everything else must come to the same bits."""
+    folder = tmp_path_factory.mktemp("reference")
+    outcomes = run_tasks(learning(folder / "log", *RUNS), workers=1, folder=folder / "results")
+    assert [o.state for o in outcomes.values()] == ["done"] * 4
+    return outcomes, contents(folder / "results")
+
+
+def same(outcomes: dict[str, Outcome], folder: Path, reference: Any) -> None:
+    assert outcomes == reference[0]
+    assert list(outcomes) == list(RUNS)
+    assert contents(folder) == reference[1]
+
+
+# --- local --------------------------------------------------------------------------------
+
+
+def test_two_processes_give_the_bits_of_one(tmp_path: Path, reference: Any) -> None:
+    log = tmp_path / "log"
+    outcomes = run_tasks(learning(log, *RUNS), workers=2, folder=tmp_path / "results")
+    same(outcomes, tmp_path / "results", reference)
+    pids = {line.split()[2] for line in log.read_text().splitlines()}
+    assert len(pids) == 2
+    assert str(os.getpid()) not in pids
+    assert len(computed(log)) == 4 * 12
+
+
+def test_killed_workers_lose_at_most_a_checkpoint_interval(tmp_path: Path, reference: Any) -> None:
+    """Two of four tasks kill their process once, two cycles after a checkpoint."""
+    log, heard = tmp_path / "log", Recorder()
+    tasks = learning(log, "a", "bb", die_at=8) + learning(log, "ccc", "dddd")
+    outcomes = run_tasks(tasks, workers=2, folder=tmp_path / "results", progress=heard)
+    same(outcomes, tmp_path / "results", reference)
+    assert [n for n in heard.notes if "died (signal 9); tried again" in n] == heard.notes
+    assert len(heard.notes) == 2
+    cycles = computed(log)
+    assert sorted(set(cycles)) == sorted((run, c) for run in RUNS for c in range(12))
+    repeated = len(cycles) - 4 * 12
+    assert 0 < repeated <= 2 * 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_task_fails_alone_with_its_reason(tmp_path: Path, workers: int) -> None:
+    tasks = [
+        Task("refused", name_of(refuse)),
+        Task("broken", name_of(break_down), {"divisor": 0}),
+        Task("fine", name_of(break_down), {"divisor": 4}),
+        Task("unknown", "thermoloom.nowhere:task"),
+    ]
+    heard = Recorder()
+    killer = [Task("killer", name_of(suicide))] * (workers - 1)
+    outcomes = run_tasks([*tasks, *killer], workers=workers, folder=tmp_path, progress=heard)
+    assert outcomes["fine"] == Outcome("done", {"result": 0.25})
+    if killer:
+        assert "died 3 times (last: signal 9)" in outcomes.pop("killer").reason
+    assert failures(outcomes) == [
+        "refused: physics.kT = -1: must be positive",
+        "broken: ZeroDivisionError: division by zero",
+        "unknown: ModuleNotFoundError: No module named 'thermoloom.nowhere'",
+    ]
+    assert "break_down" in outcomes["broken"].traceback
+    assert not outcomes["refused"].traceback
+    assert heard.ended >= {"refused", "broken", "fine", "unknown"}
+
+
+def test_one_thread_each_unless_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    before = count_threads(tmp_path, None)["threads"]
+    several = [Task(f"{i}", name_of(count_threads)) for i in range(2)]
+    for workers in (1, 2):
+        outcomes = run_tasks(several, workers=workers, folder=tmp_path).values()
+        assert all(set(o.result["threads"]) == {1} for o in outcomes)
+        assert all((o.result["pid"] == os.getpid()) == (workers == 1) for o in outcomes)
+    alone = run_tasks(several[:1], workers=2, folder=tmp_path)["0"]
+    assert alone.result == {"threads": before, "pid": os.getpid()}
+
+
+def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> None:
+    log, heard = tmp_path / "log", Recorder()
+    run_tasks(learning(log, *RUNS[:3]), workers=1, folder=tmp_path / "results")
+    log.unlink()
+    outcomes = run_tasks(
+        learning(log, *RUNS), workers=2, folder=tmp_path / "results", progress=heard
+    )
+    same(outcomes, tmp_path / "results", reference)
+    assert {run for run, _ in computed(log)} == {"dddd"}
+    assert heard.at_once == set(RUNS[:3])
+
+
+COORDINATOR = """
+import sys; from pathlib import Path
+from test_execution import *
+folder = Path(sys.argv[1])
+try:
+    run_tasks(learning(folder / "log", *RUNS, pause=0.02), workers=int(sys.argv[2]),
+              folder=folder / "results", progress=PlainProgress())
+except KeyboardInterrupt as error:
+    print(error); sys.exit(130)
+"""
+
+
+def coordinator(folder: Path, workers: int = 2) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COORDINATOR, str(folder), str(workers)],
+        env=os.environ | {"PYTHONPATH": str(HERE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def worker_pids(log: Path) -> set[int]:
+    return {int(line.split()[2]) for line in log.read_text().splitlines()}
+
+
+def test_coordinator_killed_with_sigkill_resumes(tmp_path: Path, reference: Any) -> None:
+    log, results = tmp_path / "log", tmp_path / "results"
+    process = coordinator(tmp_path)
+    wait_until(lambda: len(computed(log)) >= 34)  # two done, two under way
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(is_alive, worker_pids(log))), 5)
+    before = computed(log)
+    done = {run for run in RUNS if (run, 11) in before}
+    assert 1 <= len(done) < 4
+    outcomes = run_tasks(learning(log, *RUNS, pause=0.02), workers=2, folder=results)
+    same(outcomes, results, reference)
+    again = computed(log)[len(before) :]
+    assert not {run for run, _ in again} & done, "a finished task was done again"
+    assert len(again) + len(before) <= 4 * 12 + 2 * 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, workers: int) -> None:
+    log = tmp_path / "log"
+    process = coordinator(tmp_path, workers)
+    wait_until(lambda: len(computed(log)) >= 4)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=10)
+    assert time.monotonic() - begun < 4
+    assert process.returncode == 130
+    assert "run the same command again to go on" in output
+    assert "Traceback" not in errors
+    assert not any(map(is_alive, worker_pids(log)))
+
+
+def test_bad_calls(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--workers = 0: must be at least 1"):
+        run_tasks([], workers=0, folder=tmp_path)
+    with pytest.raises(ValueError, match="same name"):
+        run_tasks([Task("a", "m:f"), Task("a", "m:f")], folder=tmp_path)
+    with pytest.raises(ValueError, match="relative"):
+        Task("a", "m:f", outputs=("../elsewhere",))
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file: cannot be made"):
+        run_tasks([Task("a", "m:f")], folder=tmp_path / "file")
+    assert run_tasks([], folder=tmp_path) == {}
+
+
+# --- Dask ---------------------------------------------------------------------------------
+
+
+def start(
+    role: str, folder: Path, *options: str, search_path: Path = HERE
+) -> subprocess.Popen[bytes]:
+    """``dask scheduler`` or ``dask worker``, its scratch files and its log in ``folder``."""
+    with open(folder / f"{role}.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dask", role, *options, "--no-dashboard"],
+            env=os.environ
+            | {"PYTHONPATH": f"{search_path}{os.pathsep}{HERE}", "TMPDIR": str(folder)},
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def start_worker(address: str, folder: Path, search_path: Path = HERE) -> subprocess.Popen[bytes]:
+    return start("worker", folder, address, "--nthreads", "1", search_path=search_path)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A real scheduler and two real worker processes on loopback; address and their folder."""
+    folder = tmp_path_factory.mktemp("cluster")
+    file = folder / "scheduler.json"
+    options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
+    scheduler = start("scheduler", folder, *options)
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+        address = json.loads(file.read_text())["address"]
+        workers += [start_worker(address, folder) for _ in range(2)]
+        import distributed
+
+        with distributed.Client(address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=30)
+        yield address, folder
+    finally:
+        for process in (*workers, scheduler):
+            end(process)
+
+
+@needs_dask
+def test_cluster_gives_the_bits_of_one_process_though_a_worker_is_killed(
+    tmp_path: Path, cluster: tuple[str, Path], reference: Any
+) -> None:
+    """No shared disk: run directories come back through the scheduler."""
+    log, results, heard = tmp_path / "log", tmp_path / "results", Recorder()
+    tasks = learning(log, "a", die_at=8) + learning(log, *RUNS[1:], pause=0.02)
+    outcomes = run_tasks(tasks, cluster=cluster[0], folder=results, progress=heard)
+    same(outcomes, results, reference)
+    assert Path(f"{log}.died-a").exists()
+    assert 4 * 12 < len(computed(log)) <= 4 * 12 + 3, "at most one checkpoint interval is lost"
+    assert heard.ended == set(RUNS)
+    assert heard.most_running == 2
+    scratch = list(cluster[1].glob("thermoloom-*/*"))
+    assert scratch == [], "nothing stays on the workers"
+    again = run_tasks(tasks, cluster=cluster[0], folder=results)
+    assert again == outcomes
+    assert len(computed(log)) <= 4 * 12 + 3, "finished tasks are not done again"
+
+
+@needs_dask
+def test_cluster_continues_what_a_laptop_began_and_sends_inputs(
+    tmp_path: Path, cluster: tuple[str, Path]
+) -> None:
+    log, results = tmp_path / "log", tmp_path / "results"
+    with RunDirectory.create(results / "a", "learning", {"run": "a", "cycles": 12}) as store:
+        store.save_checkpoint(9, {"theta": np.eye(60, dtype=np.float32)})
+    outcomes = run_tasks(learning(log, "a"), cluster=cluster[0], folder=results)
+    assert outcomes["a"].state == "done"
+    assert computed(log) == [("a", 9), ("a", 10), ("a", 11)]
+    reader = Task("look", name_of(look), {"source": "a"}, inputs=("a",))
+    result = run_tasks([reader], cluster=cluster[0], folder=results)["look"].result
+    assert result["first"] == RunDirectory.open(results / "a").load_arrays("theta")["theta"][0, 0]
+    assert not Path(result["workdir"]).is_relative_to(tmp_path)
+
+
+@needs_dask
+def test_cluster_with_a_shared_disk_and_failing_tasks(
+    tmp_path: Path, cluster: tuple[str, Path]
+) -> None:
+    tasks = [
+        *learning(tmp_path / "log", "a"),
+        Task("refused", name_of(refuse)),
+        Task("broken", name_of(break_down), {"divisor": 0}),
+        Task("look", name_of(count_threads)),
+    ]
+    outcomes = run_tasks(tasks, cluster=cluster[0], folder=tmp_path / "results", shared=True)
+    assert failures(outcomes) == [
+        "refused: physics.kT = -1: must be positive",
+        "broken: ZeroDivisionError: division by zero",
+    ]
+    assert set(outcomes["look"].result["threads"]) == {1}
+    assert RunDirectory.open(tmp_path / "results" / "a").state == "done"
+    assert not list((tmp_path / "results").glob(".shared-*"))
+
+
+@needs_dask
+def test_cluster_with_another_version_is_refused(tmp_path: Path, cluster: tuple[str, Path]) -> None:
+    import distributed
+
+    other = tmp_path / "other"
+    (other / "thermoloom-9.9.9.dist-info").mkdir(parents=True)
+    (other / "thermoloom-9.9.9.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: thermoloom\nVersion: 9.9.9\n"
+    )
+    worker = start_worker(cluster[0], cluster[1], other)
+    try:
+        with distributed.Client(cluster[0], set_as_default=False) as client:
+            client.wait_for_workers(3, timeout=30)
+            with pytest.raises(UserError, match=rf"thermoloom 9\.9\.9, .* {package_version()};"):
+                run_tasks(learning(tmp_path / "log", "a"), cluster=cluster[0], folder=tmp_path)
+            end(worker)
+            wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
+    finally:
+        end(worker)
+    assert computed(tmp_path / "log") == []
+
+
+@needs_dask
+def test_unknown_cluster_is_one_line_within_seconds(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(UserError, match=r"--cluster tcp://127\.0\.0\.1:9: no Dask") as caught:
+        run_tasks(learning(tmp_path / "log", "a"), cluster="tcp://127.0.0.1:9", folder=tmp_path)
+    assert time.monotonic() - begun < 8
+    assert "\n" not in str(caught.value)
+
+
+def test_cluster_without_dask_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UserError, match=r"pip install thermoloom\[cluster\]"):
+        run_tasks(learning(tmp_path / "log", "a"), cluster="tcp://127.0.0.1:9", folder=tmp_path)
+
+
+def test_worker_refuses_a_late_version_and_a_folder_that_is_not_shared(tmp_path: Path) -> None:
+    task = {"name": "a", "function": name_of(refuse)}
+    order = {"task": task, "version": "9.9.9", "folder": str(tmp_path), "mark": ".shared-x"}
+    reply = remote_task(order, {})
+    assert f"has thermoloom {package_version()}, this machine 9.9.9" in reply["outcome"]["reason"]
+    reply = remote_task(order | {"version": package_version()}, {})
+    assert "is not the same folder on the worker" in reply["outcome"]["reason"]
+
+
+# --- progress -----------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder(Progress):
+    """Remembers what it was told."""
+
+    notes: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    at_once: set[str] = field(default_factory=set)
+    most_running: int = 0
+
+    def advanced(self, name: str, done: int, total: int, loss: float | None) -> None:
+        super().advanced(name, done, total, loss)
+        self.most_running = max(self.most_running, len(self.running))
+
+    def finished(self, name: str, at_once: bool = False) -> None:
+        super().finished(name, at_once)
+        self.ended.add(name)
+        if at_once:
+            self.at_once.add(name)
+
+    def failed(self, name: str, reason: str) -> None:
+        super().failed(name, reason)
+        self.ended.add(name)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def drive(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Ten tasks, one done before, after 100 s one done, one failed and two half done."""
+    now = 1000.0
+    monkeypatch.setattr("thermoloom.runs.execution.time.monotonic", lambda: now)
+    with progress.shown(10):
+        progress.started("old")
+        progress.finished("old", at_once=True)
+        for name in ("one", "two", "three", "four"):
+            progress.started(name)
+        now += 100
+        progress.finished("one")
+        progress.failed("two", "physics.kT = -1: must be positive")
+        progress.advanced("three", 150, 300, 0.25)
+        progress.advanced("four", 150, 300, None)
+        return progress.summary
+
+
+def test_rate_and_time_left_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tasks' worth of work in 100 s; six are left: 200 s."""
+    expected = "2 of 10 done, 2 running, 1 failed, 1.8 a minute, 3:20 left"
+    assert drive(Progress(), monkeypatch) == expected
+
+
+def test_plain_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
+    progress = progress_for(log)
+    assert isinstance(progress, PlainProgress)
+    drive(progress, monkeypatch)
+    lines = [line[9:] for line in log.getvalue().splitlines()]
+    assert "old: done before (1 of 10 done, 0 running)" in lines
+    assert "two: failed: physics.kT = -1: must be positive" in lines
+    assert "three: 150 of 300, loss 0.25" in lines
+
+
+def test_display_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, force_terminal=True, width=120)
+    summary = drive(RichProgress(console), monkeypatch)
+    shown = screen.getvalue()
+    assert "two: failed: physics.kT = -1: must be positive" in shown
+    assert summary in shown
+    assert "150 of 300, loss 0.25" in shown
