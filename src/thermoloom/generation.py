@@ -75,9 +75,7 @@ def generate(
     frozen = computer.copy()
     initial = np.zeros((samples, physics.units), np.float32)
     final = np.empty_like(initial)
-    snapshots = np.empty(
-        (len(snapshot_samples), len(snapshot_steps), physics.units), np.float32
-    )
+    snapshots = np.empty((len(snapshot_samples), len(snapshot_steps), physics.units), np.float32)
 
     def run_group(first: int) -> None:
         last = min(first + GROUP, samples)

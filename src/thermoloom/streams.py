@@ -1,9 +1,11 @@
 """Named, counter-based random streams.
 
-    (z₀, z₁, z₂, z₃) = BoxMuller(Philox4x32-10(key = (seed, name), counter = (unit, k div 4, trajectory, 0)))
+    (z₀, z₁, z₂, z₃) = BoxMuller(Philox4x32-10(key, counter))
+    key = (seed, stream name),   counter = (unit, ⌊k/4⌋, trajectory, 0)
 
-are the standard normals of one unit in the four steps 4⌊k/4⌋ … 4⌊k/4⌋ + 3 of one trajectory. Nothing is
-stateful: any normal can be had alone, whatever the block size, the thread, the worker or the order.
+are the standard normals of one unit in four consecutive steps, 4⌊k/4⌋ to 4⌊k/4⌋ + 3, of one
+trajectory. Nothing is stateful: any normal can be had alone, whatever the block size, the thread,
+the worker or the order.
 
 The normals use integer arithmetic and correctly rounded float32 operations only (no library
 logarithm or sine, no fused multiply–add), so a stream is the same, to the bit, on every
@@ -173,9 +175,7 @@ def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def
             out[first + j] = z[j]
 
 
-def normals(
-    seed: int, name: str, trajectory: int, steps: int, units: int
-) -> NDArray[np.float32]:
+def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
     """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
     out = np.empty((steps, units), np.float32)
     _normals(stream_key(seed, name), trajectory, steps, units, out)

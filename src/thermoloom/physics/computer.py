@@ -32,7 +32,7 @@ class Computer:
     """b_h, shape (N_h,)."""
 
     def __post_init__(self) -> None:
-        visible, hidden = self.visible_hidden.shape
+        _, hidden = self.visible_hidden.shape
         if self.hidden_hidden.shape != (hidden, hidden) or self.hidden_bias.shape != (hidden,):
             raise UserError(
                 f"parameters do not fit together: J_vh {self.visible_hidden.shape}, "

@@ -3,9 +3,9 @@
     J_ij ← J_ij − α (r_i x_j′ + r_j x_i′),   b_a ← b_a − α r_a      every M steps
 
 M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is
-linear in θ and an update is a masked rank-2 change, so the residuals of a block of B steps obey, with
-c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where the
-update of step l is already applied at step k,
+linear in θ and an update is a masked rank-2 change, so the residuals of a block of B steps
+obey, with c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where
+the update of step l is already applied at step k,
 
     R_v = R⁰_v − αc [(U∘X_hX_hᵀ) R_v + (U∘X_hR_hᵀ) X_v]
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
@@ -34,7 +34,7 @@ Float32 = NDArray[np.float32]
 BLOCK_STEPS = 64
 """Longest block of several updates, B. Longer blocks cost more in sweeps than they gain in rank."""
 TOLERANCE = 1e-6
-"""A block is converged when the estimated error of its residuals, relative to the largest, is below."""
+"""Largest estimated error of a block's residuals, relative to the largest residual."""
 MOST_SWEEPS = 8
 """A block that needs more is halved."""
 
@@ -69,7 +69,7 @@ def _correct_visible(start, sums, rate, r):  # type: ignore[no-untyped-def]
 
 @jit
 def _correct_hidden(start, sums, x, period, rate, r):  # type: ignore[no-untyped-def]
-    """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps the diagonal of J_hh zero."""
+    """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps J_aa = 0."""
     change = np.float32(0)
     largest = np.float32(0)
     applied = np.zeros(r.shape[1], np.float32)

@@ -124,7 +124,7 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
         )
         if not same:
             raise UserError(
-                "learners that share noising paths need equal physics, prototypes and training.seed"
+                "learners that share paths need equal physics, prototypes and training.seed"
             )
 
 

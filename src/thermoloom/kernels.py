@@ -1,0 +1,18 @@
+"""Compile every kernel once, on a computer of four units, so that the wait is seen as such."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thermoloom.config import Physics, Settings
+from thermoloom.generation import generate
+from thermoloom.training.trainer import train
+
+
+def compile_kernels() -> None:
+    """Run the whole way at the smallest size; takes seconds the first time, then milliseconds."""
+    settings = Settings(physics=Physics(visible=2, hidden=2, duration=0.01)).updated(
+        {"training": {"cycles": 1}, "imperfections": {"residual_noise": 0.1}}
+    )
+    trained = train(settings, np.zeros((1, 4), np.float32))
+    generate(settings.physics, trained.computer, samples=1, seed=0)

@@ -1,0 +1,78 @@
+"""Progress of one long computation: a bar on a terminal, plain lines elsewhere.
+
+Always on standard error, so that standard output holds results alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Advance = Callable[[int, str], None]
+"""``advance(done, note)``: units of work done in all, and what to show beside them."""
+
+LINE_SECONDS = 5.0
+"""Time between two plain lines."""
+
+
+def console() -> Console:
+    return Console(stderr=True)
+
+
+@contextmanager
+def progress(title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
+    """A bar (or lines) from ``done`` to ``total``; yields the function that moves it."""
+    screen = console()
+    lines = _bar if screen.is_terminal else _lines
+    with lines(screen, title, total, unit, done) as advance:
+        yield advance
+
+
+@contextmanager
+def _bar(screen: Console, title: str, total: int, unit: str, done: int) -> Iterator[Advance]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} " + unit),
+        TextColumn("[cyan]{task.fields[note]}"),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
+        TextColumn("[dim]passed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=screen, refresh_per_second=5) as bar:
+        task = bar.add_task(title, total=total, completed=done, note="")
+        yield lambda now, note: bar.update(task, completed=now, note=note)
+
+
+@contextmanager
+def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Iterator[Advance]:
+    began = last = time.monotonic()
+
+    def advance(now: int, note: str) -> None:
+        nonlocal last
+        moment = time.monotonic()
+        if moment - last < LINE_SECONDS and now < total:
+            return
+        last = moment
+        left = (moment - began) / max(now - done, 1) * (total - now)
+        print(f"{title}: {now}/{total} {unit}, {note}, {left:.0f} s left", file=sys.stderr)
+
+    yield advance
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Tell that kernels are being compiled, if that is what takes the time."""
+    screen = console()
+    began = time.monotonic()
+    with screen.status("preparing kernels (compiled once, then cached)"):
+        yield
+    seconds = time.monotonic() - began
+    if seconds > 2:
+        screen.print(f"[dim]compiled kernels in {seconds:.0f} s; they are cached for next time")

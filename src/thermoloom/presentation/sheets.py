@@ -1,0 +1,59 @@
+"""Two quick pictures of a run: its loss curve and a sheet of its samples."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+mpl.use("Agg")
+
+INK, ACCENT = "#333333", "#0072b2"
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=160, facecolor="white")
+    return buffer.getvalue()
+
+
+def grey_scale(images: NDArray[Any]) -> tuple[float, float]:
+    """One grey scale for all: 1st and 99th percentile of every value shown."""
+    low, high = np.percentile(images, [1, 99])
+    return float(low), float(high)
+
+
+def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
+    """Validation loss per step, without its θ-independent squared-increment term, over cycles."""
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(curve["cycle"], curve["reduced_loss"], "o-", color=ACCENT, markersize=3.5)
+    axes.set_xlabel("training cycle (one noising trajectory each)")
+    axes.set_ylabel("validation loss per step\nminus squared-increment term")
+    axes.set_title(title, fontsize=10, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return png(figure)
+
+
+def sample_sheet(
+    images: NDArray[np.float32], shape: tuple[int, int], title: str, most: int = 60
+) -> bytes:
+    """The first samples of an archive in archive order, one shared grey scale."""
+    shown = images[:most]
+    columns = min(10, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    low, high = grey_scale(images)
+    figure = Figure(figsize=(0.85 * columns + 0.3, 0.85 * rows + 0.6), layout="constrained")
+    figure.suptitle(title, fontsize=9, color=INK)
+    for axes in np.ravel(figure.subplots(rows, columns, squeeze=False)):
+        axes.axis("off")
+    for axes, image in zip(figure.axes, shown, strict=False):
+        axes.imshow(image.reshape(shape), cmap="gray", vmin=low, vmax=high, interpolation="nearest")
+    return png(figure)
