@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -353,26 +354,32 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A real scheduler and two real worker processes on loopback; address and their folder."""
-    folder = tmp_path_factory.mktemp("cluster")
+@contextmanager
+def running_cluster(folder: Path, count: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A real scheduler and real worker processes on loopback; its address and process."""
+    import distributed
+
     file = folder / "scheduler.json"
     options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
-    scheduler = start("scheduler", folder, *options)
-    workers: list[subprocess.Popen[bytes]] = []
+    processes = [start("scheduler", folder, *options)]
     try:
         wait_until(lambda: file.exists() and file.read_text().endswith("}"))
         address = json.loads(file.read_text())["address"]
-        workers += [start_worker(address, folder) for _ in range(2)]
-        import distributed
-
+        processes += [start_worker(address, folder) for _ in range(count)]
         with distributed.Client(address, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=30)
-        yield address, folder
+            client.wait_for_workers(count, timeout=30)
+        yield address, processes[0]
     finally:
-        for process in (*workers, scheduler):
+        for process in reversed(processes):
             end(process)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Two workers; address and the folder for their scratch files."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with running_cluster(folder, 2) as (address, _):
+        yield address, folder
 
 
 @needs_dask
@@ -451,6 +458,24 @@ def test_cluster_with_another_version_is_refused(tmp_path: Path, cluster: tuple[
     finally:
         end(worker)
     assert computed(tmp_path / "log") == []
+
+
+@needs_dask
+def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> None:
+    log, results = tmp_path / "log", tmp_path / "results"
+    (tmp_path / "cluster").mkdir()
+
+    class KillsScheduler(Recorder):
+        def finished(self, name: str, at_once: bool = False) -> None:
+            super().finished(name, at_once)
+            scheduler.kill()
+
+    with running_cluster(tmp_path / "cluster", 1) as (address, scheduler):
+        tasks = learning(log, "a") + learning(log, "bb", pause=0.1)
+        with pytest.raises(UserError, match="scheduler is lost; 1 of 2 tasks are done") as caught:
+            run_tasks(tasks, cluster=address, folder=results, progress=KillsScheduler())
+    assert "\n" not in str(caught.value)
+    assert RunDirectory.open(results / "a").state == "done"
 
 
 @needs_dask

@@ -27,6 +27,7 @@ from thermoloom.errors import UserError
 from thermoloom.runs.store import (
     DamagedFileError,
     RunDirectory,
+    decode_arrays,
     finished_results,
     lock_owner,
     read_manifest,
@@ -104,9 +105,7 @@ def test_checkpoints_survive_sigkill_at_any_moment(tmp_path: Path) -> None:
     assert lock_owner(path) is None, "the lock vanishes with its process"
     create(path).close()
     names = sorted(p.name for p in path.iterdir())
-    assert not [n for n in names if n.endswith(".tmp")], (
-        "leftovers are removed on the next opening"
-    )
+    assert not [n for n in names if n.endswith(".tmp")], "leftovers are removed on the next opening"
     assert 1 <= len([n for n in names if n.startswith("checkpoint")]) <= 3
 
 
@@ -194,6 +193,19 @@ def test_damaged_checkpoint_is_named_and_the_one_before_used(
         assert "checkpoint-000020.safetensors: damaged" in run.warnings[0]
         run.save_checkpoint(15, contents(15))  # the good one stays, the damaged one goes
     assert sorted(p.name[11:17] for p in tmp_path.glob("checkpoint*")) == ["000010", "000015"]
+
+
+def test_any_single_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    with create(tmp_path) as run:
+        run.save_checkpoint(10, {"theta": np.arange(40, dtype=np.float32), "n": np.array(7)})
+    file = tmp_path / "checkpoint-000010.safetensors"
+    good = file.read_bytes()
+    for bit in range(8 * len(good)):
+        data = bytearray(good)
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match=r"."):
+            decode_arrays(bytes(data))
+    assert decode_arrays(good)[1]["cycle"] == 10
 
 
 def test_no_good_checkpoint_means_none(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What lasts, and where it runs: run directories, execution of tasks, catalogue of results."""

@@ -21,6 +21,7 @@ import functools
 import importlib
 import importlib.metadata
 import json
+import logging
 import os
 import queue
 import secrets
@@ -259,7 +260,7 @@ class _LocalWorker:
         reader, writer = os.pipe()
         serve = f"from thermoloom.runs.execution import serve; serve({writer}, {thread_count})"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", serve],
+            [sys.executable, "-P", "-c", serve],
             stdin=subprocess.PIPE,
             stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
             pass_fds=(writer,),
@@ -449,13 +450,17 @@ def _run_on_cluster(sweep: _Sweep, tasks: Sequence[Task], address: str, shared: 
             future.add_done_callback(events.put)
             futures[future.key] = (task, future)
         try:
-            _collect(sweep, futures, events)
+            _collect(sweep, futures, events, address)
         finally:
-            client.cancel([future for _, future in futures.values()])
+            with contextlib.suppress(Exception):  # a lost scheduler has nothing to cancel
+                client.cancel([future for _, future in futures.values()])
 
 
 def _collect(
-    sweep: _Sweep, futures: dict[str, tuple[Task, Any]], events: queue.SimpleQueue[Any]
+    sweep: _Sweep,
+    futures: dict[str, tuple[Task, Any]],
+    events: queue.SimpleQueue[Any],
+    address: str,
 ) -> None:
     names = {task.name for task, _ in futures.values()}
     while futures:
@@ -468,6 +473,12 @@ def _collect(
                 sweep.progress.started(event["name"])
                 sweep.progress.advanced(event["name"], *event["advanced"])
             continue
+        if event.cancelled():
+            raise UserError(
+                f"--cluster {address}: the connection to the scheduler is lost; "
+                f"{sweep.progress.done_count} of {len(sweep.tasks)} tasks are done and kept: start "
+                "the cluster again and run the same command again to go on"
+            )
         task, future = futures.pop(event.key)
         sweep.end(task, _outcome_of(future, sweep.folder))
 
@@ -479,7 +490,7 @@ def _outcome_of(future: Any, folder: Path) -> Outcome:
         return Outcome(**reply["outcome"])
     except UserError as error:
         return Outcome("failed", reason=_one_line(str(error)))
-    except Exception as error:  # KilledWorker, a lost scheduler: the exceptions are Dask's
+    except Exception as error:  # KilledWorker and the like
         return Outcome("failed", reason=_one_line(f"cluster: {type(error).__name__}: {error}"))
 
 
@@ -498,8 +509,20 @@ def _connected(address: str) -> Iterator[Any]:
             f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); "
             "start one with `dask scheduler`, which prints its address"
         ) from None
-    with client:
+    with client, _silenced("distributed.client"):
         yield client
+
+
+@contextlib.contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    """Dask prints tracebacks for what we say in one line."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _check_versions(client: Any, address: str) -> None:
@@ -685,11 +708,16 @@ class Progress:
     @property
     def summary(self) -> str:
         """``3 of 10 done, 2 running, 1 failed, 1.2 a minute, 4:30 left``."""
-        parts = [f"{self.done_count} of {self.total} done", f"{len(self.running)} running"]
+        over = self.done_count + self.failed_count == self.total
+        rate = self.tasks_per_second
+        parts = [f"{self.done_count} of {self.total} done"]
+        if not over:
+            parts.append(f"{len(self.running)} running")
         if self.failed_count:
             parts.append(f"{self.failed_count} failed")
-        rate = self.tasks_per_second
-        if rate > 0:
+        if over:
+            parts.append(f"in {_clock(time.monotonic() - self._began)}")
+        elif rate > 0:
             parts.append(f"{60 * rate:.3g} a minute")
             parts.append(f"{_clock((self.total - self.work_done) / rate)} left")
         return ", ".join(parts)

@@ -145,28 +145,36 @@ def decode_arrays(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """Arrays and metadata of ``encode_arrays``; ValueError names what does not match."""
     arrays, header = _unpack(data)
     recorded = dict(header["sha256"])
-    damaged = sorted(damaged_arrays(arrays, recorded))
+    damaged = sorted(wrong_arrays(arrays, recorded))
     if damaged:
         raise ValueError(f"array {', '.join(damaged)} does not match its checksum")
     metadata: dict[str, Any] = header["metadata"]
     return {name: arrays[name] for name in recorded}, metadata
 
 
-def damaged_arrays(arrays: Mapping[str, AnyArray], recorded: Mapping[str, str]) -> set[str]:
+def wrong_arrays(arrays: Mapping[str, AnyArray], recorded: Mapping[str, str]) -> set[str]:
     """Names that are missing, unexpected or changed."""
     same = {n for n in recorded if n in arrays and array_sha256(arrays[n]) == recorded[n]}
     return (set(arrays) | set(recorded)) - same
 
 
+def unchecked_arrays(data: bytes) -> dict[str, AnyArray]:
+    """Arrays of a file that may be damaged, as far as its header can be read; else ValueError."""
+    try:
+        return safetensors_numpy.load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"not a complete safetensors file ({error})") from None
+
+
 def _unpack(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """Arrays, unchecked, and the header, whose own checksum is checked."""
+    arrays = unchecked_arrays(data)
     try:
-        arrays = safetensors_numpy.load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER_KEY])
         content = header.pop("content")
         intact = content == sha256(_canonical(header).encode())
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a complete thermoloom array file ({error})") from None
     if not intact:
         raise ValueError("header does not match its checksum")
