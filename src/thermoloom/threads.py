@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
@@ -19,9 +20,7 @@ _limit: int | None = None
 
 def available_cores() -> int:
     """Cores that this process may run on."""
-    return (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_count() -> int:
@@ -57,6 +56,34 @@ def in_threads(function: Callable[..., T], pieces: Iterable[tuple[Any, ...]]) ->
             return [function(*piece) for piece in work]
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(lambda piece: function(*piece), work))
+
+
+def in_lockstep(pieces: Sequence[Generator[None, None, None]]) -> None:
+    """Run generators side by side, each waiting at every ``yield`` for all others.
+
+    They must yield equally often. Threads or turns, the order of what depends on what is the
+    same, and so is the result.
+    """
+    with _linear_algebra_threads(1):
+        if thread_count() < len(pieces):
+            for _ in zip_longest(*pieces):
+                pass
+            return
+        barrier = threading.Barrier(len(pieces))
+
+        def run(piece: Generator[None, None, None]) -> None:
+            try:
+                for _ in piece:
+                    barrier.wait()
+            except BaseException:
+                barrier.abort()  # the others would wait for ever
+                raise
+
+        with ThreadPoolExecutor(len(pieces) - 1) as pool:
+            others = [pool.submit(run, piece) for piece in pieces[1:]]
+            run(pieces[0])
+            for other in others:
+                other.result()
 
 
 def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:

@@ -41,14 +41,15 @@ def step_constants(physics: Physics) -> StepConstants:
 def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants, path):  # type: ignore[no-untyped-def]
     """Evolve independent units in place under onsite force and amplitude[k] · field.
 
-    Writes the states after each step to path[1:] and the first to path[0], unless path has no rows.
+    Writes the first states to path[0] and those after each step to path[1:], in the columns from
+    first_unit on, unless path has no rows.
     """
     quadratic, quartic, drift, kick = constants
     steps = amplitude.size
     z = np.empty((STEPS_PER_BLOCK, x.size), np.float32)
     keep = path.shape[0] > 0
     if keep:
-        path[0] = x
+        path[0, first_unit : first_unit + x.size] = x
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, first_unit, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
@@ -57,7 +58,8 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
                 onsite = x[i] * (quadratic + quartic * (x[i] * x[i]))
                 x[i] += drift * (a * field[i] - onsite) + kick * z[j, i]
             if keep:
-                path[first + j + 1] = x
+                for i in range(x.size):
+                    path[first + j + 1, first_unit + i] = x[i]
 
 
 @jit

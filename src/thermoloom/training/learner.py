@@ -18,25 +18,34 @@ work: 4.2 MFLOP a step for 784 + 512 units and about a quarter more for the swee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg.blas import sgemm, ssymm, ssyr2k
 
 from thermoloom.config import Physics, Settings
+from thermoloom.linear_algebra import multiply, multiply_symmetric
 from thermoloom.physics.computer import Computer
 from thermoloom.streams import jit
+from thermoloom.threads import in_lockstep
 
 Float32 = NDArray[np.float32]
 
 BLOCK_STEPS = 64
 """Longest block of several updates, B. Longer blocks cost more in sweeps than they gain in rank."""
 TOLERANCE = 1e-6
-"""Largest estimated error of a block's residuals, relative to the largest residual."""
+"""Largest estimated error of a block's residuals, relative, both root mean square."""
 MOST_SWEEPS = 8
 """A block that needs more is halved."""
+PIECES = 2
+"""The units are always worked on in this many pieces, on as many threads as there are, up to
+this number: so θ does not depend on the threads."""
+
+# Sums may be reordered, so that they run in vector registers; non-finite values still show.
+fast_jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
 class Diverged(Exception):
@@ -53,41 +62,6 @@ def _drive(path, inverse_2kT, c, quadratic, quartic, out):  # type: ignore[no-un
             out[k, i] = c * onsite - inverse_2kT * (x - path[k, i])
 
 
-@jit
-def _correct_visible(start, sums, rate, r):  # type: ignore[no-untyped-def]
-    """r ← start − rate·sums; returns the largest change and the largest residual."""
-    change = np.float32(0)
-    largest = np.float32(0)
-    for k in range(r.shape[0]):
-        for i in range(r.shape[1]):
-            new = start[k, i] - rate * sums[k, i]
-            change = max(change, abs(new - r[k, i]))
-            largest = max(largest, abs(new))
-            r[k, i] = new
-    return change, largest
-
-
-@jit
-def _correct_hidden(start, sums, x, period, rate, r):  # type: ignore[no-untyped-def]
-    """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps J_aa = 0."""
-    change = np.float32(0)
-    largest = np.float32(0)
-    applied = np.zeros(r.shape[1], np.float32)
-    pending = np.zeros(r.shape[1], np.float32)
-    for k in range(r.shape[0]):
-        if k % period == 0:
-            applied += pending
-            pending[:] = 0
-        for i in range(r.shape[1]):
-            old = r[k, i]
-            new = start[k, i] - rate * (sums[k, i] - np.float32(2) * applied[i] * x[k, i])
-            pending[i] += old * x[k, i]
-            change = max(change, abs(new - old))
-            largest = max(largest, abs(new))
-            r[k, i] = new
-    return change, largest
-
-
 def drive(physics: Physics, path: Float32) -> Float32:
     """Residuals that the onsite potential alone would have; shared by all learners of a path."""
     out = np.empty((len(path) - 1, path.shape[1]), np.float32)
@@ -102,45 +76,85 @@ def drive(physics: Physics, path: Float32) -> Float32:
     return out
 
 
-@dataclass
+@fast_jit
+def _correct_visible(start, sums, low, high, rate, r):  # type: ignore[no-untyped-def]
+    """r ← start − rate·sums for units low … high; returns Σ change² and Σ r²."""
+    change = np.float64(0)
+    size = np.float64(0)
+    for k in range(r.shape[0]):
+        row_change = np.float32(0)
+        row_size = np.float32(0)
+        for i in range(low, high):
+            new = start[k, i] - rate * sums[k, i]
+            difference = new - r[k, i]
+            row_change += difference * difference
+            row_size += new * new
+            r[k, i] = new
+        change += row_change
+        size += row_size
+    return change, size
+
+
+@fast_jit
+def _correct_hidden(start, sums, x, low, high, period, rate, r):  # type: ignore[no-untyped-def]
+    """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps J_aa = 0."""
+    change = np.float64(0)
+    size = np.float64(0)
+    applied = np.zeros(r.shape[1], np.float32)
+    pending = np.zeros(r.shape[1], np.float32)
+    for k in range(r.shape[0]):
+        if k % period == 0:
+            applied += pending
+            pending[:] = 0
+        row_change = np.float32(0)
+        row_size = np.float32(0)
+        for i in range(low, high):
+            new = start[k, i] - rate * (sums[k, i] - np.float32(2) * applied[i] * x[k, i])
+            pending[i] += r[k, i] * x[k, i]
+            difference = new - r[k, i]
+            row_change += difference * difference
+            row_size += new * new
+            r[k, i] = new
+        change += row_change
+        size += row_size
+    return change, size
+
+
+@jit
+def _mirror(couplings, low, high):  # type: ignore[no-untyped-def]
+    """Rows low … high of a lower triangle into the upper one; the diagonal becomes zero."""
+    tile = 32  # a tile of both triangles stays in the cache
+    for row in range(low, high, tile):
+        for column in range(0, high, tile):
+            for a in range(row, min(row + tile, high)):
+                for b in range(column, min(column + tile, a)):
+                    couplings[b, a] = couplings[a, b]
+    for a in range(low, high):
+        couplings[a, a] = 0
+
+
 class _Block:
-    """Work arrays of a block of B steps. Stacked so that each matrix product is one BLAS call."""
+    """Work arrays of a block of B steps, stacked so that each matrix product is one BLAS call.
 
-    rx_visible: Float32
-    """(2B, N_v): R_v above X_v."""
-    xr_hidden: Float32
-    """(2B, N_h): X_h above R_h."""
+    A block that lies within one period is not ``swept``: its residuals need no correction.
+    """
 
-    @classmethod
-    def empty(cls, steps: int, physics: Physics) -> _Block:
-        return cls(
-            np.empty((2 * steps, physics.visible), np.float32),
-            np.empty((2 * steps, physics.hidden), np.float32),
-        )
-
-    def first(self, steps: int) -> _Block:
-        """The same memory for a shorter block."""
-        return _Block(self.rx_visible[: 2 * steps], self.xr_hidden[: 2 * steps])
-
-    @property
-    def steps(self) -> int:
-        return len(self.rx_visible) // 2
-
-    @property
-    def r_v(self) -> Float32:
-        return self.rx_visible[: self.steps]
-
-    @property
-    def x_v(self) -> Float32:
-        return self.rx_visible[self.steps :]
-
-    @property
-    def x_h(self) -> Float32:
-        return self.xr_hidden[: self.steps]
-
-    @property
-    def r_h(self) -> Float32:
-        return self.xr_hidden[self.steps :]
+    def __init__(self, steps: int, physics: Physics, swept: bool) -> None:
+        self.rx_visible = np.empty((2 * steps, physics.visible), np.float32)
+        """R_v above X_v."""
+        self.xr_hidden = np.empty((2 * steps, physics.hidden), np.float32)
+        """X_h above R_h."""
+        self.r_v, self.x_v = self.rx_visible[:steps], self.rx_visible[steps:]
+        self.x_h, self.r_h = self.xr_hidden[:steps], self.xr_hidden[steps:]
+        if not swept:
+            return
+        self.start_v, self.start_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
+        self.sums_v, self.sums_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
+        self.gram_h, self.gram_v = np.empty((2, steps, steps), np.float32)
+        self.cross_h, self.cross_v = np.empty((2, PIECES, steps, steps), np.float32)
+        """X_h R_hᵀ and X_v R_vᵀ, the sum over each piece's units."""
+        self.squares = np.empty((PIECES, 2))
+        """Sums of squares of the last change and of the residuals, for each piece."""
 
 
 class Learner:
@@ -157,13 +171,13 @@ class Learner:
         self.physics = physics
         self.learning_rate = learning_rate
         self.period = period
-        start = start or Computer.zeros(physics)
-        self._visible_hidden = np.array(start.visible_hidden, np.float32, order="C")
-        # Only the triangle that BLAS calls "upper" of the Fortran-ordered J_hh is kept current.
-        self._hidden_hidden = np.array(start.hidden_hidden, np.float32, order="F")
-        self._hidden_bias = np.array(start.hidden_bias, np.float32)
+        theta = (start or Computer.zeros(physics)).arrays.values()
+        self._visible_hidden, self._hidden_hidden, self._hidden_bias = (
+            np.array(array, np.float32, order="C") for array in theta
+        )
         self._longest = period * max(1, block_steps // period)
-        self._work = _Block.empty(min(self._longest, physics.steps), physics)
+        self._blocks: dict[int, _Block] = {}
+        self._pieces = _pieces(physics)
 
     @classmethod
     def from_settings(cls, settings: Settings, start: Computer | None = None) -> Learner:
@@ -172,8 +186,7 @@ class Learner:
     @property
     def computer(self) -> Computer:
         """A copy of θ."""
-        upper = np.triu(self._hidden_hidden, 1)
-        return Computer(self._visible_hidden.copy(), upper + upper.T, self._hidden_bias.copy())
+        return Computer(self._visible_hidden, self._hidden_hidden, self._hidden_bias).copy()
 
     def learn(
         self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
@@ -183,102 +196,133 @@ class Learner:
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``drives`` =
         ``drive(physics, path)`` if it is at hand. An incomplete last period is applied at the end.
         """
-        start_residuals = drive(self.physics, path) if drives is None else drives
-        steps = len(path) - 1
-        first, length = 0, self._longest
-        while first < steps:
-            last = min(first + length, steps)
-            block = self._work.first(last - first)
-            self._load(block, path, start_residuals, errors, first, last)
-            if not self._solve(block):
-                length = self.period * max(1, length // self.period // 2)
-                continue
-            self._apply(block)
-            first = last
-        if not np.isfinite(self._hidden_bias).all() or not np.isfinite(self._visible_hidden).all():
+        start = drive(self.physics, path) if drives is None else drives
+        if errors is not None:
+            start = start + errors
+        in_lockstep([self._work(piece, path[1:], start) for piece in range(PIECES)])
+        if not all(np.isfinite(array).all() for array in self.computer.arrays.values()):
             raise Diverged("couplings are no longer finite")
 
-    def _load(
-        self,
-        block: _Block,
-        path: Float32,
-        drives: Float32,
-        errors: Float32 | None,
-        first: int,
-        last: int,
-    ) -> None:
-        """X′ and R⁰ = drive + c (J x′ + b) + E into the block."""
-        n, c = self.physics.visible, self.physics.residual_scale
-        block.x_v[:] = path[first + 1 : last + 1, :n]
-        block.x_h[:] = path[first + 1 : last + 1, n:]
-        block.r_v[:] = drives[first:last, :n]
-        np.add(drives[first:last, n:], np.float32(c) * self._hidden_bias, out=block.r_h)
-        if errors is not None:
-            block.r_v[:] += errors[first:last, :n]
-            block.r_h[:] += errors[first:last, n:]
-        # BLAS sees C-ordered arrays transposed, hence Rᵀ += c J Xᵀ; all in place.
-        couplings = self._visible_hidden.T
-        sgemm(c, couplings, block.x_h.T, 1.0, block.r_v.T, trans_a=1, overwrite_c=1)
-        sgemm(c, couplings, block.x_v.T, 1.0, block.r_h.T, overwrite_c=1)
-        ssymm(c, self._hidden_hidden, block.x_h.T, 1.0, block.r_h.T, overwrite_c=1)
+    def _work(self, piece: int, after: Float32, start: Float32) -> Generator[None, None, None]:
+        """One piece's share of a trajectory; at each ``yield`` it waits for the others."""
+        first, length = 0, self._longest
+        while first < len(after):
+            last = min(first + length, len(after))
+            block = self._block(last - first)
+            self._load(block, piece, after[first:last], start[first:last])
+            yield
+            if last - first > self.period and not (yield from self._solve(block, piece)):
+                length = self.period * max(1, length // self.period // 2)
+                continue
+            self._apply(block, piece)
+            yield
+            first = last
 
-    def _solve(self, block: _Block) -> bool:
-        """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
-        if block.steps <= self.period:
-            return True
-        rate = np.float32(self.learning_rate * self.physics.residual_scale)
-        causal = _causal_mask(block.steps, self.period)
-        start_v, start_h = block.r_v.copy(), block.r_h.copy()
-        gram_h = block.x_h @ block.x_h.T
-        gram_v = block.x_v @ block.x_v.T
-        on_visible = np.empty((block.steps, 2 * block.steps), np.float32)
-        on_hidden = np.empty_like(on_visible)
-        b = block.steps
-        np.multiply(causal, gram_h, out=on_visible[:, :b])
-        np.multiply(causal, gram_v + gram_h + np.float32(1), out=on_hidden[:, b:])
-        sums_v = np.empty_like(start_v)
-        sums_h = np.empty_like(start_h)
-        before = 1.0
-        for _ in range(MOST_SWEEPS):
-            cross = block.x_h @ block.r_h.T
-            np.multiply(causal, cross, out=on_visible[:, b:])
-            np.matmul(on_visible, block.rx_visible, out=sums_v)
-            change_v, largest_v = _correct_visible(start_v, sums_v, rate, block.r_v)
-            cross += block.x_v @ block.r_v.T
-            np.multiply(causal, cross, out=on_hidden[:, :b])
-            np.matmul(on_hidden, block.xr_hidden, out=sums_h)
-            change_h, largest_h = _correct_hidden(
-                start_h, sums_h, block.x_h, self.period, rate, block.r_h
+    def _block(self, steps: int) -> _Block:
+        block = self._blocks.get(steps)
+        if block is None:  # several pieces may ask at once: all must get the same
+            block = self._blocks.setdefault(
+                steps, _Block(steps, self.physics, swept=steps > self.period)
             )
-            largest = max(largest_v, largest_h)
-            change = max(change_v, change_h) / largest if largest > 0 else 0.0
-            if not np.isfinite(change):
-                return False
+        return block
+
+    def _load(self, block: _Block, piece: int, x: Float32, start: Float32) -> None:
+        """X′ and R⁰ = start + c (J x′ + b) of this piece's units into the block."""
+        n, c = self.physics.visible, self.physics.residual_scale
+        v, h = self._pieces[piece]
+        x_v, x_h = x[:, :n], x[:, n:]
+        block.x_v[:, v] = x_v[:, v]
+        block.x_h[:, h] = x_h[:, h]
+        block.r_v[:, v] = start[:, :n][:, v]
+        multiply(c, x_h, self._visible_hidden[v].T, 1.0, block.r_v[:, v])
+        np.add(start[:, n:][:, h], np.float32(c) * self._hidden_bias[h], out=block.r_h[:, h])
+        multiply(c, x_v, self._visible_hidden[:, h], 1.0, block.r_h[:, h])
+        multiply(c, x_h, self._hidden_hidden[:, h], 1.0, block.r_h[:, h])
+
+    def _solve(self, block: _Block, piece: int) -> Generator[None, None, bool]:
+        """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
+        v, h = self._pieces[piece]
+        steps = len(block.r_v)
+        rate = np.float32(self.learning_rate * self.physics.residual_scale)
+        causal = _causal_mask(steps, self.period)
+        if piece == 0:
+            multiply(1.0, block.x_h, block.x_h.T, 0.0, block.gram_h)
+        if piece == PIECES - 1:
+            multiply(1.0, block.x_v, block.x_v.T, 0.0, block.gram_v)
+        block.start_v[:, v] = block.r_v[:, v]
+        block.start_h[:, h] = block.r_h[:, h]
+        on_visible, on_hidden = np.empty((2, steps, 2 * steps), np.float32)
+        before = 1.0
+        for sweep in range(MOST_SWEEPS):
+            multiply(1.0, block.x_h[:, h], block.r_h[:, h].T, 0.0, block.cross_h[piece])
+            multiply(1.0, block.x_v[:, v], block.r_v[:, v].T, 0.0, block.cross_v[piece])
+            yield
+            if sweep == 0:
+                np.multiply(causal, block.gram_h, out=on_visible[:, :steps])
+                everything = block.gram_h + block.gram_v + np.float32(1)
+                np.multiply(causal, everything, out=on_hidden[:, steps:])
+            cross_h = block.cross_h.sum(axis=0)
+            np.multiply(causal, cross_h, out=on_visible[:, steps:])
+            np.multiply(causal, cross_h + block.cross_v.sum(axis=0), out=on_hidden[:, :steps])
+            multiply(1.0, on_visible, block.rx_visible[:, v], 0.0, block.sums_v[:, v])
+            multiply(1.0, on_hidden, block.xr_hidden[:, h], 0.0, block.sums_h[:, h])
+            block.squares[piece] = np.add(
+                _correct_visible(block.start_v, block.sums_v, v.start, v.stop, rate, block.r_v),
+                _correct_hidden(
+                    block.start_h,
+                    block.sums_h,
+                    block.x_h,
+                    h.start,
+                    h.stop,
+                    self.period,
+                    rate,
+                    block.r_h,
+                ),
+            )
+            yield
+            change_squared, size_squared = block.squares.sum(axis=0)
+            change = float(np.sqrt(change_squared / size_squared)) if size_squared > 0 else 0.0
             # Sweeps contract by change/before, so what is left is about change²/before.
             if change * change <= TOLERANCE * before:
                 return True
-            if change > 0.5 * before:
+            if not change <= 0.5 * before:
                 return False
             before = change
         return False
 
-    def _apply(self, block: _Block) -> None:
-        """θ ← θ − α (Rᵀ X_h + Xᵀ R_h, …), one rank-2B update for each array."""
+    def _apply(self, block: _Block, piece: int) -> None:
+        """θ ← θ − α (RᵀX_h + XᵀR_h, …) of this piece: one rank-2B update for each array."""
+        v, h = self._pieces[piece]
         alpha = -self.learning_rate
-        sgemm(
-            alpha,
-            block.xr_hidden.T,
-            block.rx_visible.T,
-            1.0,
-            self._visible_hidden.T,
-            trans_b=1,
-            overwrite_c=1,
-        )
-        ssyr2k(alpha, block.x_h.T, block.r_h.T, 1.0, self._hidden_hidden, overwrite_c=1)
-        np.fill_diagonal(self._hidden_hidden, 0)
-        self._hidden_bias += np.float32(alpha) * block.r_h.sum(axis=0)
+        multiply(alpha, block.rx_visible[:, v].T, block.xr_hidden, 1.0, self._visible_hidden[v])
+        # Hidden–hidden: this piece's rows of the lower triangle, then their mirror image.
+        low, high = _triangle_rows(self.physics.hidden)[piece]
+        x, r, couplings = block.x_h[:, low:high], block.r_h[:, low:high], self._hidden_hidden
+        multiply_symmetric(alpha, x, r, 1.0, couplings[low:high, low:high])
+        if low > 0:
+            rows = couplings[low:high, :low]
+            multiply(alpha, x.T, block.r_h[:, :low], 1.0, rows)
+            multiply(alpha, r.T, block.x_h[:, :low], 1.0, rows)
+        _mirror(couplings, low, high)
+        self._hidden_bias[h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
 
 
+def _pieces(physics: Physics) -> list[tuple[slice, slice]]:
+    """Visible and hidden units of each piece."""
+
+    def cut(units: int) -> list[slice]:
+        return [slice(units * p // PIECES, units * (p + 1) // PIECES) for p in range(PIECES)]
+
+    return list(zip(cut(physics.visible), cut(physics.hidden), strict=True))
+
+
+def _triangle_rows(hidden: int) -> list[tuple[int, int]]:
+    """Rows of a triangle of equal area for each piece."""
+    edges = [round(hidden * (p / PIECES) ** 0.5) for p in range(PIECES + 1)]
+    return [(edges[p], edges[p + 1]) for p in range(PIECES)]
+
+
+@cache
 def _causal_mask(steps: int, period: int) -> NDArray[Any]:
     """U[k, l] = 1 where the update that contains step l has been applied before step k."""
     group = np.arange(steps) // period

@@ -54,8 +54,7 @@ def noising_path(
         s = field[low:high]
         x = np.zeros(high - low, np.float32)
         uncoupled_steps(x, s, preparation, prepare_key, trajectory, low, constants, nothing)
-        columns = path[:, low:high]
-        uncoupled_steps(x, s, amplitude, noise_key, trajectory, low, constants, columns)
+        uncoupled_steps(x, s, amplitude, noise_key, trajectory, low, constants, path)
 
     in_threads(evolve, unit_ranges(units, thread_count()))
     return path
