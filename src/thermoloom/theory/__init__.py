@@ -1,0 +1,1 @@
+"""What can be known about learning without a single trajectory."""

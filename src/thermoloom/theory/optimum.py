@@ -1,0 +1,344 @@
+"""θ* = argmin E[L(θ)]: the expected loss of all noising paths, and the computer that minimizes it.
+
+The residual of unit i is r_i = (D_i + μΔt h_i)/(2k_BT) with D_i = −Δx_i + μΔt φ(x_i') free of θ
+and h_i = b_i + Σ_j J_ij x_j'. Units of one noising path are independent, so with means m, variances
+v, and d = E[D]
+
+    2k_BT E[r_i] = f_i,   2k_BT E[r_i x_j'] = f_i m_j + μΔt J_ij v_j   (i ≠ j),
+    f_i = d_i + μΔt (b_i + Σ_j J_ij m_j)
+
+at every step. Summed over steps, v enters as one number a unit; m and d are expanded in a few
+orthonormal functions of time (the functions m(s, ·) of all fields span only about ten to nine
+digits), which makes the sum over K steps a sum over modes, without a quadrature error.
+
+A parameter vector θ is flat, [J_vh | J_hh | b_h], and holds each hidden–hidden edge twice;
+``Layout.inner`` counts it once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.config import Physics
+from thermoloom.errors import UserError
+from thermoloom.physics.computer import Computer
+from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
+
+Fields = NDArray[np.floating[Any]]
+
+# Time modes below this fraction of the largest singular value are dropped: a digit or so below
+# the error of the marginals themselves.
+_MODE_CUTOFF = 1e-9
+_PROTOTYPES_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where J_vh, J_hh and b_h lie in a flat parameter vector."""
+
+    visible: int
+    hidden: int
+
+    @property
+    def size(self) -> int:
+        return (self.visible + self.hidden + 1) * self.hidden
+
+    def split(self, vector: Array64) -> tuple[Array64, Array64, Array64]:
+        """Views of J_vh, J_hh and b_h."""
+        first = self.visible * self.hidden
+        second = first + self.hidden * self.hidden
+        return (
+            vector[:first].reshape(self.visible, self.hidden),
+            vector[first:second].reshape(self.hidden, self.hidden),
+            vector[second:],
+        )
+
+    def inner(self, a: Array64, b: Array64) -> float:
+        """⟨a, b⟩ over independent parameters: each undirected hidden–hidden edge once."""
+        hidden_a, hidden_b = self.split(a)[1].ravel(), self.split(b)[1].ravel()
+        return float(a @ b - 0.5 * (hidden_a @ hidden_b))
+
+    def flatten(self, computer: Computer) -> Array64:
+        parts = [np.asarray(a, np.float64).ravel() for a in computer.arrays.values()]
+        return np.concatenate(parts)
+
+    def computer(self, vector: Array64, dtype: Any = np.float64) -> Computer:
+        return Computer(*(part.astype(dtype) for part in self.split(vector)))
+
+
+@dataclass(frozen=True)
+class PathModes:
+    """Moments of the units along a window of steps, expanded in orthonormal functions of time."""
+
+    mean: Array64
+    """m as (prototypes, N, modes)."""
+    drift: Array64
+    """d as (prototypes, N, modes), projected onto the modes."""
+    one: Array64
+    """The constant 1 as (modes,)."""
+    variance: Array64
+    """Σ_k v, (prototypes, N)."""
+    square: Array64
+    """Σ_k Σ_i q, (prototypes,)."""
+
+
+class TimeModes:
+    """Orthonormal functions of time that span 1 and all m(s, ·) within a window of steps."""
+
+    def __init__(self, marginals: Marginals, start: int, stop: int) -> None:
+        window = slice(start, stop)
+        mean = marginals.mean[window]
+        table = np.column_stack([np.ones(len(mean)), mean])
+        basis, weights, _ = np.linalg.svd(table, full_matrices=False)
+        basis = basis[:, weights > _MODE_CUTOFF * weights[0]]
+        self.one: Array64 = basis.sum(axis=0)
+        self._marginals = marginals
+        self._mean = mean.T @ basis
+        self._drift = marginals.drift[window].T @ basis
+        self._variance = marginals.variance[window].sum(axis=0)
+        self._square = marginals.square[window].sum(axis=0)
+
+    def paths(self, fields: Fields) -> PathModes:
+        """Moments of the noising paths of prototypes with these unit fields, (P, N)."""
+        wide: Array64 = fields.astype(np.float64)
+        odd = self._marginals.interpolation(wide, "mean")
+        even = self._marginals.interpolation(wide, "variance")
+        return PathModes(
+            mean=odd @ self._mean,
+            drift=odd @ self._drift,
+            one=self.one,
+            variance=even @ self._variance,
+            square=(even @ self._square).sum(axis=-1),
+        )
+
+
+class ExpectedLoss:
+    """E[L(θ)] of a noising path, averaged over prototypes: L₀ + ⟨g₀, θ⟩ + ½⟨θ, Hθ⟩.
+
+    L is the sum over the K steps of a trajectory (or over the steps of ``window``), as in the
+    training rules; ``per_step`` divides by their number, as in reported losses. The Hessian is
+    H θ = (μΔt/2k_BT) [J S + (J S)ᵀ] masked, S = Σ_k E[x'x'ᵀ]. A product with H costs
+    O(N N_h · 10 P) for few prototypes; from 10 P > N/3 on S is formed and it costs O(N² N_h),
+    however many prototypes there are.
+    """
+
+    def __init__(
+        self,
+        physics: Physics,
+        fields: Fields,
+        marginals: Marginals | None = None,
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        if fields.ndim != 2 or fields.shape[1] != physics.units:
+            raise UserError(
+                f"unit fields of shape {fields.shape}: expected (prototypes, {physics.units}), "
+                "the units of physics.visible + physics.hidden"
+            )
+        if marginals is None:
+            marginals = solve_marginals(physics, float(np.abs(fields).max()))
+        start, stop = window or (0, physics.steps)
+        modes = TimeModes(marginals, start, stop)
+        self.physics = physics
+        self.steps = stop - start
+        self.layout = Layout(physics.visible, physics.hidden)
+        self._one = modes.one
+        self._prototypes = len(fields)
+        self._dense = len(fields) * len(modes.one) > physics.units / 3
+        self._accumulate(modes, fields)
+
+    def _accumulate(self, modes: TimeModes, fields: Fields) -> None:
+        """Sums over prototypes, a few at a time, so that memory does not grow with their number."""
+        units, visible = self.physics.units, self.physics.visible
+        self._variance = np.zeros(units)
+        self._second = np.zeros((units, units) if self._dense else (0, 0))
+        cross = np.zeros((units, self.physics.hidden))
+        bias = np.zeros(self.physics.hidden)
+        total = np.zeros(units)
+        factors, square = [], 0.0
+        for first in range(0, len(fields), _PROTOTYPES_AT_ONCE):
+            paths = modes.paths(fields[first : first + _PROTOTYPES_AT_ONCE])
+            mean, drift = _side_by_side(paths.mean), _side_by_side(paths.drift)
+            # Σ E[D_i x_j' + D_j x_i'] for every unit i and hidden j.
+            cross += drift @ mean[visible:].T + mean @ drift[visible:].T
+            bias += (paths.drift[:, visible:] @ paths.one).sum(axis=0)
+            total += (paths.mean @ paths.one).sum(axis=0)
+            self._variance += paths.variance.sum(axis=0)
+            square += float(paths.square.sum())
+            if self._dense:
+                self._second += mean @ mean.T
+            else:
+                factors.append(mean)
+        weight = 1 / len(fields)
+        self._variance *= weight
+        self._second *= weight
+        self._total = total * weight
+        self._factor = np.concatenate(factors, axis=1) * weight**0.5 if factors else None
+        self._one_tiled = np.tile(self._one, len(fields)) * weight**0.5
+        hidden_hidden = cross[visible:]
+        np.fill_diagonal(hidden_hidden, 0)
+        parts = (cross[:visible].ravel(), hidden_hidden.ravel(), bias)
+        self.zero_gradient: Array64 = np.concatenate(parts) * (weight / (2 * self.physics.kT))
+        action = 4 * self.physics.mobility * self.physics.kT * self.physics.dt
+        self.zero_value = square * weight / action
+
+    # The quadratic form on flat parameter vectors.
+
+    def curvature(self, direction: Array64) -> Array64:
+        """H·direction for a flat parameter vector (J_hh symmetric, zero diagonal)."""
+        visible_hidden, hidden_hidden, bias = self.layout.split(direction)
+        result = np.empty(self.layout.size)
+        out_vh, out_hh, out_b = self.layout.split(result)
+        product = self._dense_product if self._dense else self._factored_product
+        product(visible_hidden, hidden_hidden, bias, out_vh, out_hh, out_b)
+        visible, hidden = np.split(self._variance, [self.physics.visible])
+        out_vh += visible_hidden * (visible[:, None] + hidden)
+        out_hh += hidden_hidden * (hidden[:, None] + hidden)
+        np.fill_diagonal(out_hh, 0)
+        result *= self.physics.residual_scale
+        return result
+
+    def _factored_product(
+        self, vh: Array64, hh: Array64, b: Array64, out_vh: Array64, out_hh: Array64, out_b: Array64
+    ) -> None:
+        """Σ over modes of f_i m_j + f_j m_i, f the mean force of ``direction`` in each mode."""
+        assert self._factor is not None
+        mean_v, mean_h = np.split(self._factor, [self.physics.visible])
+        force_v = vh @ mean_h
+        force_h = vh.T @ mean_v + hh @ mean_h + np.outer(b, self._one_tiled)
+        right = np.hstack([mean_h, force_h]).T
+        np.matmul(np.hstack([force_v, mean_v]), right, out=out_vh)
+        np.matmul(np.hstack([force_h, mean_h]), right, out=out_hh)
+        np.matmul(force_h, self._one_tiled, out=out_b)
+
+    def _dense_product(
+        self, vh: Array64, hh: Array64, b: Array64, out_vh: Array64, out_hh: Array64, out_b: Array64
+    ) -> None:
+        """The same with S's mean part formed: J S + (J S)ᵀ."""
+        visible = self.physics.visible
+        hidden_rows = np.hstack([vh.T, hh]) @ self._second + np.outer(b, self._total)
+        np.matmul(vh, self._second[visible:, visible:], out=out_vh)
+        out_vh += hidden_rows[:, :visible].T
+        np.add(hidden_rows[:, visible:], hidden_rows[:, visible:].T, out=out_hh)
+        out_b[:] = vh.T @ self._total[:visible] + hh @ self._total[visible:] + self.steps * b
+
+    def slope(self, theta: Array64) -> Array64:
+        """∇L at a flat parameter vector."""
+        return self.zero_gradient + self.curvature(theta)
+
+    def total(self, theta: Array64) -> float:
+        """E[L] at a flat parameter vector."""
+        return self.zero_value + 0.5 * self.layout.inner(
+            self.zero_gradient + self.slope(theta), theta
+        )
+
+    # The same for computers.
+
+    def value(self, computer: Computer) -> float:
+        """E[L(θ)], the sum over steps."""
+        return self.total(self.layout.flatten(computer))
+
+    def per_step(self, computer: Computer) -> float:
+        """E[L(θ)]/K, comparable with a validation loss averaged over paths."""
+        return self.value(computer) / self.steps
+
+    def gradient(self, computer: Computer) -> Computer:
+        """E[r_i x_j' + r_j x_i'] and E[r_a], summed over steps, as the training rules apply it."""
+        return self.layout.computer(self.slope(self.layout.flatten(computer)))
+
+    def hessian_vector(self, direction: Computer) -> Computer:
+        """H·direction."""
+        return self.layout.computer(self.curvature(self.layout.flatten(direction)))
+
+
+def _side_by_side(modes: Array64) -> Array64:
+    """(P, N, modes) as (N, P·modes)."""
+    return np.ascontiguousarray(modes.transpose(1, 0, 2)).reshape(modes.shape[1], -1)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The computer that minimizes the expected loss, and how it was found."""
+
+    computer: Computer
+    """θ* in float32."""
+    expected_loss: float
+    """E[L(θ*)]/K."""
+    initial_loss: float
+    """E[L(0)]/K."""
+    relative_gradient: float
+    """|∇L(θ*)|/|∇L(0)| in float64."""
+    iterations: int
+    """Conjugate-gradient steps."""
+    marginal_error: float
+    """Estimated relative error of the marginals."""
+    seconds: float
+    """Wall time, marginals included."""
+
+
+def solve_optimum(
+    physics: Physics,
+    fields: Fields,
+    tolerance: float = 1e-6,
+    progress: Callable[[int, float], None] | None = None,
+    max_iterations: int = 1000,
+) -> Optimum:
+    """H θ* = −g₀ by conjugate gradients, until |∇L| ≤ ``tolerance`` · |∇L(0)|.
+
+    ``progress`` is called with the iteration and the relative gradient.
+    """
+    began = time.perf_counter()
+    marginals = solve_marginals(physics, float(np.abs(fields).max()))
+    loss = ExpectedLoss(physics, fields, marginals)
+    theta, iterations = conjugate_gradients(loss, tolerance, progress, max_iterations)
+    slope = loss.slope(theta)
+    relative = (loss.layout.inner(slope, slope) / _square(loss)) ** 0.5 if _square(loss) else 0.0
+    return Optimum(
+        computer=loss.layout.computer(theta, np.float32),
+        expected_loss=loss.total(theta) / loss.steps,
+        initial_loss=loss.zero_value / loss.steps,
+        relative_gradient=relative,
+        iterations=iterations,
+        marginal_error=marginals.error,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _square(loss: ExpectedLoss) -> float:
+    return loss.layout.inner(loss.zero_gradient, loss.zero_gradient)
+
+
+def conjugate_gradients(
+    loss: ExpectedLoss,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None = None,
+    max_iterations: int = 1000,
+    linear_term: Array64 | None = None,
+) -> tuple[Array64, int]:
+    """θ with H θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations."""
+    inner = loss.layout.inner
+    residual = -(loss.zero_gradient if linear_term is None else linear_term)
+    theta = np.zeros_like(residual)
+    direction = residual.copy()
+    size = first = inner(residual, residual)
+    for iteration in range(max_iterations):
+        if size <= tolerance**2 * first:
+            return theta, iteration
+        image = loss.curvature(direction)
+        step = size / inner(direction, image)
+        theta += step * direction
+        residual -= step * image
+        previous, size = size, inner(residual, residual)
+        direction *= size / previous
+        direction += residual
+        if progress is not None:
+            progress(iteration + 1, (size / first) ** 0.5)
+    raise UserError(
+        f"tolerance = {tolerance}: not reached in {max_iterations} conjugate-gradient steps "
+        f"(relative gradient {(size / first) ** 0.5:.1e}); ask for less"
+    )
