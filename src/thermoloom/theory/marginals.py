@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Physics
 from thermoloom.errors import UserError
+from thermoloom.training.noising import PREPARATION_AMPLITUDE, RAMP_FRACTION
 
 Array64 = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -38,8 +39,8 @@ _NAMES = ("mean", "variance", "drift", "square")
 
 def field_amplitude(physics: Physics) -> Array64:
     """a(t_k) = 2 [1 − t_k/(0.75 t_f)] for t_k < 0.75 t_f, else 0, at the start of each step."""
-    time = np.arange(physics.steps) * physics.dt
-    amplitude: Array64 = np.maximum(0.0, 2 * (1 - time / (0.75 * physics.duration)))
+    time = np.arange(physics.steps) / (RAMP_FRACTION * physics.steps)
+    amplitude: Array64 = np.maximum(0.0, PREPARATION_AMPLITUDE * (1 - time))
     return amplitude
 
 
@@ -228,7 +229,9 @@ def _tabulate(
     damping = np.exp(-((physics.noise_amplitude * wave) ** 2) / 2).astype(complex)
     kick = np.outer(fields, wave).astype(complex) * (-1j * physics.mobility * physics.dt)
 
-    state = _prepared(physics, len(fields), transition, damping * np.exp(2 * kick))
+    state = _prepared(
+        physics, len(fields), transition, damping * np.exp(PREPARATION_AMPLITUDE * kick)
+    )
     values = np.empty((physics.steps + 1, len(fields), observables.shape[1]))
     values[0] = state @ observables
     history: list[Array64] = []
@@ -260,8 +263,8 @@ def _phases(physics: Physics, damping: Complex, kick: Complex) -> Iterator[Compl
 
     a falls linearly, so each phase is the last one times a constant, until the ramp ends.
     """
-    fall = np.exp(-kick * 2 * physics.dt / (0.75 * physics.duration))
-    phase = damping * np.exp(2 * kick)
+    fall = np.exp(-kick * PREPARATION_AMPLITUDE / (RAMP_FRACTION * physics.steps))
+    phase = damping * np.exp(PREPARATION_AMPLITUDE * kick)
     for amplitude in field_amplitude(physics):
         yield phase if amplitude > 0 else damping
         phase = phase * fall

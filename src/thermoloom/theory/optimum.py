@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -147,95 +148,48 @@ class ExpectedLoss:
         self.physics = physics
         self.steps = stop - start
         self.layout = Layout(physics.visible, physics.hidden)
-        self._one = modes.one
-        self._prototypes = len(fields)
-        self._dense = len(fields) * len(modes.one) > physics.units / 3
-        self._accumulate(modes, fields)
-
-    def _accumulate(self, modes: TimeModes, fields: Fields) -> None:
-        """Sums over prototypes, a few at a time, so that memory does not grow with their number."""
-        units, visible = self.physics.units, self.physics.visible
-        self._variance = np.zeros(units)
-        self._second = np.zeros((units, units) if self._dense else (0, 0))
-        cross = np.zeros((units, self.physics.hidden))
-        bias = np.zeros(self.physics.hidden)
-        total = np.zeros(units)
-        factors, square = [], 0.0
-        for first in range(0, len(fields), _PROTOTYPES_AT_ONCE):
-            paths = modes.paths(fields[first : first + _PROTOTYPES_AT_ONCE])
-            mean, drift = _side_by_side(paths.mean), _side_by_side(paths.drift)
-            # Σ E[D_i x_j' + D_j x_i'] for every unit i and hidden j.
-            cross += drift @ mean[visible:].T + mean @ drift[visible:].T
-            bias += (paths.drift[:, visible:] @ paths.one).sum(axis=0)
-            total += (paths.mean @ paths.one).sum(axis=0)
-            self._variance += paths.variance.sum(axis=0)
-            square += float(paths.square.sum())
-            if self._dense:
-                self._second += mean @ mean.T
-            else:
-                factors.append(mean)
-        weight = 1 / len(fields)
-        self._variance *= weight
-        self._second *= weight
-        self._total = total * weight
-        self._factor = np.concatenate(factors, axis=1) * weight**0.5 if factors else None
-        self._one_tiled = np.tile(self._one, len(fields)) * weight**0.5
-        hidden_hidden = cross[visible:]
-        np.fill_diagonal(hidden_hidden, 0)
-        parts = (cross[:visible].ravel(), hidden_hidden.ravel(), bias)
-        self.zero_gradient: Array64 = np.concatenate(parts) * (weight / (2 * self.physics.kT))
-        action = 4 * self.physics.mobility * self.physics.kT * self.physics.dt
-        self.zero_value = square * weight / action
+        kind = Factored if len(fields) * len(modes.one) <= physics.units / 3 else Dense
+        self.moments: Factored | Dense = kind(physics, modes, fields)
 
     # The quadratic form on flat parameter vectors.
 
     def curvature(self, direction: Array64) -> Array64:
         """H·direction for a flat parameter vector (J_hh symmetric, zero diagonal)."""
-        visible_hidden, hidden_hidden, bias = self.layout.split(direction)
+        return self._response(direction, with_drift=False)
+
+    def slope(self, theta: Array64) -> Array64:
+        """∇L at a flat parameter vector."""
+        return self._response(theta, with_drift=True)
+
+    def _response(self, theta: Array64, with_drift: bool) -> Array64:
+        visible_hidden, hidden_hidden, bias = self.layout.split(theta)
         result = np.empty(self.layout.size)
         out_vh, out_hh, out_b = self.layout.split(result)
-        product = self._dense_product if self._dense else self._factored_product
-        product(visible_hidden, hidden_hidden, bias, out_vh, out_hh, out_b)
-        visible, hidden = np.split(self._variance, [self.physics.visible])
+        self.moments.correlate(
+            (visible_hidden, hidden_hidden, bias), (out_vh, out_hh, out_b), with_drift
+        )
+        visible, hidden = np.split(self.moments.variance, [self.physics.visible])
         out_vh += visible_hidden * (visible[:, None] + hidden)
         out_hh += hidden_hidden * (hidden[:, None] + hidden)
         np.fill_diagonal(out_hh, 0)
         result *= self.physics.residual_scale
         return result
 
-    def _factored_product(
-        self, vh: Array64, hh: Array64, b: Array64, out_vh: Array64, out_hh: Array64, out_b: Array64
-    ) -> None:
-        """Σ over modes of f_i m_j + f_j m_i, f the mean force of ``direction`` in each mode."""
-        assert self._factor is not None
-        mean_v, mean_h = np.split(self._factor, [self.physics.visible])
-        force_v = vh @ mean_h
-        force_h = vh.T @ mean_v + hh @ mean_h + np.outer(b, self._one_tiled)
-        right = np.hstack([mean_h, force_h]).T
-        np.matmul(np.hstack([force_v, mean_v]), right, out=out_vh)
-        np.matmul(np.hstack([force_h, mean_h]), right, out=out_hh)
-        np.matmul(force_h, self._one_tiled, out=out_b)
+    @cached_property
+    def zero_gradient(self) -> Array64:
+        """g₀ = ∇L(0)."""
+        return self.slope(np.zeros(self.layout.size))
 
-    def _dense_product(
-        self, vh: Array64, hh: Array64, b: Array64, out_vh: Array64, out_hh: Array64, out_b: Array64
-    ) -> None:
-        """The same with S's mean part formed: J S + (J S)ᵀ."""
-        visible = self.physics.visible
-        hidden_rows = np.hstack([vh.T, hh]) @ self._second + np.outer(b, self._total)
-        np.matmul(vh, self._second[visible:, visible:], out=out_vh)
-        out_vh += hidden_rows[:, :visible].T
-        np.add(hidden_rows[:, visible:], hidden_rows[:, visible:].T, out=out_hh)
-        out_b[:] = vh.T @ self._total[:visible] + hh @ self._total[visible:] + self.steps * b
-
-    def slope(self, theta: Array64) -> Array64:
-        """∇L at a flat parameter vector."""
-        return self.zero_gradient + self.curvature(theta)
+    @property
+    def zero_value(self) -> float:
+        """L₀ = E[L(0)]."""
+        p = self.physics
+        return self.moments.square / (4 * p.mobility * p.kT * p.dt)
 
     def total(self, theta: Array64) -> float:
         """E[L] at a flat parameter vector."""
-        return self.zero_value + 0.5 * self.layout.inner(
-            self.zero_gradient + self.slope(theta), theta
-        )
+        twice = self.layout.inner(self.zero_gradient + self.slope(theta), theta)
+        return self.zero_value + 0.5 * twice
 
     # The same for computers.
 
@@ -254,6 +208,85 @@ class ExpectedLoss:
     def hessian_vector(self, direction: Computer) -> Computer:
         """H·direction."""
         return self.layout.computer(self.curvature(self.layout.flatten(direction)))
+
+
+Parts = tuple[Array64, Array64, Array64]
+
+
+class Factored:
+    """Moments of few prototypes as thin factors, one column a prototype and time mode."""
+
+    def __init__(self, physics: Physics, modes: TimeModes, fields: Fields) -> None:
+        paths = modes.paths(fields)
+        weight = len(fields) ** -0.5
+        self.mean = _side_by_side(paths.mean) * weight
+        self.drift = _side_by_side(paths.drift) * (weight / (physics.mobility * physics.dt))
+        """d as a force, in the same modes."""
+        self.one = np.tile(paths.one, len(fields)) * weight
+        self.variance: Array64 = paths.variance.mean(axis=0)
+        self.square = float(paths.square.mean())
+        self._cut = [physics.visible]
+
+    def correlate(self, theta: Parts, out: Parts, with_drift: bool) -> None:
+        """Σ f_i m_j + f_j m_i over steps, f the mean force of θ (and of d), for every edge."""
+        vh, hh, b = theta
+        mean_v, mean_h = np.split(self.mean, self._cut)
+        force_v = vh @ mean_h
+        force_h = vh.T @ mean_v + hh @ mean_h + np.outer(b, self.one)
+        if with_drift:
+            drift_v, drift_h = np.split(self.drift, self._cut)
+            force_v += drift_v
+            force_h += drift_h
+        right = np.hstack([mean_h, force_h]).T
+        np.matmul(np.hstack([force_v, mean_v]), right, out=out[0])
+        np.matmul(np.hstack([force_h, mean_h]), right, out=out[1])
+        np.matmul(force_h, self.one, out=out[2])
+
+    @property
+    def total(self) -> Array64:
+        """Σ_k m."""
+        total: Array64 = self.mean @ self.one
+        return total
+
+
+class Dense:
+    """Moments of many prototypes as N × N sums, taken up a few prototypes at a time."""
+
+    def __init__(self, physics: Physics, modes: TimeModes, fields: Fields) -> None:
+        units, self._visible = physics.units, physics.visible
+        self._steps = float(modes.one @ modes.one)
+        self.second = np.zeros((units, units))
+        """Σ_k E[m_i m_j]."""
+        self.cross = np.zeros((units, physics.hidden))
+        """Σ_k E[d_i m_j + m_i d_j] for hidden j, d as a force."""
+        self.bias = np.zeros(physics.hidden)
+        self.total = np.zeros(units)
+        self.variance = np.zeros(units)
+        self.square = 0.0
+        for first in range(0, len(fields), _PROTOTYPES_AT_ONCE):
+            some = fields[first : first + _PROTOTYPES_AT_ONCE]
+            part, share = Factored(physics, modes, some), len(some) / len(fields)
+            mean, drift = part.mean * share, part.drift
+            self.second += mean @ part.mean.T
+            self.cross += drift @ mean[self._visible :].T + mean @ drift[self._visible :].T
+            self.bias += drift[self._visible :] @ part.one * share
+            self.total += mean @ part.one
+            self.variance += part.variance * share
+            self.square += part.square * share
+
+    def correlate(self, theta: Parts, out: Parts, with_drift: bool) -> None:
+        """The same as ``Factored.correlate``, from J S + (J S)ᵀ."""
+        vh, hh, b = theta
+        visible = self._visible
+        hidden_rows = np.hstack([vh.T, hh]) @ self.second + np.outer(b, self.total)
+        np.matmul(vh, self.second[visible:, visible:], out=out[0])
+        out[0][...] += hidden_rows[:, :visible].T
+        np.add(hidden_rows[:, visible:], hidden_rows[:, visible:].T, out=out[1])
+        out[2][:] = vh.T @ self.total[:visible] + hh @ self.total[visible:] + self._steps * b
+        if with_drift:
+            out[0][...] += self.cross[:visible]
+            out[1][...] += self.cross[visible:]
+            out[2][...] += self.bias
 
 
 def _side_by_side(modes: Array64) -> Array64:
