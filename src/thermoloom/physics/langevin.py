@@ -58,8 +58,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
                 onsite = x[i] * (quadratic + quartic * (x[i] * x[i]))
                 x[i] += drift * (a * field[i] - onsite) + kick * z[j, i]
             if keep:
-                for i in range(x.size):
-                    path[first + j + 1, first_unit + i] = x[i]
+                path[first + j + 1, first_unit : first_unit + x.size] = x
 
 
 @jit

@@ -34,9 +34,9 @@ from thermoloom.threads import in_lockstep
 
 Float32 = NDArray[np.float32]
 
-BLOCK_STEPS = 64
-"""Longest block of several updates, B. Longer blocks cost more in sweeps than they gain in rank."""
-TOLERANCE = 1e-6
+BLOCK_STEPS = 48
+"""Longest block of several updates, B. Longer ones cost more in sweeps than they gain in rank."""
+TOLERANCE = 1e-7
 """Largest estimated error of a block's residuals, relative, both root mean square."""
 MOST_SWEEPS = 8
 """A block that needs more is halved."""
@@ -76,20 +76,34 @@ def drive(physics: Physics, path: Float32) -> Float32:
     return out
 
 
+# Kernels take one row's slice at a time: a slice starts at 0, which lets loops run in vectors.
+
+
+@jit
+def _start_residuals(start, forces, bias, low, high, c, r):  # type: ignore[no-untyped-def]
+    """r ← start + c (forces + bias) for units low … high."""
+    b = bias[low:high]
+    for k in range(r.shape[0]):
+        s, f, out = start[k, low:high], forces[k, low:high], r[k, low:high]
+        for i in range(out.size):
+            out[i] = s[i] + c * (f[i] + b[i])
+
+
 @fast_jit
 def _correct_visible(start, sums, low, high, rate, r):  # type: ignore[no-untyped-def]
     """r ← start − rate·sums for units low … high; returns Σ change² and Σ r²."""
     change = np.float64(0)
     size = np.float64(0)
     for k in range(r.shape[0]):
+        s, f, out = start[k, low:high], sums[k, low:high], r[k, low:high]
         row_change = np.float32(0)
         row_size = np.float32(0)
-        for i in range(low, high):
-            new = start[k, i] - rate * sums[k, i]
-            difference = new - r[k, i]
+        for i in range(out.size):
+            new = s[i] - rate * f[i]
+            difference = new - out[i]
             row_change += difference * difference
             row_size += new * new
-            r[k, i] = new
+            out[i] = new
         change += row_change
         size += row_size
     return change, size
@@ -98,26 +112,18 @@ def _correct_visible(start, sums, low, high, rate, r):  # type: ignore[no-untype
 @fast_jit
 def _correct_hidden(start, sums, x, low, high, period, rate, r):  # type: ignore[no-untyped-def]
     """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps J_aa = 0."""
-    change = np.float64(0)
-    size = np.float64(0)
-    applied = np.zeros(r.shape[1], np.float32)
-    pending = np.zeros(r.shape[1], np.float32)
+    applied = np.zeros(high - low, np.float32)
+    pending = np.zeros(high - low, np.float32)
     for k in range(r.shape[0]):
+        f, state, old = sums[k, low:high], x[k, low:high], r[k, low:high]
         if k % period == 0:
-            applied += pending
-            pending[:] = 0
-        row_change = np.float32(0)
-        row_size = np.float32(0)
-        for i in range(low, high):
-            new = start[k, i] - rate * (sums[k, i] - np.float32(2) * applied[i] * x[k, i])
-            pending[i] += r[k, i] * x[k, i]
-            difference = new - r[k, i]
-            row_change += difference * difference
-            row_size += new * new
-            r[k, i] = new
-        change += row_change
-        size += row_size
-    return change, size
+            for i in range(old.size):
+                applied[i] += pending[i]
+                pending[i] = 0
+        for i in range(old.size):
+            f[i] -= np.float32(2) * applied[i] * state[i]
+            pending[i] += old[i] * state[i]
+    return _correct_visible(start, sums, low, high, rate, r)
 
 
 @jit
@@ -146,15 +152,16 @@ class _Block:
         """X_h above R_h."""
         self.r_v, self.x_v = self.rx_visible[:steps], self.rx_visible[steps:]
         self.x_h, self.r_h = self.xr_hidden[:steps], self.xr_hidden[steps:]
+        self.sums_v, self.sums_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
+        """Forces at first, then the brackets of the equations above."""
         if not swept:
             return
         self.start_v, self.start_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
-        self.sums_v, self.sums_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
         self.gram_h, self.gram_v = np.empty((2, steps, steps), np.float32)
         self.cross_h, self.cross_v = np.empty((2, PIECES, steps, steps), np.float32)
         """X_h R_hᵀ and X_v R_vᵀ, the sum over each piece's units."""
         self.squares = np.empty((PIECES, 2))
-        """Sums of squares of the last change and of the residuals, for each piece."""
+        """Σ change² and Σ r² of each piece's last sweep."""
 
 
 class Learner:
@@ -171,10 +178,16 @@ class Learner:
         self.physics = physics
         self.learning_rate = learning_rate
         self.period = period
-        theta = (start or Computer.zeros(physics)).arrays.values()
-        self._visible_hidden, self._hidden_hidden, self._hidden_bias = (
-            np.array(array, np.float32, order="C") for array in theta
-        )
+        start = start or Computer.zeros(physics)
+        # J_vh above J_hh: the couplings of every unit to the hidden ones, in one array.
+        # Rows are 16 floats longer than a multiple of 32: at a distance of a power of two, the rows
+        # of a column would all fall into the same few places of the cache.
+        padded = np.zeros((physics.units, 32 * (physics.hidden // 32 + 1) + 16), np.float32)
+        self._couplings = padded[:, : physics.hidden]
+        self._couplings[: physics.visible] = start.visible_hidden
+        self._couplings[physics.visible :] = start.hidden_hidden
+        self._bias = np.zeros(physics.units, np.float32)
+        self._bias[physics.visible :] = start.hidden_bias
         self._longest = period * max(1, block_steps // period)
         self._blocks: dict[int, _Block] = {}
         self._pieces = _pieces(physics)
@@ -186,7 +199,8 @@ class Learner:
     @property
     def computer(self) -> Computer:
         """A copy of θ."""
-        return Computer(self._visible_hidden, self._hidden_hidden, self._hidden_bias).copy()
+        n = self.physics.visible
+        return Computer(self._couplings[:n], self._couplings[n:], self._bias[n:]).copy()
 
     def learn(
         self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
@@ -200,7 +214,7 @@ class Learner:
         if errors is not None:
             start = start + errors
         in_lockstep([self._work(piece, path[1:], start) for piece in range(PIECES)])
-        if not all(np.isfinite(array).all() for array in self.computer.arrays.values()):
+        if not (np.isfinite(self._couplings).all() and np.isfinite(self._bias).all()):
             raise Diverged("couplings are no longer finite")
 
     def _work(self, piece: int, after: Float32, start: Float32) -> Generator[None, None, None]:
@@ -211,7 +225,7 @@ class Learner:
             block = self._block(last - first)
             self._load(block, piece, after[first:last], start[first:last])
             yield
-            if last - first > self.period and not (yield from self._solve(block, piece)):
+            if last - first > self.period and not (yield from self._sweep(block, piece)):
                 length = self.period * max(1, length // self.period // 2)
                 continue
             self._apply(block, piece)
@@ -228,62 +242,53 @@ class Learner:
 
     def _load(self, block: _Block, piece: int, x: Float32, start: Float32) -> None:
         """X′ and R⁰ = start + c (J x′ + b) of this piece's units into the block."""
-        n, c = self.physics.visible, self.physics.residual_scale
+        n, c = self.physics.visible, np.float32(self.physics.residual_scale)
         v, h = self._pieces[piece]
-        x_v, x_h = x[:, :n], x[:, n:]
-        block.x_v[:, v] = x_v[:, v]
-        block.x_h[:, h] = x_h[:, h]
-        block.r_v[:, v] = start[:, :n][:, v]
-        multiply(c, x_h, self._visible_hidden[v].T, 1.0, block.r_v[:, v])
-        np.add(start[:, n:][:, h], np.float32(c) * self._hidden_bias[h], out=block.r_h[:, h])
-        multiply(c, x_v, self._visible_hidden[:, h], 1.0, block.r_h[:, h])
-        multiply(c, x_h, self._hidden_hidden[:, h], 1.0, block.r_h[:, h])
+        block.x_v[:, v] = x[:, :n][:, v]
+        block.x_h[:, h] = x[:, n:][:, h]
+        np.matmul(x[:, n:], self._couplings[v].T, out=block.sums_v[:, v])
+        np.matmul(x, self._couplings[:, h], out=block.sums_h[:, h])
+        bias_v, bias_h = self._bias[:n], self._bias[n:]
+        _start_residuals(start[:, :n], block.sums_v, bias_v, v.start, v.stop, c, block.r_v)
+        _start_residuals(start[:, n:], block.sums_h, bias_h, h.start, h.stop, c, block.r_h)
 
-    def _solve(self, block: _Block, piece: int) -> Generator[None, None, bool]:
+    def _sweep(self, block: _Block, piece: int) -> Generator[None, None, bool]:
         """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
         v, h = self._pieces[piece]
         steps = len(block.r_v)
         rate = np.float32(self.learning_rate * self.physics.residual_scale)
         causal = _causal_mask(steps, self.period)
-        if piece == 0:
-            multiply(1.0, block.x_h, block.x_h.T, 0.0, block.gram_h)
-        if piece == PIECES - 1:
-            multiply(1.0, block.x_v, block.x_v.T, 0.0, block.gram_v)
         block.start_v[:, v] = block.r_v[:, v]
         block.start_h[:, h] = block.r_h[:, h]
+        if piece == 0:
+            np.matmul(block.x_h, block.x_h.T, out=block.gram_h)
+        if piece == PIECES - 1:
+            np.matmul(block.x_v, block.x_v.T, out=block.gram_v)
         on_visible, on_hidden = np.empty((2, steps, 2 * steps), np.float32)
         before = 1.0
         for sweep in range(MOST_SWEEPS):
-            multiply(1.0, block.x_h[:, h], block.r_h[:, h].T, 0.0, block.cross_h[piece])
-            multiply(1.0, block.x_v[:, v], block.r_v[:, v].T, 0.0, block.cross_v[piece])
+            np.matmul(block.x_h[:, h], block.r_h[:, h].T, out=block.cross_h[piece])
+            np.matmul(block.x_v[:, v], block.r_v[:, v].T, out=block.cross_v[piece])
             yield
             if sweep == 0:
                 np.multiply(causal, block.gram_h, out=on_visible[:, :steps])
                 everything = block.gram_h + block.gram_v + np.float32(1)
                 np.multiply(causal, everything, out=on_hidden[:, steps:])
-            cross_h = block.cross_h.sum(axis=0)
+            cross_h, cross_v = block.cross_h.sum(axis=0), block.cross_v.sum(axis=0)
             np.multiply(causal, cross_h, out=on_visible[:, steps:])
-            np.multiply(causal, cross_h + block.cross_v.sum(axis=0), out=on_hidden[:, :steps])
-            multiply(1.0, on_visible, block.rx_visible[:, v], 0.0, block.sums_v[:, v])
-            multiply(1.0, on_hidden, block.xr_hidden[:, h], 0.0, block.sums_h[:, h])
-            block.squares[piece] = np.add(
-                _correct_visible(block.start_v, block.sums_v, v.start, v.stop, rate, block.r_v),
-                _correct_hidden(
-                    block.start_h,
-                    block.sums_h,
-                    block.x_h,
-                    h.start,
-                    h.stop,
-                    self.period,
-                    rate,
-                    block.r_h,
-                ),
-            )
+            np.multiply(causal, cross_h + cross_v, out=on_hidden[:, :steps])
+            np.matmul(on_visible, block.rx_visible[:, v], out=block.sums_v[:, v])
+            np.matmul(on_hidden, block.xr_hidden[:, h], out=block.sums_h[:, h])
+            b, span_v, span_h = block, (v.start, v.stop), (h.start, h.stop)
+            of_v = _correct_visible(b.start_v, b.sums_v, *span_v, rate, b.r_v)
+            of_h = _correct_hidden(b.start_h, b.sums_h, b.x_h, *span_h, self.period, rate, b.r_h)
+            block.squares[piece] = np.add(of_v, of_h)
             yield
             change_squared, size_squared = block.squares.sum(axis=0)
             change = float(np.sqrt(change_squared / size_squared)) if size_squared > 0 else 0.0
-            # Sweeps contract by change/before, so what is left is about change²/before.
-            if change * change <= TOLERANCE * before:
+            # Sweeps contract by change/before, so what is left is about change²/before. The first
+            # change tells nothing of that: residuals are mostly noise, changes are coherent.
+            if change == 0 or (sweep > 0 and change * change <= TOLERANCE * before):
                 return True
             if not change <= 0.5 * before:
                 return False
@@ -292,19 +297,19 @@ class Learner:
 
     def _apply(self, block: _Block, piece: int) -> None:
         """θ ← θ − α (RᵀX_h + XᵀR_h, …) of this piece: one rank-2B update for each array."""
+        n, alpha = self.physics.visible, -self.learning_rate
         v, h = self._pieces[piece]
-        alpha = -self.learning_rate
-        multiply(alpha, block.rx_visible[:, v].T, block.xr_hidden, 1.0, self._visible_hidden[v])
+        multiply(alpha, block.rx_visible[:, v].T, block.xr_hidden, 1.0, self._couplings[v])
         # Hidden–hidden: this piece's rows of the lower triangle, then their mirror image.
         low, high = _triangle_rows(self.physics.hidden)[piece]
-        x, r, couplings = block.x_h[:, low:high], block.r_h[:, low:high], self._hidden_hidden
+        x, r, couplings = block.x_h[:, low:high], block.r_h[:, low:high], self._couplings[n:]
         multiply_symmetric(alpha, x, r, 1.0, couplings[low:high, low:high])
         if low > 0:
             rows = couplings[low:high, :low]
             multiply(alpha, x.T, block.r_h[:, :low], 1.0, rows)
             multiply(alpha, r.T, block.x_h[:, :low], 1.0, rows)
         _mirror(couplings, low, high)
-        self._hidden_bias[h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
+        self._bias[n:][h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
 
 
 def _pieces(physics: Physics) -> list[tuple[slice, slice]]:

@@ -1,0 +1,89 @@
+"""Settings: the paper's defaults, strict keys, one-line errors, TOML round trip."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+
+import pytest
+
+from thermoloom.config import Physics, Settings, parse_assignment
+from thermoloom.errors import UserError
+
+
+def test_defaults_are_the_papers() -> None:
+    settings = Settings()
+    physics = settings.physics
+    assert (physics.visible, physics.hidden, physics.steps) == (784, 512, 2500)
+    assert (physics.J2, physics.J4, physics.kT, physics.mobility) == (1, 1, 0.1, 1)
+    assert math.isclose(settings.learning_rate, 4e-4)
+    assert settings.period == 1
+    assert settings.generation_seed == 90101
+
+
+def test_steps_are_counted_in_integers() -> None:
+    """A float ``while t < t_f`` takes 2501 steps."""
+    assert Physics().steps == 2500
+    assert Physics(dt=0.1, duration=0.3).steps == 3
+
+
+def test_toml_round_trip() -> None:
+    settings = Settings().updated(
+        {
+            "training": {"rule": "delayed", "period": 7, "learning_rate": 0.1},
+            "prototypes": {"digits": [3, 1]},
+            "physics": {"kT": 0.25},
+        }
+    )
+    assert Settings.from_dict(tomllib.loads(settings.to_toml())) == settings
+
+
+def test_identity_depends_on_every_chosen_setting_and_on_nothing_else() -> None:
+    settings = Settings()
+    other = settings.updated({"generation": {"samples": 7}})
+    assert settings.identity() != other.identity()
+    assert settings.identity("physics", "training") == other.identity("physics", "training")
+
+
+def test_period_of_the_rules() -> None:
+    assert Settings().updated({"training": {"rule": "batch"}}).period == 2500
+    assert Settings().updated({"training": {"rule": "delayed", "period": 30}}).period == 30
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"physics": {"kT": -1.0}}, "physics.kT"),
+        ({"physics": {"kT": float("nan")}}, "physics.kT"),
+        ({"physics": {"J2": 0.0, "J4": 0.0}}, "physics.J2"),
+        ({"physics": {"duration": 1e-5}}, "physics.duration"),
+        ({"physics": {"hidden": 1.5}}, "physics.hidden"),
+        ({"physics": {"hiden": 5}}, "physics.hidden"),
+        ({"phsics": {"kT": 5}}, "physics"),
+        ({"training": {"rule": "sometimes"}}, "training.rule"),
+        ({"training": {"rule": "delayed"}}, "training.period"),
+        ({"training": {"rule": "delayed", "period": 5000}}, "training.period"),
+        ({"training": {"period": 3}}, "training.period"),
+        ({"training": {"cycles": True}}, "training.cycles"),
+        ({"prototypes": {"digits": [0, 10]}}, "prototypes.digits"),
+        ({"prototypes": {"digits": [1, 1]}}, "prototypes.digits"),
+        ({"prototypes": {"per_digit": 11}}, "prototypes.per_digit"),
+        ({"prototypes": {"source": "images"}}, "prototypes.path"),
+        ({"imperfections": {"residual_correlation": 1.0}}, "residual_correlation"),
+        ({"imperfections": {"bits": 8}}, "imperfections.bits"),
+        ({"physics": 3}, "physics"),
+    ],
+)
+def test_wrong_settings_are_named_in_one_line(values: dict, names: str) -> None:
+    with pytest.raises(UserError, match=names.replace(".", r"\.")) as caught:
+        Settings.from_dict(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_assignments() -> None:
+    assert parse_assignment("kT=0.2") == {"physics": {"kT": 0.2}}
+    assert parse_assignment("training.rule=batch") == {"training": {"rule": "batch"}}
+    assert parse_assignment("digits=[4, 5]") == {"prototypes": {"digits": [4, 5]}}
+    for text, names in [("seed=3", "ambiguous"), ("kT", "key=value"), ("kTT=1", "no such")]:
+        with pytest.raises(UserError, match=names):
+            parse_assignment(text)
