@@ -309,7 +309,8 @@ class Learner:
             multiply(alpha, x.T, block.r_h[:, :low], 1.0, rows)
             multiply(alpha, r.T, block.x_h[:, :low], 1.0, rows)
         _mirror(couplings, low, high)
-        self._bias[n:][h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is noticed by ``learn``
+            self._bias[n:][h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
 
 
 def _pieces(physics: Physics) -> list[tuple[slice, slice]]:
