@@ -248,6 +248,10 @@ class Factored:
         total: Array64 = self.mean @ self.one
         return total
 
+    def factor(self) -> tuple[Array64, Array64]:
+        """F, f with Σ_k E[m m'] = F Fᵀ, Σ_k E[m] = F f and K = f·f."""
+        return self.mean, self.one
+
 
 class Dense:
     """Moments of many prototypes as N × N sums, taken up a few prototypes at a time."""
@@ -287,6 +291,13 @@ class Dense:
             out[0][...] += self.cross[:visible]
             out[1][...] += self.cross[visible:]
             out[2][...] += self.bias
+
+    def factor(self) -> tuple[Array64, Array64]:
+        """The same as ``Factored.factor``, by diagonalization."""
+        joint = np.block([[self.second, self.total[:, None]], [self.total, np.array(self._steps)]])
+        values, vectors = np.linalg.eigh(joint)
+        factor = vectors * np.sqrt(np.maximum(values, 0))
+        return factor[:-1], factor[-1]
 
 
 def _side_by_side(modes: Array64) -> Array64:

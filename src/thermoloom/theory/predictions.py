@@ -1,0 +1,482 @@
+"""What training must do, from the expected loss alone: no trajectory is simulated here.
+
+A noising path is independent of the θ it meets, so the mean of θ over paths obeys the linear
+recursion of the rule with expected gradients,
+
+    E[θ] ← E[θ] − α ∇E[L_w](E[θ])        for the windows w between updates, prototypes in turn,
+
+exactly for the batch rule; for shorter periods up to correlations between the updates of one
+path, of relative size αc N v (memory of a unit in steps), 1 % with the paper's values.
+
+The loss is the logarithm of a likelihood, so at the optimum the covariance of a path's gradient is
+its Hessian (the information equality): Γ = H up to the model's misfit. Around θ* a rule leaves
+the covariance Σ ← A Σ Aᵀ + α² H_w, whose stationary value is Σ = α/2 on every parameter for
+αH ≪ 1 and α/(2 − αλ) along an eigenvector for the batch rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.special import erfc
+
+from thermoloom.config import Physics
+from thermoloom.physics.computer import Computer
+from thermoloom.theory.marginals import Array64, Marginals
+from thermoloom.theory.optimum import (
+    ExpectedLoss,
+    Fields,
+    conjugate_gradients,
+)
+
+Indices = NDArray[np.int64]
+
+# ---------------------------------------------------------------------------------------------
+# Rules in the mean.
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps over which θ changes little, and how many updates are applied within them."""
+
+    loss: ExpectedLoss
+    updates: int
+
+    def shrink(self, direction: Array64, rate: float, accuracy: float) -> Array64:
+        """(1 − (1 − αH/B)^B)/(αH) · direction, B the number of updates, as a series in αH."""
+        result = direction.copy()
+        term = direction
+        inner = self.loss.layout.inner
+        for order in range(2, self.updates + 1):
+            term = self.loss.curvature(term)
+            term *= -rate * (1 - (order - 1) / self.updates) / order
+            result += term
+            if inner(term, term) <= accuracy**2 * inner(result, result):
+                break
+        return result
+
+
+@dataclass(frozen=True)
+class MeanRule:
+    """A training rule with expected gradients: windows of each prototype's path, in order."""
+
+    learning_rate: float
+    prototypes: tuple[tuple[Window, ...], ...]
+    accuracy: float = 1e-4
+    """Where the series of updates within a window is cut, relative to the change of θ."""
+
+    @property
+    def size(self) -> int:
+        return self.prototypes[0][0].loss.layout.size
+
+    def learn(self, theta: Array64, prototype: int, offset: float = 0.0) -> Array64:
+        """E[θ] after one trajectory of this prototype; ``offset`` is added to every residual."""
+        for window in self.prototypes[prototype]:
+            slope = window.loss.slope(theta)
+            if offset:
+                slope += offset * offset_gradient(window.loss)
+            change = window.shrink(slope, self.learning_rate, self.accuracy)
+            theta = theta - self.learning_rate * change
+        return theta
+
+    def contract(self, direction: Array64, prototype: int) -> Array64:
+        """What one trajectory leaves of a deviation from the fixed point."""
+        for window in self.prototypes[prototype]:
+            pull = window.loss.curvature(direction)
+            pull = window.shrink(pull, self.learning_rate, self.accuracy)
+            direction = direction - self.learning_rate * pull
+        return direction
+
+
+def mean_rule(
+    physics: Physics,
+    fields: Fields,
+    marginals: Marginals,
+    learning_rate: float,
+    period: int,
+    windows: int = 6,
+) -> MeanRule:
+    """The rule with this update period (1 online, K batch), prototypes in turn.
+
+    Periods shorter than K/``windows`` are gathered into that many windows, within which m and v
+    count as constant and the product of all updates is a series.
+    """
+    length = period * max(1, math.ceil(physics.steps / (windows * period)))
+    edges = [*range(0, physics.steps, length), physics.steps]
+
+    def window(field: Fields, start: int, stop: int) -> Window:
+        loss = ExpectedLoss(physics, field[None], marginals, (start, stop))
+        return Window(loss, math.ceil((stop - start) / period))
+
+    spans = list(pairwise(edges))
+    return MeanRule(
+        learning_rate, tuple(tuple(window(field, *span) for span in spans) for field in fields)
+    )
+
+
+def mean_parameters(
+    rule: MeanRule, cycles: int, every: int = 10, offset: float = 0.0
+) -> Iterator[tuple[int, Array64]]:
+    """(cycles done, E[θ]) from θ = 0, every ``every`` cycles and at the end."""
+    theta = np.zeros(rule.size)
+    yield 0, theta
+    for cycle in range(cycles):
+        theta = rule.learn(theta, cycle % len(rule.prototypes), offset)
+        if (cycle + 1) % every == 0 or cycle + 1 == cycles:
+            yield cycle + 1, theta
+
+
+# ---------------------------------------------------------------------------------------------
+# Stability.
+
+
+def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
+    """λ_max of H over the independent parameters, by Lanczos."""
+    scale = np.ones(loss.layout.size)
+    loss.layout.split(scale)[1][...] = math.sqrt(0.5)  # an edge is held twice
+    operator = LinearOperator(
+        (scale.size, scale.size),
+        matvec=lambda u: scale * loss.curvature(u.ravel() / scale),
+        dtype=np.float64,
+    )
+    start = scale * loss.zero_gradient
+    values = eigsh(
+        operator, k=1, which="LA", v0=start, tol=tolerance, ncv=12, return_eigenvectors=False
+    )
+    return float(values[0])
+
+
+def round_growth(rule: MeanRule, rounds: int = 25) -> float:
+    """Factor by which one round over all prototypes stretches the deviation it stretches most.
+
+    Power iteration with the product Π_p (1 − αH_p), started in the steepest directions.
+    """
+    inner = rule.prototypes[0][0].loss.layout.inner
+    start = [w.loss.zero_gradient for windows in rule.prototypes for w in windows[:1]]
+    deviation = sum(start[1:], start[0].copy())
+    growth = 0.0
+    for _ in range(rounds):
+        deviation = deviation / math.sqrt(inner(deviation, deviation))
+        for prototype in range(len(rule.prototypes)):
+            deviation = rule.contract(deviation, prototype)
+        growth = math.sqrt(inner(deviation, deviation))
+    return growth
+
+
+@dataclass(frozen=True)
+class BatchStability:
+    """Where batch training with expected gradients becomes unstable."""
+
+    curvature: float
+    """λ_max of the Hessian averaged over prototypes."""
+    curvatures: tuple[float, ...]
+    """λ_max of each prototype's Hessian."""
+    averaged_rate: float
+    """2/λ_max: the critical α if each update averaged over all prototypes."""
+    critical_rate: float
+    """The α at which one round of prototypes in turn, Π_p (1 − αH_p), has spectral radius 1."""
+
+
+def batch_stability(
+    physics: Physics, fields: Fields, marginals: Marginals, tolerance: float = 0.005
+) -> BatchStability:
+    """Critical learning rates of the batch rule, the last one bisected to ``tolerance``."""
+    rule = mean_rule(physics, fields, marginals, 1.0, physics.steps)
+    curvature = largest_curvature(ExpectedLoss(physics, fields, marginals))
+    curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.prototypes)
+    # One prototype alone is unstable above 2/λ_p; averaging cannot do worse than the steepest.
+    low, high = 1 / max(curvatures), 2.2 / curvature
+    while high - low > tolerance * low:
+        middle = (low + high) / 2
+        growth = round_growth(MeanRule(middle, rule.prototypes))
+        low, high = (low, middle) if growth > 1 else (middle, high)
+    return BatchStability(curvature, curvatures, 2 / curvature, (low + high) / 2)
+
+
+def step_curvature(physics: Physics, states: Array64) -> float:
+    """λ_max of one step's Hessian at states x': of r → c [(n + 1_h) r + x' (Σ_j x_j' r_j)].
+
+    The sum and n_i = Σ_j x_j'² run over the partners of unit i; the change that one update makes
+    to the residuals of its own step has the same eigenvalues as the Hessian.
+    """
+    v, h = np.split(states, [physics.visible])
+    diagonal = np.concatenate([np.full(v.size, h @ h), v @ v + h @ h - h * h + 1])
+
+    def apply(r: Array64) -> Array64:
+        r_v, r_h = np.split(r.ravel(), [physics.visible])
+        shared = np.concatenate([v * (h @ r_h), h * (v @ r_v + h @ r_h) - h * h * r_h])
+        result: Array64 = diagonal * r.ravel() + shared
+        return result
+
+    operator = LinearOperator((states.size, states.size), matvec=apply, dtype=np.float64)
+    values = eigsh(operator, k=1, which="LA", v0=states, tol=1e-6, return_eigenvectors=False)
+    return float(values[0]) * physics.residual_scale
+
+
+def step_curvatures(
+    physics: Physics, fields: Fields, marginals: Marginals, points: int = 40
+) -> tuple[Array64, Array64]:
+    """Steps k and the largest λ_max of one step among prototypes, at x_i² = m_i² + v_i."""
+    steps = np.linspace(0, physics.steps - 1, points).round()
+    largest = np.zeros(points)
+    for field in fields.astype(np.float64):
+        mean = marginals.at("mean", field)[steps.astype(int)]
+        variance = marginals.at("variance", field)[steps.astype(int)]
+        states = np.copysign(np.sqrt(mean**2 + variance), mean)
+        largest = np.maximum(largest, [step_curvature(physics, x) for x in states])
+    return steps, largest
+
+
+@dataclass(frozen=True)
+class OnlineStability:
+    """Where stepwise training becomes unstable."""
+
+    curvature: float
+    """λ_max of the steepest single step."""
+    safe_rate: float
+    """2/λ_max: below it no update of any step can overshoot, and every path is contracting."""
+    critical_rate: float
+    """The α at which overshoots within one path add up to ``overflow``."""
+
+
+def online_stability(
+    physics: Physics, fields: Fields, marginals: Marginals, overflow: float = 1e6
+) -> OnlineStability:
+    """Above 2/λ_max the first steps grow by |1 − αλ_k| each until λ_k has fallen below 2/α.
+
+    Later steps would shrink the deviation again, but a growth of 10⁶ is beyond what float32
+    residuals survive.
+    """
+    steps, curvatures = step_curvatures(physics, fields, marginals)
+    every = np.interp(np.arange(physics.steps), steps, curvatures)
+
+    def growth(rate: float) -> float:
+        logarithms = np.log(np.maximum(np.abs(1 - rate * every), 1e-12))
+        return float(np.cumsum(logarithms).max())
+
+    safe = 2 / float(every.max())
+    low, high = safe, 20 * safe
+    while high - low > 1e-3 * low:
+        middle = (low + high) / 2
+        low, high = (low, middle) if growth(middle) > math.log(overflow) else (middle, high)
+    return OnlineStability(float(every.max()), safe, (low + high) / 2)
+
+
+# ---------------------------------------------------------------------------------------------
+# Noise around the mean.
+
+
+def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
+    """A flat sample of N(0, H): √c (G + Gᵀ) masked, where rows of G have covariance S."""
+    physics, variance = loss.physics, loss.moments.variance
+    units, cut = physics.units, physics.visible
+    mean, one = loss.moments.factor()
+    modes = rng.standard_normal((units, len(one)))
+    rows = modes @ mean.T + rng.standard_normal((units, units)) * np.sqrt(variance)
+    sample = np.empty(loss.layout.size)
+    vh, hh, b = loss.layout.split(sample)
+    vh[...] = rows[:cut, cut:] + rows[cut:, :cut].T
+    hh[...] = rows[cut:, cut:] + rows[cut:, cut:].T
+    np.fill_diagonal(hh, 0)
+    b[:] = modes[cut:] @ one
+    sample *= math.sqrt(physics.residual_scale)
+    return sample
+
+
+def accumulated_noise(rule: MeanRule, probe: Array64, cycles: int) -> Array64:
+    """⟨z, Σ_c z⟩ for c = 0 … ``cycles``, with Σ_c the covariance of θ after c cycles.
+
+    Σ_c = α² Σ_w Φ_w H_w Φ_wᵀ, Φ_w the product of all later contractions. They are symmetric, so
+    z is carried backwards through them, from the last window of the last cycle.
+    """
+    inner = rule.prototypes[0][0].loss.layout.inner
+    rate = rule.learning_rate
+    total = np.zeros(cycles + 1)
+    z = probe
+    for past in range(cycles):
+        prototype = (cycles - 1 - past) % len(rule.prototypes)
+        gained = 0.0
+        for window in reversed(rule.prototypes[prototype]):
+            pull = window.loss.curvature(z)
+            pull = window.shrink(pull, rate, rule.accuracy)
+            after = z - rate * pull
+            # Updates within the window see between all and none of its contraction.
+            middle = 0.5 * (z + after) if window.updates > 1 else z
+            gained += rate**2 * inner(middle, window.loss.curvature(middle))
+            z = after
+        total[past + 1] = total[past] + gained
+    return total
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Spread of trained parameters around their mean, after each number of cycles."""
+
+    visible_hidden: Array64
+    """Mean variance of a visible–hidden coupling, (cycles + 1,)."""
+    hidden_hidden: Array64
+    """Mean variance of a hidden–hidden coupling."""
+    hidden_bias: Array64
+    """Mean variance of a hidden bias."""
+    excess_loss: Array64
+    """½ tr(H Σ)/K: what the spread adds to the expected loss per step."""
+    relative_error: float
+    """Standard error of ``excess_loss`` at the end over the probes, relative; nan for one."""
+
+
+def training_noise(
+    rule: MeanRule, loss: ExpectedLoss, cycles: int, probes: int = 1, seed: int = 0
+) -> Noise:
+    """Σ of the linear recursion with Γ = H, by random probes carried backwards.
+
+    A probe of independent signs measures the trace over a block, a probe drawn from N(0, H)
+    the excess of ``loss``. With 10⁵ parameters and more, one or two probes are enough.
+    """
+    rng = np.random.default_rng(seed)
+    layout = loss.layout
+    blocks = []
+    for index in range(3):
+        signs = np.zeros(layout.size)
+        part = layout.split(signs)[index]
+        part[...] = rng.choice([-1.0, 1.0], part.shape)
+        if index == 1:
+            part[...] = np.triu(part, 1) + np.triu(part, 1).T
+        blocks.append(accumulated_noise(rule, signs, cycles) / layout.inner(signs, signs))
+    excess = [
+        accumulated_noise(rule, gradient_noise(loss, rng), cycles) / (2 * loss.steps)
+        for _ in range(probes)
+    ]
+    curve = np.mean(excess, axis=0) if excess else np.full(cycles + 1, math.nan)
+    spread = np.std([one[-1] for one in excess], ddof=1) if probes > 1 else math.nan
+    error = float(spread / math.sqrt(max(probes, 1)) / curve[-1])
+    return Noise(blocks[0], blocks[1], blocks[2], curve, error)
+
+
+# ---------------------------------------------------------------------------------------------
+# Residual offset.
+
+
+def offset_gradient(loss: ExpectedLoss) -> Array64:
+    """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: what an offset of 1 adds to ∇L."""
+    visible, hidden = np.split(loss.moments.total, [loss.physics.visible])
+    result = np.empty(loss.layout.size)
+    vh, hh, b = loss.layout.split(result)
+    vh[...] = visible[:, None] + hidden
+    hh[...] = hidden[:, None] + hidden
+    np.fill_diagonal(hh, 0)
+    b[:] = loss.steps
+    return result
+
+
+def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Computer:
+    """dθ*/dμ_bias = −H⁻¹ Σ_k E[x_i' + x_j', 1]: where an offset finally drives θ."""
+    shift, _ = conjugate_gradients(loss, tolerance, linear_term=offset_gradient(loss))
+    return loss.layout.computer(shift)
+
+
+def offset_bias_law(physics: Physics) -> float:
+    """db_h/dμ_bias = −2k_BT/(μΔt): the shift with which a bias alone cancels its unit's offset."""
+    return -1 / physics.residual_scale
+
+
+def offset_rate(physics: Physics, learning_rate: float) -> float:
+    """αK μΔt/(2k_BT): relaxation of a bias towards that shift in one cycle, alone."""
+    return learning_rate * physics.steps * physics.residual_scale
+
+
+# ---------------------------------------------------------------------------------------------
+# Precision of deterministic training.
+
+
+@dataclass(frozen=True)
+class UpdateSize:
+    """Root mean square of one formed update r_i x_j' + r_j x_i' at θ = 0, before the factor α."""
+
+    visible_hidden: float
+    hidden_hidden: float
+
+
+def update_size(physics: Physics, fields: Fields, marginals: Marginals) -> UpdateSize:
+    """E[(r_i x_j' + r_j x_i')²] = (q_i E[x_j'²] + q_j E[x_i'²] + 2 d_i m_i d_j m_j)/(2k_BT)².
+
+    Averaged over steps, prototypes and pairs; E[D x'] is taken as d m, since D and x' of one
+    unit are all but uncorrelated.
+    """
+    sums = np.zeros(2)
+    cut, hidden = physics.visible, physics.hidden
+    for field in fields.astype(np.float64):
+        q, d, m, v = (marginals.at(n, field) for n in ("square", "drift", "mean", "variance"))
+        left, right = np.stack([q, d * m, m**2 + v]), np.stack([m**2 + v, d * m, q])
+        # q_i x_j² + 2 (dm)_i (dm)_j + x_i² q_j as one product, summed over pairs.
+        left[1] *= 2
+        total_v, total_h = left[..., :cut].sum(-1), left[..., cut:].sum(-1)
+        across = (total_v * right[..., cut:].sum(-1)).sum() / (cut * hidden)
+        within = (total_h * right[..., cut:].sum(-1)).sum()
+        within -= (left[..., cut:] * right[..., cut:]).sum()
+        sums += np.array([across, within / max(1, hidden * (hidden - 1))]) / physics.steps
+    size = np.sqrt(sums / len(fields)) / (2 * physics.kT)
+    return UpdateSize(float(size[0]), float(size[1]))
+
+
+def vanishing_bits(largest_coupling: float, update: float) -> float:
+    """b with half a grid spacing A_max/(2^(b−1) − 1)/2 = |update|: below it, updates are lost."""
+    return 1 + math.log2(1 + largest_coupling / (2 * update))
+
+
+def surviving_fraction(
+    physics: Physics,
+    fields: Fields,
+    marginals: Marginals,
+    learning_rate: float,
+    largest_coupling: float,
+    bits: int,
+    hidden: bool = False,
+    samples: int = 200_000,
+    seed: int = 0,
+) -> float:
+    """Fraction of updates that move a coupling from a grid point: |α(r_i x_j' + r_j x_i')| > Δ/2.
+
+    At θ = 0, where training starts. Given the states, an update is taken as Gaussian with mean
+    (d_i x_j' + d_j x_i')/(2k_BT) and variance c (x_i'² + x_j'²), and the states as N(m, v), for
+    random prototypes, steps and visible–hidden (or hidden–hidden) pairs.
+    """
+    rng = np.random.default_rng(seed)
+    half_spacing = largest_coupling / (2 ** (bits - 1) - 1) / 2
+    visible, units = physics.visible, physics.units
+    prototype = rng.integers(len(fields), size=samples)
+    steps = rng.integers(physics.steps, size=samples)
+    second = rng.integers(visible, units, size=samples)
+    if hidden:  # any other hidden unit
+        first = (
+            visible
+            + (second - visible + rng.integers(1, physics.hidden, size=samples)) % physics.hidden
+        )
+    else:
+        first = rng.integers(visible, size=samples)
+    states, drifts = [], []
+    for unit in (first, second):
+        field = fields[prototype, unit].astype(np.float64)
+        mean, variance, drift = (
+            _entries(marginals, name, field, steps) for name in ("mean", "variance", "drift")
+        )
+        states.append(mean + np.sqrt(variance) * rng.standard_normal(samples))
+        drifts.append(drift / (2 * physics.kT))
+    centre = learning_rate * (drifts[0] * states[1] + drifts[1] * states[0])
+    width = learning_rate * np.sqrt(physics.residual_scale * (states[0] ** 2 + states[1] ** 2))
+    above, below = (
+        erfc((half_spacing + sign * centre) / (math.sqrt(2) * width)) for sign in (-1, 1)
+    )
+    return float((above + below).mean() / 2)
+
+
+def _entries(marginals: Marginals, name: str, fields: Array64, steps: Indices) -> Array64:
+    """One value of a marginal for each pair of field and step."""
+    rows: Array64 = getattr(marginals, name)[steps]
+    values: Array64 = (rows * marginals.interpolation(fields, name)).sum(axis=1)
+    return values

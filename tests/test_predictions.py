@@ -1,0 +1,375 @@
+"""Predictions against dense linear algebra and simulated training of a small computer."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from thermoloom.config import Physics
+from thermoloom.theory.marginals import field_amplitude, solve_marginals
+from thermoloom.theory.optimum import ExpectedLoss, conjugate_gradients
+from thermoloom.theory.predictions import (
+    MeanRule,
+    accumulated_noise,
+    batch_stability,
+    gradient_noise,
+    largest_curvature,
+    mean_parameters,
+    mean_rule,
+    offset_bias_law,
+    offset_gradient,
+    offset_rate,
+    offset_response,
+    online_stability,
+    round_growth,
+    step_curvature,
+    surviving_fraction,
+    training_noise,
+    update_size,
+    vanishing_bits,
+)
+
+SMALL = Physics(visible=6, hidden=4, dt=0.02, duration=0.8)
+FIELDS = np.random.default_rng(3).normal(0, 1.2, (3, SMALL.units))
+MARGINALS = solve_marginals(SMALL, float(np.abs(FIELDS).max()))
+LOSS = ExpectedLoss(SMALL, FIELDS, MARGINALS)
+LAYOUT = LOSS.layout
+UPPER = np.triu_indices(SMALL.hidden, 1)
+
+
+def independent(vector):
+    """The independent parameters of a flat vector (or of a batch of them)."""
+    first = SMALL.visible * SMALL.hidden
+    second = first + SMALL.hidden**2
+    hh = vector[..., first:second].reshape(*vector.shape[:-1], SMALL.hidden, SMALL.hidden)
+    parts = [vector[..., :first], hh[..., UPPER[0], UPPER[1]], vector[..., second:]]
+    return np.concatenate(parts, axis=-1)
+
+
+def flat(parameters):
+    """The inverse of ``independent``."""
+    vector = np.zeros(LAYOUT.size)
+    vh, hh, b = LAYOUT.split(vector)
+    edges = len(UPPER[0])
+    vh[...] = parameters[: vh.size].reshape(vh.shape)
+    hh[UPPER] = parameters[vh.size : vh.size + edges]
+    hh += hh.T
+    b[:] = parameters[vh.size + edges :]
+    return vector
+
+
+SIZE = len(independent(np.zeros(LAYOUT.size)))
+
+
+def dense(loss):
+    """H over the independent parameters."""
+    return np.array([independent(loss.curvature(flat(row))) for row in np.eye(SIZE)]).T
+
+
+def simulated_paths(physics, field, replicas, rng):
+    """States x_0 … x_K of ``replicas`` noising paths, (K + 1, replicas, N)."""
+    rate = physics.mobility * physics.dt
+
+    def moved(x, amplitude):
+        force = amplitude * field - 2 * physics.J2 * x - 4 * physics.J4 * x**3
+        return x + rate * force + physics.noise_amplitude * rng.standard_normal(x.shape)
+
+    x = np.zeros((replicas, physics.units))
+    for _ in range(physics.steps):
+        x = moved(x, 2.0)
+    path = [x]
+    for a in field_amplitude(physics):
+        path.append(moved(path[-1], a))
+    return np.array(path)
+
+
+def residuals(physics, j, b, before, after):
+    """r for a batch of couplings (replicas, N, N) and biases (replicas, N)."""
+    force = 2 * physics.J2 * after + 4 * physics.J4 * after**3
+    force = force + b + np.einsum("rij,rj->ri", j, after)
+    return (before - after + physics.mobility * physics.dt * force) / (2 * physics.kT)
+
+
+MASK = np.ones((SMALL.units, SMALL.units))
+MASK[: SMALL.visible, : SMALL.visible] = 0
+np.fill_diagonal(MASK, 0)
+
+
+def simulated_training(physics, fields, rate, period, cycles, replicas, seed, offset=0.0):
+    """Independent parameters of ``replicas`` computers, each trained on its own paths."""
+    rng = np.random.default_rng(seed)
+    v, n = physics.visible, physics.units
+    j, b = np.zeros((replicas, n, n)), np.zeros((replicas, n))
+    for cycle in range(cycles):
+        path = simulated_paths(physics, fields[cycle % len(fields)], replicas, rng)
+        pending_j, pending_b = np.zeros_like(j), np.zeros_like(b)
+        for k in range(physics.steps):
+            x = path[k + 1]
+            r = residuals(physics, j, b, path[k], x) + offset
+            pair = r[:, :, None] * x[:, None]
+            pending_j += (pair + pair.transpose(0, 2, 1)) * MASK
+            pending_b[:, v:] += r[:, v:]
+            if (k + 1) % period == 0 or k + 1 == physics.steps:
+                j -= rate * pending_j
+                b -= rate * pending_b
+                pending_j[:], pending_b[:] = 0, 0
+    return np.concatenate(
+        [
+            j[:, :v, v:].reshape(replicas, -1),
+            j[:, v:, v:][:, UPPER[0], UPPER[1]],
+            b[:, v:],
+        ],
+        axis=1,
+    )
+
+
+# -- The mean of a rule -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3])
+def test_batch_training_follows_the_mean_recursion_exactly(offset):
+    rate, cycles = 0.1, 5
+    rule = mean_rule(SMALL, FIELDS, MARGINALS, rate, SMALL.steps)
+    expected = dict(mean_parameters(rule, cycles, every=2, offset=offset))
+    assert list(expected) == [0, 2, 4, 5]
+    runs = simulated_training(SMALL, FIELDS, rate, SMALL.steps, cycles, 4000, seed=1, offset=offset)
+    error = runs.std(axis=0) / len(runs) ** 0.5
+    deviation = (runs.mean(axis=0) - independent(expected[cycles])) / error
+    assert np.abs(deviation).max() < 4.5
+
+
+def test_online_training_follows_its_mean_recursion_and_not_that_of_batch_training():
+    rate, cycles = 0.1, 5
+    runs = simulated_training(SMALL, FIELDS, rate, 1, cycles, 4000, seed=2)
+    error = runs.std(axis=0) / len(runs) ** 0.5
+
+    def deviation(period):
+        rule = mean_rule(SMALL, FIELDS, MARGINALS, rate, period, windows=8)
+        *_, (_, theta) = mean_parameters(rule, cycles)
+        difference = runs.mean(axis=0) - independent(theta)
+        return np.abs(difference / error).max(), np.linalg.norm(difference) / np.linalg.norm(theta)
+
+    online, batch = deviation(1), deviation(SMALL.steps)
+    assert batch[0] > 20
+    # What is left are correlations between the updates of one path, which the mean leaves out.
+    assert online[1] < 0.02
+    assert online[1] < 0.2 * batch[1]
+
+
+def test_windows_converge_to_the_product_over_single_steps():
+    rate = 0.1
+    exact = mean_rule(SMALL, FIELDS, MARGINALS, rate, 1, windows=SMALL.steps)
+    assert all(w.updates == 1 for windows in exact.prototypes for w in windows)
+    *_, (_, single) = mean_parameters(exact, 4)
+    errors = []
+    for windows in (3, 6, 12):
+        *_, (_, theta) = mean_parameters(mean_rule(SMALL, FIELDS, MARGINALS, rate, 1, windows), 4)
+        errors.append(np.linalg.norm(theta - single) / np.linalg.norm(single))
+    assert errors[0] < 0.01
+    assert errors[2] < errors[1] / 2.5 < errors[0] / 5
+
+
+# -- Stability --------------------------------------------------------------------------------
+
+
+def test_largest_curvature_is_the_dense_eigenvalue():
+    assert largest_curvature(LOSS, 1e-8) == pytest.approx(np.linalg.eigvalsh(dense(LOSS))[-1])
+
+
+def test_batch_becomes_unstable_where_the_round_has_spectral_radius_one():
+    stability = batch_stability(SMALL, FIELDS, MARGINALS, tolerance=1e-3)
+    singles = [dense(ExpectedLoss(SMALL, FIELDS[p : p + 1], MARGINALS)) for p in range(3)]
+    steepest = [np.linalg.eigvalsh(h)[-1] for h in singles]
+    assert stability.curvatures == pytest.approx(steepest, rel=1e-3)
+    assert stability.averaged_rate == pytest.approx(2 / stability.curvature)
+
+    def radius(rate):
+        product = np.eye(SIZE)
+        for h in singles:
+            product = (np.eye(SIZE) - rate * h) @ product
+        return np.abs(np.linalg.eigvals(product)).max()
+
+    assert radius(0.99 * stability.critical_rate) < 1 < radius(1.01 * stability.critical_rate)
+    rule = mean_rule(SMALL, FIELDS, MARGINALS, 1.2 * stability.critical_rate, SMALL.steps)
+    assert round_growth(rule, 60) == pytest.approx(radius(rule.learning_rate), rel=0.01)
+
+
+def test_one_steps_curvature_is_that_of_its_hessian():
+    x = np.random.default_rng(7).normal(0, 1, SMALL.units)
+    v = SMALL.visible
+    edges = [(i, a) for i in range(v) for a in range(v, SMALL.units)]
+    edges += [(v + a, v + b) for a, b in zip(*UPPER, strict=True)]
+    features = np.zeros((SMALL.units, SIZE))  # ∂h_i/∂θ
+    for n, (i, k) in enumerate(edges):
+        features[i, n], features[k, n] = x[k], x[i]
+    features[v:, len(edges) :] = np.eye(SMALL.hidden)
+    largest = np.linalg.eigvalsh(SMALL.residual_scale * features.T @ features)[-1]
+    assert step_curvature(SMALL, x) == pytest.approx(largest, rel=1e-6)
+
+
+def test_online_training_survives_below_and_fails_above_its_critical_rate():
+    stability = online_stability(SMALL, FIELDS, MARGINALS)
+    assert stability.safe_rate == pytest.approx(2 / stability.curvature)
+    below = simulated_training(SMALL, FIELDS, 0.5 * stability.safe_rate, 1, 6, 40, seed=4)
+    with np.errstate(over="ignore", invalid="ignore"):
+        above = simulated_training(SMALL, FIELDS, 2 * stability.critical_rate, 1, 6, 40, seed=4)
+    assert np.abs(below).max() < 100
+    assert not np.abs(above).max() < 1e6
+
+
+# -- Noise ------------------------------------------------------------------------------------
+
+
+def test_gradient_noise_has_the_hessian_as_covariance():
+    rng = np.random.default_rng(5)
+    samples = np.array([independent(gradient_noise(LOSS, rng)) for _ in range(8000)])
+    hessian = dense(LOSS)
+    spread = np.sqrt(np.diagonal(hessian))
+    error = (np.cov(samples.T) - hessian) / np.outer(spread, spread)
+    assert np.abs(error).max() < 5 * np.sqrt(2 / len(samples))
+
+
+def dense_covariance(rule, cycles):
+    """Σ ← (1 − αH) Σ (1 − αH) + α² H, window by window."""
+    rate, covariance = rule.learning_rate, np.zeros((SIZE, SIZE))
+    for cycle in range(cycles):
+        for window in rule.prototypes[cycle % len(rule.prototypes)]:
+            assert window.updates == 1
+            hessian = dense(window.loss)
+            keep = np.eye(SIZE) - rate * hessian
+            covariance = keep @ covariance @ keep + rate**2 * hessian
+    return covariance
+
+
+@pytest.mark.parametrize("period", [SMALL.steps, 10])
+def test_noise_carried_backwards_is_the_covariance_recursion(period):
+    rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.08, period)
+    probe = np.random.default_rng(6).normal(size=SIZE)
+    accumulated = accumulated_noise(rule, flat(probe), cycles=7)
+    assert accumulated[0] == 0
+    assert len(accumulated) == 8
+    exact = probe @ dense_covariance(rule, 7) @ probe
+    assert accumulated[-1] == pytest.approx(exact, rel=1e-10)
+
+
+def test_probes_measure_traces_of_the_covariance():
+    rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.08, SMALL.steps)
+    covariance = dense_covariance(rule, 7)
+    noise = training_noise(rule, LOSS, cycles=7, probes=300, seed=2)
+    excess = 0.5 * np.trace(dense(LOSS) @ covariance) / SMALL.steps
+    assert noise.relative_error < 0.1
+    assert noise.excess_loss[-1] == pytest.approx(excess, rel=4 * noise.relative_error)
+    biases = np.mean(
+        [training_noise(rule, LOSS, 7, probes=0, seed=n).hidden_bias[-1] for n in range(30)]
+    )
+    exact = np.diagonal(covariance)[-SMALL.hidden :].mean()
+    assert biases == pytest.approx(exact, rel=0.1)
+
+
+def test_stationary_noise_of_small_updates_is_half_the_learning_rate():
+    rate = 2e-3
+    window = mean_rule(SMALL, FIELDS[:1], MARGINALS, rate, SMALL.steps)
+    hessian = dense(window.prototypes[0][0].loss)
+    steep = np.linalg.eigh(hessian)[1][:, -1]
+    slow = rate * np.linalg.eigvalsh(hessian)[-1]
+    accumulated = accumulated_noise(window, flat(steep), math.ceil(8 / slow))
+    assert accumulated[-1] == pytest.approx(rate / (2 - slow), rel=1e-5)
+
+
+@pytest.mark.parametrize("period", [1, 100])
+def test_trained_computers_spread_as_predicted(period):
+    """Free units are their own time reversal: θ* = 0 without misfit, and Γ = H holds.
+
+    What is left are Δt and the fluctuation of a path's own Hessian, both of some per cent.
+    """
+    physics = Physics(visible=6, hidden=4, dt=0.02, duration=2.0)
+    free = np.zeros((1, physics.units))
+    marginals = solve_marginals(physics, 0.0)
+    loss = ExpectedLoss(physics, free, marginals)
+    rate, cycles = 0.01, 40
+    rule = mean_rule(physics, free, marginals, rate, period)
+    noise = training_noise(rule, loss, cycles, probes=1)
+    runs = simulated_training(physics, free, rate, period, cycles, replicas=400, seed=9)
+    cuts = [physics.visible * physics.hidden, SIZE - physics.hidden]
+    predicted = (noise.visible_hidden, noise.hidden_hidden, noise.hidden_bias)
+    for block, curve in zip(np.split(runs, cuts, axis=1), predicted, strict=True):
+        assert curve[-1] == pytest.approx((block**2).mean(), rel=0.1)
+
+
+# -- Offset -----------------------------------------------------------------------------------
+
+
+def test_offset_gradient_is_the_sum_of_mean_states():
+    means = np.array([MARGINALS.at("mean", s).sum(axis=0) for s in FIELDS]).mean(axis=0)
+    vh, hh, b = LAYOUT.split(offset_gradient(LOSS))
+    v = SMALL.visible
+    assert vh[2, 1] == pytest.approx(means[2] + means[v + 1])
+    assert hh[3, 0] == pytest.approx(means[v + 3] + means[v])
+    assert not np.diagonal(hh).any()
+    assert (b == SMALL.steps).all()
+
+
+def test_offset_moves_the_optimum_by_the_response():
+    response = independent(LAYOUT.flatten(offset_response(LOSS, 1e-10)))
+    expected = -np.linalg.solve(dense(LOSS), independent(offset_gradient(LOSS)))
+    np.testing.assert_allclose(response, expected, rtol=1e-6, atol=1e-6)
+    shifted, _ = conjugate_gradients(
+        LOSS, 1e-10, linear_term=LOSS.zero_gradient + 0.01 * offset_gradient(LOSS)
+    )
+    plain, _ = conjugate_gradients(LOSS, 1e-10)
+    np.testing.assert_allclose(independent(shifted - plain), 0.01 * expected, atol=1e-7)
+
+
+def test_without_fields_only_the_biases_answer_an_offset_by_the_law():
+    nothing = np.zeros((1, SMALL.units))
+    loss = ExpectedLoss(SMALL, nothing)
+    response = offset_response(loss)
+    assert response.hidden_bias == pytest.approx(offset_bias_law(SMALL), rel=1e-6)
+    assert np.abs(response.visible_hidden).max() < 1e-4 * abs(offset_bias_law(SMALL))
+    rate = 0.5 / (SMALL.steps * SMALL.residual_scale)
+    rule = mean_rule(SMALL, nothing, solve_marginals(SMALL, 0.0), rate, SMALL.steps)
+    *_, (_, theta) = mean_parameters(rule, 3, offset=0.1)
+    assert offset_rate(SMALL, rate) == pytest.approx(0.5)
+    relaxed = 1 - (1 - offset_rate(SMALL, rate)) ** 3
+    assert LAYOUT.split(theta)[2] == pytest.approx(0.1 * offset_bias_law(SMALL) * relaxed, rel=1e-6)
+
+
+# -- Precision --------------------------------------------------------------------------------
+
+
+def test_bits_at_which_half_a_spacing_equals_the_update():
+    assert vanishing_bits(1.0, 0.5 / 127) == pytest.approx(8)
+    assert vanishing_bits(0.3, 0.3 / 2 / 32767) == pytest.approx(16)
+
+
+def test_update_size_and_surviving_fraction_agree_with_simulated_updates():
+    rng = np.random.default_rng(11)
+    updates = []
+    zero = np.zeros((600, SMALL.units, SMALL.units)), np.zeros((600, SMALL.units))
+    for field in FIELDS:
+        path = simulated_paths(SMALL, field, 600, rng)
+        for before, x in pairwise(path):
+            r = residuals(SMALL, *zero, before, x)
+            pair = r[:, :, None] * x[:, None]
+            updates.append(pair + pair.transpose(0, 2, 1))
+    all_updates = np.array(updates)
+    v = SMALL.visible
+    vh = all_updates[:, :, :v, v:]
+    hh = all_updates[:, :, v:, v:][:, :, UPPER[0], UPPER[1]]
+    size = update_size(SMALL, FIELDS, MARGINALS)
+    assert size.visible_hidden == pytest.approx(np.sqrt((vh**2).mean()), rel=0.02)
+    assert size.hidden_hidden == pytest.approx(np.sqrt((hh**2).mean()), rel=0.05)
+    rate, largest = 0.03, 1.0
+    for bits in (5, 6, 8):
+        half = largest / (2 ** (bits - 1) - 1) / 2
+        measured = (np.abs(rate * vh) > half).mean()
+        predicted = surviving_fraction(SMALL, FIELDS, MARGINALS, rate, largest, bits)
+        assert predicted == pytest.approx(measured, rel=0.05)
+
+
+def test_rules_share_windows_at_another_rate():
+    rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.1, SMALL.steps)
+    slower = MeanRule(0.01, rule.prototypes)
+    first = dict(mean_parameters(slower, 1))[1]
+    np.testing.assert_allclose(first * 10, dict(mean_parameters(rule, 1))[1])
