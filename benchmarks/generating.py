@@ -1,0 +1,114 @@
+"""Generation of 200 samples: coupling work against the sgemm rate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from benchmarks.harness import (
+    Contestant,
+    Options,
+    Place,
+    Result,
+    Row,
+    Share,
+    all_threads,
+    clocked,
+    default_fields,
+    force_flops,
+    in_turns,
+    present,
+    sgemm,
+    where_time_goes,
+)
+from thermoloom import generation
+from thermoloom.config import Physics, Settings
+from thermoloom.generation import generate
+from thermoloom.kernels import compile_kernels
+from thermoloom.physics.computer import Computer
+from thermoloom.training.trainer import train
+
+SAMPLES = 200
+SHORT = 0.25
+"""Trajectory time, in t_f, that is enough to tell the rate."""
+
+
+def shortened(physics: Physics, fraction: float = SHORT) -> Physics:
+    """The same computer for a shorter time; preparation is shortened alike."""
+    return replace(physics, duration=fraction * physics.duration)
+
+
+def trained_computer(settings: Settings) -> Computer:
+    """A computer after one cycle for each prototype: couplings as they are, not zeros."""
+    short = settings.updated({"training": {"cycles": 3}})
+    return train(short, default_fields(short)).computer
+
+
+def sampling(physics: Physics, computer: Computer) -> Contestant:
+    """Generation of 200 samples from reset states to heats; counts one step of one sample."""
+    return clocked(lambda: generate(physics, computer, SAMPLES, 90101), SAMPLES * physics.steps)
+
+
+def run(options: Options) -> Result:
+    compile_kernels()
+    settings, cores = Settings(), all_threads()
+    computer = trained_computer(settings)
+    physics = settings.physics if options.full else shortened(settings.physics)
+    options.say(f"generation of {SAMPLES} samples for {physics.steps} steps")
+    contestants = {"sgemm": sgemm(cores), "ours": sampling(physics, computer)}
+    best = in_turns(contestants, 1 if options.full else max(3, options.rounds // 2))
+    flops, rate = force_flops(physics), 1e-9 / best["sgemm"]
+    note = "with preparation, normals and heats"
+    if not options.full:
+        note += f"; {physics.steps} of {settings.physics.steps} steps (--full for all)"
+    row = Row(
+        f"generation of {SAMPLES}, {flops / 1e6:.2f} MFLOP of forces",
+        flops / best["ours"] * 1e-9,
+        "GFLOP/s",
+        "more",
+        limit=rate,
+        bar=0.5 * rate,
+        note=f"bar: 50 % of the sgemm rate; {note}",
+    )
+    step = Row(
+        "  a step of all samples",
+        best["ours"] * SAMPLES * 1e6,
+        "µs",
+        limit=flops * best["sgemm"] * SAMPLES * 1e6,
+    )
+    whole = {"a step of generation": profile(physics, computer)}
+    return Result([row, step], whole)
+
+
+class _Instead:
+    """NumPy with a function of its own to be timed, for one module only."""
+
+    def __init__(self, numpy: ModuleType) -> None:
+        self._numpy = numpy
+        self.matmul = numpy.matmul
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._numpy, name)
+
+
+def profile(physics: Physics, computer: Computer) -> list[Share]:
+    """Where the time of a step goes: timers around what generation calls."""
+    workers = min(all_threads(), -(-SAMPLES // generation.GROUP))
+    names = vars(generation)
+    numpy = names["np"]
+    names["np"] = instead = _Instead(numpy)
+    places = present(
+        Place(generation, "_prepare", "preparation", workers),
+        Place(generation, "noise_block", "normals", workers),
+        Place(instead, "matmul", "matrix products", workers),
+        Place(generation, "multiply", "matrix products", workers),
+        Place(generation, "coupled_step", "step kernel", workers),
+        Place(generation, "energy_parts", "energies in float64"),
+    )
+    try:
+        return where_time_goes(
+            places, lambda: generate(physics, computer, SAMPLES, 90101), physics.steps, 2
+        )
+    finally:
+        names["np"] = numpy

@@ -1,0 +1,272 @@
+"""Rows, timers and limits that every group of benchmarks shares.
+
+Everything that is compared is measured in turns, in one run, and the best of the turns counts:
+another process that takes a core for a while then disturbs all of them alike.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from inspect import isgeneratorfunction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.config import Physics, Settings
+from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
+from thermoloom.threads import in_threads, thread_count, threads
+
+Seconds = float
+Contestant = Callable[[], Seconds]
+"""Does its work once and says how long it took, for whatever it counts as one."""
+
+SGEMM_SIZE = 1024
+SETTLE_SECONDS = 0.05
+"""Thread pools go on spinning for some milliseconds after their work; the next one waits it out."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number, how far it is from its limit, and the bar it has to clear."""
+
+    name: str
+    value: float
+    unit: str
+    better: str = "less"
+    """``less`` or ``more``: which way is good."""
+    limit: float | None = None
+    """What the machine (or the sense of the number) allows at best, in the same unit."""
+    bar: float | None = None
+    note: str = ""
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the limit is reached; 1 is the limit itself."""
+        if self.limit is None:
+            return None
+        return self.limit / self.value if self.better == "less" else self.value / self.limit
+
+    @property
+    def met(self) -> bool | None:
+        if self.bar is None:
+            return None
+        return self.value <= self.bar if self.better == "less" else self.value >= self.bar
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"fraction": self.fraction, "met": self.met}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of something whole, and the time it takes."""
+
+    part: str
+    value: float
+    unit: str
+    fraction: float
+
+
+@dataclass
+class Result:
+    """What a group of benchmarks gives."""
+
+    rows: list[Row] = field(default_factory=list)
+    profiles: dict[str, list[Share]] = field(default_factory=dict)
+    """Where the time goes, for each whole."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How thorough to be."""
+
+    full: bool = False
+    """Whole lengths instead of scaled ones, where that takes long."""
+    rounds: int = 7
+    """Turns that each contestant gets."""
+    say: Callable[[str], None] = lambda text: None
+    """Told what is being measured."""
+
+
+def clocked(work: Callable[[], object], count: int = 1) -> Contestant:
+    """A contestant that does ``work`` and counts it as ``count``."""
+
+    def run() -> Seconds:
+        began = time.perf_counter()
+        work()
+        return (time.perf_counter() - began) / count
+
+    return run
+
+
+def in_turns(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Seconds]:
+    """The best time of each over ``rounds`` turns, after one turn that does not count."""
+    best = dict.fromkeys(contestants, float("inf"))
+    for turn in range(rounds + 1):
+        for name, contestant in contestants.items():
+            time.sleep(SETTLE_SECONDS)
+            seconds = contestant()
+            if turn > 0:
+                best[name] = min(best[name], seconds)
+    return best
+
+
+def sgemm(count: int) -> Contestant:
+    """NumPy's float32 product of two 1024 × 1024 matrices on ``count`` threads; counts one FLOP."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, SGEMM_SIZE, SGEMM_SIZE), np.float32)
+    out = np.empty_like(a)
+    product = clocked(lambda: np.matmul(a, b, out=out), count=2 * SGEMM_SIZE**3)
+
+    def run() -> Seconds:
+        with threads(count):
+            return min(product() for _ in range(10))
+
+    return run
+
+
+def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
+    """Copying ``nbytes`` on ``count`` threads, each its part, again and again; counts one byte."""
+    parts = [np.ones((2, nbytes // 4 // count), np.float32) for _ in range(count)]
+
+    def copy(part: NDArray[np.float32]) -> None:
+        for _ in range(repetitions):
+            np.copyto(part[0], part[1])
+
+    work = clocked(
+        lambda: in_threads(copy, [(part,) for part in parts]), count=nbytes * repetitions
+    )
+
+    def run() -> Seconds:
+        with threads(count):
+            return work()
+
+    return run
+
+
+def default_fields(settings: Settings) -> NDArray[np.float32]:
+    """Fields of the three bundled prototypes."""
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    return unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+
+
+def many_fields(prototypes: int) -> NDArray[np.float32]:
+    """Fields of so many prototypes: three digits, all bundled ones, or these also moved about."""
+    settings = Settings()
+    if prototypes <= 3:
+        return default_fields(settings)[:prototypes]
+    every = replace(settings.prototypes, digits=tuple(range(10)), per_digit=10)
+    bundled = load_prototypes(every, settings.physics)
+    images = bundled.patterns.reshape(-1, 28, 28)
+    moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]
+    patterns = np.concatenate(moved).reshape(-1, 784)[:prototypes]
+    names = tuple(str(i) for i in range(prototypes))
+    return unit_fields(Prototypes(patterns, names), settings.physics)
+
+
+def force_flops(physics: Physics) -> int:
+    """J x of one state: 2 (2 N_v N_h + N_h²)."""
+    v, h = physics.visible, physics.hidden
+    return 2 * (2 * v * h + h * h)
+
+
+def update_flops(physics: Physics) -> int:
+    """One rank-2 update, 4 a coupling with each undirected edge once: 4 N_v N_h + 2 N_h²."""
+    v, h = physics.visible, physics.hidden
+    return 4 * v * h + 2 * h * h
+
+
+def parameter_bytes(physics: Physics) -> int:
+    """θ in float32."""
+    v, h = physics.visible, physics.hidden
+    return 4 * (v * h + h * h + h)
+
+
+# Where the time goes: timers put around the engine's functions from outside.
+
+
+@dataclass(frozen=True)
+class Place:
+    """A function to be timed: an attribute of a module or class."""
+
+    owner: Any
+    name: str
+    part: str
+    """What the time is booked under."""
+    side_by_side: int = 1
+    """On how many threads it runs at the same time."""
+
+
+class Stopwatch:
+    """Seconds of each part, summed over threads."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, Seconds] = {}
+        self._lock = threading.Lock()
+
+    def add(self, part: str, seconds: Seconds) -> None:
+        with self._lock:
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+
+    def around(self, place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.add(place.part, (time.perf_counter() - began) / place.side_by_side)
+
+        def timed_steps(*args: Any, **kwargs: Any) -> Generator[None, None, Any]:
+            steps = function(*args, **kwargs)
+            advance = self.around(place, steps.__next__)
+            while True:  # what passes between two steps is not its time
+                try:
+                    advance()
+                except StopIteration as end:
+                    return end.value
+                yield
+
+        return timed_steps if isgeneratorfunction(function) else timed
+
+
+@contextmanager
+def stopwatch(places: Sequence[Place]) -> Iterator[Stopwatch]:
+    """Time these functions within a block."""
+    watch = Stopwatch()
+    originals = [getattr(place.owner, place.name) for place in places]
+    try:
+        for place, original in zip(places, originals, strict=True):
+            setattr(place.owner, place.name, watch.around(place, original))
+        yield watch
+    finally:
+        for place, original in zip(places, originals, strict=True):
+            setattr(place.owner, place.name, original)
+
+
+def present(*places: Place) -> list[Place]:
+    """Those that the engine still has under this name; the others' time is then left over."""
+    return [place for place in places if hasattr(place.owner, place.name)]
+
+
+def where_time_goes(
+    places: Sequence[Place], work: Callable[[], object], count: int, repetitions: int = 4
+) -> list[Share]:
+    """Parts of the fastest repetition in µs for each of ``count``; last, what is left over."""
+    fastest, parts = float("inf"), dict[str, Seconds]()
+    for _ in range(repetitions):
+        with stopwatch(places) as watch:
+            whole = clocked(work)()
+        if whole < fastest:
+            fastest, parts = whole, watch.seconds
+    parts["waiting and everything else"] = fastest - sum(parts.values())
+    return [Share(part, s / count * 1e6, "µs", s / fastest) for part, s in parts.items()]
+
+
+def all_threads() -> int:
+    """As many as the engine itself uses."""
+    return thread_count()

@@ -1,0 +1,94 @@
+"""Noising paths on one thread: what a normal costs, drawn, turned into a step and stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.harness import (
+    Contestant,
+    Options,
+    Result,
+    Row,
+    Seconds,
+    clocked,
+    default_fields,
+    in_turns,
+)
+from thermoloom.config import Physics, Settings
+from thermoloom.kernels import compile_kernels
+from thermoloom.streams import jit, philox
+from thermoloom.threads import threads
+from thermoloom.training.noising import noising_path
+
+
+@jit
+def _words(key, units, blocks, out):  # type: ignore[no-untyped-def]
+    """The random words of ``blocks`` · 4 steps alone, folded into ``out`` (units,)."""
+    for block in range(blocks):
+        for i in range(units):
+            a, b, c, d = philox(key, np.uint64(i), np.uint64(block), np.uint64(0), np.uint64(0))
+            out[i] ^= (a ^ b) ^ (c ^ d)
+
+
+def random_words(units: int, steps: int) -> Contestant:
+    """Philox4x32-10 without turning its words into normals; counts one word."""
+    out = np.zeros(units, np.uint64)
+    return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps)
+
+
+def fused_path(physics: Physics, field: np.ndarray) -> Contestant:
+    """Preparation and noising path on one thread; counts one normal."""
+    out = np.empty((physics.steps + 1, physics.units), np.float32)
+    timed = clocked(
+        lambda: noising_path(physics, field, 101, 0, out=out), 2 * physics.steps * physics.units
+    )
+
+    def run() -> Seconds:
+        with threads(1):
+            return timed()
+
+    return run
+
+
+def numpy_normals(units: int, steps: int) -> Contestant:
+    """NumPy's ziggurat in float32 into memory at hand; counts one normal."""
+    rng = np.random.default_rng(101)
+    out = np.empty((steps, units), np.float32)
+    return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size)
+
+
+def run(options: Options) -> Result:
+    compile_kernels()
+    settings = Settings()
+    physics = settings.physics
+    options.say("noising paths and normals on one thread, in turns")
+    best = in_turns(
+        {
+            "ours": fused_path(physics, default_fields(settings)[0]),
+            "numpy": numpy_normals(physics.units, physics.steps),
+            "words": random_words(physics.units, physics.steps),
+        },
+        2 * options.rounds,
+    )
+    ours, theirs, words = best["ours"], best["numpy"], best["words"]
+    return Result(
+        [
+            Row(
+                "noising path, a normal, fused, 1 thread",
+                ours * 1e9,
+                "ns",
+                limit=words * 1e9,
+                bar=3.0,
+                note="limit: the random words (Philox4x32-10) alone",
+            ),
+            Row(
+                "  × NumPy standard_normal(float32)",
+                theirs / ours,
+                "×",
+                "more",
+                limit=theirs / words,
+                bar=3.0,
+                note=f"NumPy: {theirs * 1e9:.1f} ns for the normal alone, without a step",
+            ),
+        ]
+    )

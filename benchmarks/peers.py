@@ -1,0 +1,205 @@
+"""The same stepwise online update as others would write it: NumPy, PyTorch, JAX.
+
+    r = [−Δx + μΔt (φ(x′) + J x′ + b)] / (2k_BT),   φ(x) = 2J₂x + 4J₄x³
+    J ← J − α (r x′ᵀ + x′ rᵀ) without visible–visible and diagonal,   b ← b − α r_h
+
+A peer takes a path and gives a function that trains on it from θ = 0, in float32. The path is a
+gift: neither drawing it nor converting it is on the peer's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.config import Physics
+from thermoloom.physics.computer import Computer
+
+Float32 = NDArray[np.float32]
+Training = Callable[[], Computer]
+
+
+class Peer(Protocol):
+    def __call__(self, physics: Physics, rate: float, path: Float32) -> Training: ...
+
+
+def numpy_loop(physics: Physics, rate: float, path: Float32) -> Training:
+    """NumPy, the rule as it is written: float32, in place, ``np.outer``."""
+    n, alpha = physics.visible, np.float32(rate)
+    two_j2, four_j4 = np.float32(2 * physics.J2), np.float32(4 * physics.J4)
+    drift, inverse_2kT = np.float32(physics.mobility * physics.dt), np.float32(0.5 / physics.kT)
+
+    def train() -> Computer:
+        theta = Computer.zeros(physics)
+        j_vh, j_hh, b = theta.arrays.values()
+        for before, x in pairwise(path):
+            v, h = x[:n], x[n:]
+            force = two_j2 * x + four_j4 * x * x * x
+            force[:n] += j_vh @ h
+            force[n:] += v @ j_vh + j_hh @ h + b
+            r = (before - x + drift * force) * inverse_2kT
+            r_v, r_h = r[:n], r[n:]
+            j_vh -= alpha * (np.outer(r_v, h) + np.outer(v, r_h))
+            update = np.outer(r_h, h)
+            j_hh -= alpha * (update + update.T)
+            np.fill_diagonal(j_hh, 0)
+            b -= alpha * r_h
+        return theta
+
+    return train
+
+
+def numpy_tuned(physics: Physics, rate: float, path: Float32) -> Training:
+    """NumPy, tuned: everything without θ at once, rank-2 updates as products into buffers."""
+    n = physics.visible
+    alpha, c = np.float32(rate), np.float32(physics.residual_scale)
+
+    def train() -> Computer:
+        theta = Computer.zeros(physics)
+        j_vh, j_hh, b = theta.arrays.values()
+        change_vh, change_hh = np.empty_like(j_vh), np.empty_like(j_hh)
+        left_v, left_h = np.empty((2, n), np.float32), np.empty((2, len(b)), np.float32)
+        right = np.empty((2, len(b)), np.float32)
+        for start, x in zip(_onsite_residuals(physics, path), path[1:], strict=True):
+            v, h = x[:n], x[n:]
+            r_v = start[:n] + c * (j_vh @ h)
+            r_h = start[n:] + c * (v @ j_vh + j_hh @ h + b)
+            left_v[0], left_v[1], left_h[0], left_h[1] = r_v, v, r_h, h
+            np.multiply(alpha, h, out=right[0])
+            np.multiply(alpha, r_h, out=right[1])
+            np.matmul(left_v.T, right, out=change_vh)
+            np.matmul(left_h.T, right, out=change_hh)
+            j_vh -= change_vh
+            j_hh -= change_hh
+            np.fill_diagonal(j_hh, 0)
+            b -= right[1]
+        return theta
+
+    return train
+
+
+def torch_loop(physics: Physics, rate: float, path: Float32) -> Training:
+    """PyTorch, without autograd: ``addmv`` for the forces, ``addr_`` in place for the updates."""
+    import torch
+
+    n, c = physics.visible, physics.residual_scale
+    states = torch.from_numpy(path)
+
+    @torch.no_grad()
+    def train() -> Computer:
+        j_vh = torch.zeros(n, physics.hidden)
+        j_hh = torch.zeros(physics.hidden, physics.hidden)
+        b, r_h, r_v = torch.zeros(physics.hidden), torch.empty(physics.hidden), torch.empty(n)
+        j_hv = j_vh.T
+        x = states[1:]
+        onsite = x * (2 * physics.J2 + 4 * physics.J4 * x * x)
+        starts = c * onsite - (x - states[:-1]) / (2 * physics.kT)
+        rows = zip(starts[:, :n], starts[:, n:], x[:, :n], x[:, n:], strict=True)
+        for start_v, start_h, v, h in rows:
+            torch.addmv(start_v, j_vh, h, alpha=c, out=r_v)
+            torch.addmv(start_h, j_hv, v, alpha=c, out=r_h)
+            r_h.addmv_(j_hh, h, alpha=c)
+            r_h.add_(b, alpha=c)
+            j_vh.addr_(r_v, h, alpha=-rate)
+            j_vh.addr_(v, r_h, alpha=-rate)
+            j_hh.addr_(r_h, h, alpha=-rate)
+            j_hh.addr_(h, r_h, alpha=-rate)
+            j_hh.fill_diagonal_(0)
+            b.add_(r_h, alpha=-rate)
+        return Computer(j_vh.numpy(), j_hh.numpy(), b.numpy())
+
+    return train
+
+
+def jax_scan(physics: Physics, rate: float, path: Float32) -> Training:
+    """JAX: the step under ``lax.scan``, compiled as one."""
+    import jax
+    import jax.numpy as jnp
+
+    n = physics.visible
+    states = jnp.asarray(path)
+    off_diagonal = 1 - jnp.eye(physics.hidden, dtype=jnp.float32)
+
+    def step(theta: Any, pair: Any) -> tuple[Any, None]:
+        j_vh, j_hh, b = theta
+        before, x = pair
+        v, h = x[:n], x[n:]
+        onsite = x * (2 * physics.J2 + 4 * physics.J4 * x * x)
+        coupling = jnp.concatenate([j_vh @ h, v @ j_vh + j_hh @ h + b])
+        r = (before - x + physics.mobility * physics.dt * (onsite + coupling)) / (2 * physics.kT)
+        r_v, r_h = r[:n], r[n:]
+        j_vh = j_vh - rate * (jnp.outer(r_v, h) + jnp.outer(v, r_h))
+        j_hh = j_hh - rate * off_diagonal * (jnp.outer(r_h, h) + jnp.outer(h, r_h))
+        return (j_vh, j_hh, b - rate * r_h), None
+
+    @jax.jit
+    def scan(theta: Any, states: Any) -> Any:
+        return jax.lax.scan(step, theta, (states[:-1], states[1:]))[0]
+
+    def train() -> Computer:
+        zeros = tuple(jnp.asarray(a) for a in Computer.zeros(physics).arrays.values())
+        return Computer(*(np.asarray(array) for array in scan(zeros, states)))
+
+    return train
+
+
+def numpy_quantized(
+    physics: Physics,
+    rate: float,
+    path: Float32,
+    bits: int,
+    ranges: tuple[float, float],
+    stochastic: bool,
+) -> Training:
+    """NumPy, vectorized, with couplings on a grid of b bits: n → n + round(move/Δ), clipped.
+
+    J_hh is rounded once an undirected edge and mirrored; n is kept in float32, which is exact.
+    """  # fmt: skip
+    n, alpha, c = physics.visible, np.float32(rate), np.float32(physics.residual_scale)
+    top = 2 ** (bits - 1) - 1
+    d_vh, d_hh = (np.float32(span / top) for span in ranges)
+    below = np.tri(physics.hidden, k=-1, dtype=np.float32)
+    rng = np.random.default_rng(0)
+
+    def move(codes: Float32, change: Float32) -> None:
+        """codes ← codes − change, rounded and clipped, in place; ``change`` is used up."""
+        if stochastic:
+            np.subtract(rng.random(codes.shape, np.float32), change, out=change)
+            codes += np.floor(change, out=change)
+        else:
+            codes -= np.rint(change, out=change)
+        np.clip(codes, -top, top, out=codes)
+
+    def train() -> Computer:
+        n_vh, n_hh, b = Computer.zeros(physics).arrays.values()
+        for start, x in zip(_onsite_residuals(physics, path), path[1:], strict=True):
+            v, h = x[:n], x[n:]
+            r_v = start[:n] + c * d_vh * (n_vh @ h)
+            r_h = start[n:] + c * (d_vh * (v @ n_vh) + d_hh * (n_hh @ h) + b)
+            change = np.outer(alpha / d_vh * r_v, h)
+            change += np.outer(v, alpha / d_vh * r_h)
+            move(n_vh, change)
+            change = np.outer(alpha / d_hh * r_h, h)
+            change += change.T.copy()
+            move(n_hh, change)
+            if stochastic:  # the two directions of an edge were drawn apart; the lower one counts
+                n_hh *= below
+                n_hh += n_hh.T.copy()
+            np.fill_diagonal(n_hh, 0)
+            b -= alpha * r_h
+        return Computer(d_vh * n_vh, d_hh * n_hh, b)
+
+    return train
+
+
+def _onsite_residuals(physics: Physics, path: Float32) -> Float32:
+    """Residuals at θ = 0 of all steps at once."""
+    x = path[1:]
+    onsite = x * (np.float32(2 * physics.J2) + np.float32(4 * physics.J4) * x * x)
+    increments = (x - path[:-1]) * np.float32(0.5 / physics.kT)
+    residuals: Float32 = np.float32(physics.residual_scale) * onsite - increments
+    return residuals

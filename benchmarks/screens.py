@@ -1,0 +1,189 @@
+"""Training with errors: what noise, offset, memory and rounding cost beside clean training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.generating import SAMPLES, sampling, shortened, trained_computer
+from benchmarks.harness import (
+    Contestant,
+    Options,
+    Result,
+    Row,
+    Seconds,
+    all_threads,
+    clocked,
+    in_turns,
+    memory_copy,
+)
+from benchmarks.training import PEER_STEPS, cycles, first_steps, settings_for
+from thermoloom.config import Settings
+from thermoloom.kernels import compile_kernels
+from thermoloom.physics.computer import Computer
+from thermoloom.threads import threads
+from thermoloom.training.learner import Learner
+from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
+from thermoloom.training.trainer import Trainee
+
+BITS = 16
+"""Enough for updates of every size to show; the cost does not depend on it."""
+ROUNDING = {"nearest": 8.0, "stochastic": 6.0}
+AMPLITUDES = tuple(round(0.05 * i, 2) for i in range(9))
+"""σ_upd of the update-noise screen."""
+SCREEN_CYCLES = 100
+CHECK_STEPS = 40
+RESIDUAL_ERRORS = {
+    "residual noise, σ = 0.2": {"residual_noise": 0.2},
+    "offset, μ_bias = 0.01": {"residual_noise": 0.2, "residual_offset": 0.01},
+    "AR(1), ρ = 0.9": {"residual_noise": 0.2, "residual_correlation": 0.9},
+}
+
+
+def run(options: Options) -> Result:
+    compile_kernels()
+    computer = trained_computer(Settings())
+    parts = [
+        _residual_errors(options),
+        _update_noise(options, computer),
+        _rounding(options, computer),
+    ]
+    return Result([row for rows in parts for row in rows])
+
+
+def _residual_errors(options: Options) -> list[Row]:
+    """Errors that are known before a block: the block learner's own time, and their drawing."""
+    options.say("training with residual noise, offset and AR(1), in turns with clean training")
+    conditions: dict[str, dict[str, float]] = {"clean": {}, **RESIDUAL_ERRORS}
+    best = in_turns(
+        {name: cycles(Trainee.new(settings_for(**errors))) for name, errors in conditions.items()},
+        options.rounds,
+    )
+    return [
+        Row(f"training with {name}", best[name] / best["clean"], "× clean", limit=1.0, bar=1.3)
+        for name in RESIDUAL_ERRORS
+    ]
+
+
+def _update_noise(options: Options, computer: Computer) -> list[Row]:
+    """Nine amplitudes with their generations, in units of one clean training with its own."""
+    options.say(f"update noise, {len(AMPLITUDES)} amplitudes on shared paths and errors")
+    noisy = [Trainee.new(settings_for(update_noise=amplitude)) for amplitude in AMPLITUDES]
+    physics = Settings().physics
+    short = shortened(physics)
+    best = in_turns(
+        {
+            "clean": cycles(Trainee.new(settings_for())),
+            "screen": cycles(*noisy, count=2),
+            "generation": sampling(short, computer),
+        },
+        max(3, options.rounds // 2),
+    )
+    if all(np.array_equal(t.computer.hidden_bias, noisy[0].computer.hidden_bias) for t in noisy):
+        raise RuntimeError("update noise was not applied")
+    generation = best["generation"] * SAMPLES * physics.steps
+    one = SCREEN_CYCLES * best["clean"] + generation
+    screen = SCREEN_CYCLES * best["screen"] + len(AMPLITUDES) * generation
+    return [
+        Row(
+            f"update-noise screen, {len(AMPLITUDES)} amplitudes",
+            screen / one,
+            "× one clean",
+            limit=float(len(AMPLITUDES)),
+            bar=12.0,
+            note=f"{SCREEN_CYCLES} cycles and {SAMPLES} samples each, scaled from a few cycles "
+            f"and {short.steps} steps of generation; {screen:.0f} s against {one:.1f} s; "
+            "limit: as many clean trainings",
+        )
+    ]
+
+
+def _rounding(options: Options, computer: Computer) -> list[Row]:
+    """Rounding after every step, against the same step in NumPy and a pass over J in memory."""
+    ranges = coupling_ranges(computer)
+    cores = all_threads()
+    physics = Settings().physics
+    edges = physics.visible * physics.hidden + physics.hidden * (physics.hidden - 1) // 2
+    contestants: dict[str, Contestant] = {"copy": memory_copy(4 * edges, cores)}
+    for rounding in ROUNDING:
+        settings = _grid(rounding, ranges)
+        _check_rounding(settings)
+        contestants[rounding] = cycles(Trainee.new(settings), count=1)
+        for count in sorted({1, cores}):
+            contestants[f"NumPy {rounding}/{count}"] = _numpy_steps(settings, count)
+    options.say(f"training on a grid of {BITS} bits and the same in NumPy, in turns")
+    best = in_turns(contestants, max(3, options.rounds // 2))
+    rows = []
+    for rounding, bar in ROUNDING.items():
+        ours = best[rounding] / physics.steps
+        theirs = min(best[f"NumPy {rounding}/{count}"] for count in {1, cores})
+        pass_over = best["copy"] * 4 * edges
+        rows.append(
+            Row(
+                f"training on a grid, {rounding} rounding",
+                theirs / ours,
+                "× NumPy",
+                "more",
+                limit=theirs / pass_over,
+                bar=bar,
+                note=f"{ours * 1e6:.0f} µs a step with its paths, NumPy {theirs * 1e6:.0f} µs "
+                f"without; limit: reading and writing each coupling once, {pass_over * 1e6:.0f} µs",
+            )
+        )
+    return rows
+
+
+def _grid(rounding: str, ranges: tuple[float, float]) -> Settings:
+    visible, hidden = ranges
+    return settings_for(
+        bits=BITS, rounding=rounding, range_visible_hidden=visible, range_hidden_hidden=hidden
+    )
+
+
+def _numpy_training(settings: Settings, steps: int) -> Callable[[], Computer]:
+    chosen = settings.imperfections
+    return peers.numpy_quantized(
+        settings.physics,
+        settings.learning_rate,
+        first_steps(settings, steps),
+        chosen.bits,
+        (chosen.range_visible_hidden or 0.0, chosen.range_hidden_hidden or 0.0),
+        chosen.rounding == "stochastic",
+    )
+
+
+def _numpy_steps(settings: Settings, count: int) -> Contestant:
+    """The NumPy loop with so many threads in its linear algebra; counts one step."""
+    steps = PEER_STEPS // 2
+    timed = clocked(_numpy_training(settings, steps), steps)
+
+    def run() -> Seconds:
+        with threads(count):
+            return timed()
+
+    return run
+
+
+def _check_rounding(settings: Settings) -> None:
+    """Both must learn the same: to the level (nearest), or on average (stochastic)."""
+    path = first_steps(settings, CHECK_STEPS)
+    ours = QuantizedLearner.from_settings(settings)
+    ours.learn(path)
+    clean = Learner(settings.physics, settings.learning_rate)
+    clean.learn(path)
+    theirs = _numpy_training(settings, CHECK_STEPS)()
+    triples = zip(
+        *(c.arrays.values() for c in (ours.computer, theirs, clean.computer)), strict=True
+    )
+    for mine, other, exact in list(triples)[:2]:
+        if settings.imperfections.rounding == "nearest":
+            wrong = float(np.mean(np.abs(mine - other) > 1e-6 * np.abs(exact).max()))
+            agrees = wrong < 1e-3  # moves that are a half level to round-off may go either way
+        else:
+            size = float(np.sum(exact * exact))
+            slopes = [float(np.sum(a * exact)) / size for a in (mine, other)]
+            agrees = all(abs(slope - 1) < 0.02 for slope in slopes)
+        if not agrees:
+            raise RuntimeError(f"{settings.imperfections.rounding}: NumPy learns another θ")

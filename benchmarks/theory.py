@@ -1,0 +1,57 @@
+"""The exact optimum, solved without a trajectory, beside the training that approaches it."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Options, Result, Row, clocked, default_fields, in_turns
+from benchmarks.memory import MEGABYTE, measure
+from benchmarks.training import cycles, settings_for
+from thermoloom.kernels import compile_kernels
+from thermoloom.theory.optimum import solve_optimum
+from thermoloom.training.trainer import Trainee
+
+TRAINING_CYCLES = 300
+MANY = (10, 100, 1000)
+
+
+def run(options: Options) -> Result:
+    compile_kernels()
+    settings = settings_for()
+    fields = default_fields(settings)
+    options.say("the optimum of three prototypes, in turns with training")
+    best = in_turns(
+        {
+            "training": cycles(Trainee.new(settings)),
+            "solve": clocked(lambda: solve_optimum(settings.physics, fields)),
+        },
+        max(3, options.rounds // 2),
+    )
+    training = TRAINING_CYCLES * best["training"]
+    options.say("its memory, in a process of its own")
+    rows = [
+        Row(
+            "optimum of 3 prototypes",
+            100 * best["solve"] / training,
+            "% of training",
+            bar=5.0,
+            note=f"{best['solve']:.2f} s against {training:.1f} s of {TRAINING_CYCLES} online "
+            "cycles with paths, scaled from a few",
+        ),
+        Row(
+            "  its peak memory, libraries included",
+            measure("solve 3").peak / MEGABYTE,
+            "MB",
+            bar=1000.0,
+        ),
+    ]
+    if options.full:
+        rows += [row for prototypes in MANY for row in _many(options, prototypes)]
+    return Result(rows)
+
+
+def _many(options: Options, prototypes: int) -> list[Row]:
+    options.say(f"the optimum of {prototypes} prototypes")
+    spent = measure(f"solve {prototypes}")
+    return [
+        Row(f"optimum of {prototypes} prototypes", spent.seconds, "s"),
+        Row("  its peak memory, libraries included", spent.peak / MEGABYTE, "MB"),
+    ]

@@ -1,0 +1,225 @@
+"""Online training, paths included, against the sgemm rate and against step-by-step loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.harness import (
+    Contestant,
+    Options,
+    Place,
+    Result,
+    Row,
+    Seconds,
+    Share,
+    all_threads,
+    clocked,
+    default_fields,
+    force_flops,
+    in_turns,
+    present,
+    sgemm,
+    update_flops,
+    where_time_goes,
+)
+from thermoloom.config import Settings
+from thermoloom.kernels import compile_kernels
+from thermoloom.physics.action import path_loss
+from thermoloom.physics.computer import Computer
+from thermoloom.threads import threads
+from thermoloom.training import learner as learner_module
+from thermoloom.training import trainer as trainer_module
+from thermoloom.training.learner import Learner
+from thermoloom.training.noising import noising_path
+from thermoloom.training.trainer import Trainee, train_together
+
+NEVER = 10**9
+CYCLES = 4
+"""Cycles that are timed as one."""
+PEER_STEPS = 200
+CHECK_STEPS = 50
+SAME = 1e-5
+"""Relative difference of θ above which two programs do not do the same."""
+
+
+def settings_for(**imperfections: Any) -> Settings:
+    """The paper's computer in online training without end, and without validation."""
+    training = {"cycles": NEVER, "validation_every": NEVER}
+    return Settings().updated({"training": training, "imperfections": imperfections})
+
+
+def cycles(*trainees: Trainee, count: int = CYCLES) -> Contestant:
+    """Training on shared paths, through the front door; counts one cycle of all of them."""
+    going = train_together(trainees, default_fields(trainees[0].settings))
+    next(going)  # the first cycle also draws the validation path
+
+    def work() -> None:
+        for _ in islice(going, count):
+            if any(trainee.diverged for trainee in trainees):
+                raise RuntimeError("a training that is benchmarked diverged")
+
+    return clocked(work, count)
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """A peer in one form, and the bar against it."""
+
+    name: str
+    peer: peers.Peer
+    package: str
+    bar: float | None
+    on: Callable[[int], AbstractContextManager[Any]] | None
+    """Limits its threads, where that is possible."""
+
+    def thread_counts(self) -> list[int]:
+        """One and all, to take the faster; 0 where it cannot be told."""
+        return sorted({1, all_threads()}) if self.on else [0]
+
+
+def _torch_threads(count: int) -> AbstractContextManager[Any]:
+    import torch
+
+    torch.set_num_threads(count)
+    return nullcontext()
+
+
+OPPONENTS = (
+    Opponent("PyTorch loop, in-place addr_", peers.torch_loop, "torch", 8, _torch_threads),
+    Opponent("JAX lax.scan", peers.jax_scan, "jax", 20, None),
+    Opponent("NumPy loop", peers.numpy_loop, "numpy", 40, threads),
+    Opponent("NumPy loop, tuned", peers.numpy_tuned, "numpy", None, threads),
+)
+
+
+def run(options: Options) -> Result:
+    result = Result()
+    compile_kernels()
+    settings, cores = settings_for(), all_threads()
+    physics = settings.physics
+    taking_part = [opponent for opponent in OPPONENTS if find_spec(opponent.package)]
+    for opponent in OPPONENTS:
+        if opponent not in taking_part:
+            result.notes.append(f"{opponent.name}: left out, {opponent.package} is not installed")
+    options.say("checking that all peers learn the same θ")
+    differences = {o.name: _difference(settings, o.peer) for o in taking_part}
+    contestants: dict[str, Contestant] = {
+        "sgemm": sgemm(cores),
+        "ours": cycles(Trainee.new(settings)),
+    }
+    for opponent in taking_part:
+        for count in opponent.thread_counts():
+            contestants[f"{opponent.name}/{count}"] = _steps(settings, opponent, count)
+    options.say("online training and its peers, in turns")
+    best = in_turns(contestants, options.rounds)
+
+    step = best["ours"] / physics.steps
+    flops = force_flops(physics) + update_flops(physics)
+    at_best = flops * best["sgemm"]
+    rate = 1e-9 / best["sgemm"]
+    result.rows = [
+        Row(f"NumPy sgemm 1024³, {cores} threads", rate, "GFLOP/s", "more"),
+        Row("online training with its paths, a step", step * 1e6, "µs", limit=at_best * 1e6),
+        Row(
+            f"  its {flops / 1e6:.2f} MFLOP of forces and update",
+            flops / step * 1e-9,
+            "GFLOP/s",
+            "more",
+            limit=rate,
+            bar=0.35 * rate,
+            note="bar: 35 % of the sgemm rate",
+        ),
+    ]
+    for opponent in taking_part:
+        times = {n: best[f"{opponent.name}/{n}"] for n in opponent.thread_counts()}
+        fastest = min(times.values())
+        result.rows.append(
+            Row(
+                f"  × {opponent.name}",
+                fastest / step,
+                "×",
+                "more",
+                limit=fastest / at_best,
+                bar=opponent.bar,
+                note=f"{_said(times)} a step without its paths; "
+                f"θ agrees to {differences[opponent.name]:.0e}",
+            )
+        )
+    result.rows.append(_validation(settings, best["ours"]))
+    result.profiles["a step of online training"] = profile(settings)
+    return result
+
+
+def _said(times: dict[int, Seconds]) -> str:
+    """“340 µs (1 thread), 290 µs (2 threads)”; the ratio is to the fastest."""
+    if len(times) == 1 or 0 in times:
+        return f"{min(times.values()) * 1e6:.0f} µs"
+    each = [f"{t * 1e6:.0f} µs ({n} thread{'s' * (n > 1)})" for n, t in times.items()]
+    return ", ".join(each)
+
+
+def _difference(settings: Settings, peer: peers.Peer) -> float:
+    """Relative difference of θ between a peer and ours after the same short path."""
+    physics, rate = settings.physics, settings.learning_rate
+    path = first_steps(settings, CHECK_STEPS)
+    ours = Learner(physics, rate)
+    ours.learn(path)
+    theirs = peer(physics, rate, path)()
+    pairs = zip(theirs.arrays.values(), ours.computer.arrays.values(), strict=True)
+    worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
+    if not worst < SAME:
+        raise RuntimeError(f"{peer} learns another θ: relative difference {worst:.1e}")
+    return worst
+
+
+def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
+    """A peer on so many threads; counts one step."""
+    train = opponent.peer(
+        settings.physics, settings.learning_rate, first_steps(settings, PEER_STEPS)
+    )
+    timed = clocked(train, PEER_STEPS)
+
+    def run() -> Seconds:
+        with opponent.on(count) if opponent.on else nullcontext():
+            return timed()
+
+    return run
+
+
+def first_steps(settings: Settings, steps: int) -> peers.Float32:
+    """The first steps of a noising path of the first prototype."""
+    whole = noising_path(settings.physics, default_fields(settings)[0], 101, 0)
+    return np.ascontiguousarray(whole[: steps + 1])
+
+
+def _validation(settings: Settings, cycle: Seconds) -> Row:
+    """What watching the loss adds, every ten cycles."""
+    path = first_steps(settings, settings.physics.steps)
+    computer = Computer.zeros(settings.physics)
+    loss = in_turns({"": clocked(lambda: path_loss(computer, settings.physics, path))}, 3)[""]
+    return Row(
+        "  + validation loss every 10 cycles", 100 * loss / (10 * cycle), "%",
+        note="not part of the above; of the time of ten cycles",
+    )  # fmt: skip
+
+
+def profile(settings: Settings, count: int = 3) -> list[Share]:
+    """Where the time of a step goes: timers around the trainer's and the learner's functions."""
+    pieces = min(all_threads(), getattr(learner_module, "PIECES", 1))
+    places = present(
+        Place(trainer_module, "noising_path", "noising path"),
+        Place(trainer_module, "drive", "drive (onsite residuals)"),
+        Place(Learner, "_load", "load and forces", pieces),
+        Place(Learner, "_sweep", "causal sweeps", pieces),
+        Place(Learner, "_apply", "update", pieces),
+    )
+    work = cycles(Trainee.new(settings), count=count)
+    return where_time_goes(places, work, count * settings.physics.steps)
