@@ -1,0 +1,22 @@
+"""The experiments, one module each, by name and in the order of the report."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from thermoloom.errors import UserError
+
+if TYPE_CHECKING:
+    from thermoloom.experiments.plan import Experiment
+
+NAMES = ("comparison", "prototypes")
+"""Every experiment: a module of this name here, and one of the same name in ``presentation``."""
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name; its module is loaded only now."""
+    if name not in NAMES:
+        raise UserError(f"{name}: no such experiment; known: {', '.join(NAMES)}")
+    found: Experiment = import_module(f"thermoloom.experiments.{name}").EXPERIMENT
+    return found

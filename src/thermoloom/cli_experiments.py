@@ -1,0 +1,247 @@
+"""Commands of the experiments: ``run NAME``, ``report``, ``classifier train``. Parsing only."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from thermoloom.config import parse_assignment, read_toml
+from thermoloom.errors import UserError
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.measures.classifier_training import PAPER, Recipe
+
+DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
+"""Results folder by preset: a quick look never stands in the way of the full experiment."""
+
+run_app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
+classifier_app = typer.Typer(help="The auxiliary MNIST classifier.", no_args_is_help=True)
+
+
+def add_experiment_commands(app: typer.Typer) -> None:
+    """Mount ``run``, ``report`` and ``classifier`` on the program's command line."""
+    app.add_typer(run_app, name="run")
+    app.add_typer(classifier_app, name="classifier")
+    app.command()(report)
+
+
+# --- run ----------------------------------------------------------------------------------------
+
+Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a look in seconds).")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Results folder.", metavar="DIR", show_default="results, results/quick"),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="TOML file with settings.", metavar="FILE"),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        help="One setting, such as training.cycles=100 or experiment.path_seed=7.",
+        metavar="KEY=VALUE",
+    ),
+]
+Seeds = Annotated[
+    str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Local processes; the cores by default.", metavar="N")
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler.", metavar="ADDRESS")
+]
+Shared = Annotated[
+    bool, typer.Option("--shared-disk", help="The cluster's workers see the results folder.")
+]
+
+
+def _command(name: str) -> Callable[..., None]:
+    """``run NAME``: the same options for every experiment."""
+
+    def command(
+        preset: Preset = "paper",
+        out: Out = None,
+        seeds: Seeds = None,
+        config: Config = None,
+        assignments: Assignments = None,
+        workers: Workers = None,
+        cluster: Cluster = None,
+        shared: Shared = False,
+    ) -> None:
+        values = layers(config, assignments, seeds)
+        folder = out or Path(DEFAULT_OUT.get(preset, "results"))
+        run_experiment(name, preset, values, folder, workers, cluster, shared)
+
+    command.__doc__ = f"Run the experiment {name}: tables, figures and a report."
+    return command
+
+
+for _name in NAMES:
+    run_app.command(_name)(_command(_name))
+
+
+def layers(
+    config: Path | None, assignments: list[str] | None, seeds: str | None
+) -> dict[str, dict[str, Any]]:
+    """The TOML file, then --set, then --seeds, as ``{section: {key: value}}``."""
+    from thermoloom.experiments.plan import SECTION
+
+    given = [read_toml(config)] if config else []
+    given += [_assignment(text) for text in assignments or []]
+    if seeds is not None:
+        given.append({SECTION: {"seeds": parse_seeds(seeds)}})
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in given:
+        for section, entries in layer.items():
+            if not isinstance(entries, dict):
+                raise UserError(f"{section}: expected a table [{section}] of settings")
+            merged.setdefault(section, {}).update(entries)
+    return merged
+
+
+def _assignment(text: str) -> dict[str, dict[str, Any]]:
+    """``experiment.key=value`` of the plan, or a setting of the models."""
+    from thermoloom.experiments.plan import SECTION
+
+    key, equals, raw = text.partition("=")
+    section, _, name = key.strip().partition(".")
+    if section != SECTION or not equals:
+        return parse_assignment(text)
+    try:
+        value = tomllib.loads(f"value = {raw.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    return {SECTION: {name: value}}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``101-105`` and ``7,8,9``, also together, as whole numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise UserError(f"--seeds {text}: expected seeds such as 101-105 or 7,8,9")
+        found += range(int(low), int(high if dash else low) + 1)
+    return found
+
+
+def run_experiment(
+    name: str,
+    preset: str,
+    values: dict[str, dict[str, Any]],
+    folder: Path,
+    workers: int | None,
+    cluster: str | None,
+    shared: bool,
+) -> None:
+    """Run, say what came out and where the time went; exit code 1 if a task failed."""
+    began = time.monotonic()
+    chosen = experiment(name)
+    plan = chosen.plan(preset, values)
+    from thermoloom.experiments.run import perform
+    from thermoloom.kernels import compile_kernels
+    from thermoloom.presentation.progress import compiling
+    from thermoloom.runs.execution import progress_for
+
+    with compiling():
+        compile_kernels()
+    compiled = time.monotonic()
+    done = perform(
+        chosen,
+        plan,
+        folder,
+        workers=workers,
+        cluster=cluster,
+        shared=shared,
+        progress=progress_for(),
+    )
+    for line in dict.fromkeys(done.warnings):
+        typer.echo(f"note: {line}", err=True)
+    if done.summary:
+        typer.echo("\n".join(result_lines(done.summary)))
+        typer.echo("\n".join(time_lines(done.summary, done.seconds, compiled - began)))
+        typer.echo(f"report  {done.report}")
+    if done.failures:
+        typer.echo(f"{len(done.failures)} task(s) failed:", err=True)
+        for line in done.failures:
+            typer.echo(f"  {line}", err=True)
+        raise typer.Exit(1)
+
+
+def result_lines(summary: dict[str, Any]) -> list[str]:
+    """The headline numbers and the tally of verdicts, for a terminal."""
+    lines = []
+    for row in summary["quantities"]:
+        if row["value"] is None:
+            continue
+        bounds = row["interval"]
+        spec = row["digits"]
+        here = f"{row['value']:{spec}} {row['unit']}".strip()
+        between = "" if bounds is None else f" [{bounds[0]:{spec}}, {bounds[1]:{spec}}]"
+        verdict = f"  ({row['verdict']})" if row["verdict"] else ""
+        lines.append(f"{row['label']:<46} {here}{between}{verdict}")
+    counts: dict[str, int] = {}
+    for statement in summary["statements"]:
+        counts[statement["verdict"]] = counts.get(statement["verdict"], 0) + 1
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return [*lines, f"the paper's statements: {tally}"]
+
+
+def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:
+    """Where the time went: work by stage over all processes, then this process by the clock."""
+    work = summary["timing"]
+    stages = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in work.items())
+    clock = {"start": before} | seconds
+    waited = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in clock.items())
+    return [
+        f"work    {stages}; in all {sum(work.values()):.1f} s over all processes",
+        f"clock   {waited}; in all {sum(clock.values()):.1f} s",
+    ]
+
+
+# --- report -------------------------------------------------------------------------------------
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="An experiment or a results folder.", metavar="DIR")
+    ],
+) -> None:
+    """Draw the figures again and write the report, from saved tables alone."""
+    from thermoloom.presentation.report import write_report
+
+    typer.echo(write_report(folder).path)
+
+
+# --- classifier ---------------------------------------------------------------------------------
+
+
+@classifier_app.command("train")
+def classifier_train(
+    mnist: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the MNIST IDX files; downloaded if left out.", metavar="DIR"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for classifier.onnx and classifier.json.", metavar="DIR")
+    ] = Path("classifier"),
+    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = PAPER.epochs,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = PAPER.seed,
+) -> None:
+    """Train the paper's classifier on full MNIST (needs the extra train-classifier)."""
+    from thermoloom.measures.classifier_training import train_classifier
+
+    def progress(epoch: int, loss: float) -> None:
+        typer.echo(f"epoch {epoch} of {epochs}: mean loss {loss:.4f}", err=True)
+
+    record = train_classifier(mnist, out, Recipe(epochs=epochs, seed=seed), progress)
+    typer.echo(f"test accuracy {100 * record['test_accuracy']:.2f} %")
+    typer.echo(f"classifier    {out / 'classifier.onnx'}")

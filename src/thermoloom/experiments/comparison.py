@@ -1,0 +1,481 @@
+"""The main comparison: online and batch training on the same noising paths, five pairs.
+
+For every seed both rules see the same paths and are sampled with the same random numbers. What
+is compared across seeds are seed-level means; the spread over trajectories is never replication.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.experiments import paper
+from thermoloom.experiments.models import classified
+from thermoloom.experiments.pairs import (
+    RULES,
+    PairPlan,
+    Pairs,
+    base_summary,
+    collect,
+    save_tables,
+    tasks,
+)
+from thermoloom.experiments.plan import Experiment
+from thermoloom.measures.classifier import bundled_classifier
+from thermoloom.measures.statistics import PairedComparison, compare_pairs
+from thermoloom.runs.store import RunDirectory
+
+NAME = "comparison"
+PLATEAU_EXCESS = 0.05
+"""The plateau is reached where this fraction of the loss's fall is left."""
+PLATEAU_CYCLES = 60
+"""What still counts as "within approximately 50 cycles", the loss being taken every ten."""
+CLOSE = 0.05
+"""Curves track one another if they differ by less than this fraction of the loss's fall."""
+NEGLIGIBLE = 0.01
+"""A term of the path-action identity could be dropped below this fraction of the other."""
+NEARLY_EQUAL = 0.1
+"""Start energies are nearly equal if they differ by less than this fraction of the heat's own."""
+
+
+def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+    """Tables of the complete pairs, and the summary with its verdicts."""
+    pairs = collect(plan, folder)
+    save_tables(pairs, run)
+    summary = base_summary(pairs) | {"plateau": plateau(pairs)}
+    summary["classifier"] = classifier_record(pairs)
+    return summary | {
+        "quantities": quantities(NAME, summary),
+        "statements": [statement for check in CHECKS for statement in check(pairs, summary)],
+    }
+
+
+def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The headline numbers, each with the paper's where there is one."""
+    heat = summary["heat"]
+    note = heat["note"]
+    rows = [
+        paper.quantity(
+            experiment,
+            "heat_reduction",
+            "heat reduction, batch − online",
+            heat["reduction"],
+            interval=heat["interval"],
+            unit="E₀",
+            note=note,
+        ),
+        paper.quantity(
+            experiment,
+            "relative_reduction",
+            "relative heat reduction, mean over pairs",
+            heat["percent"],
+            interval=heat["percent_interval"],
+            unit="%",
+            note=note,
+        ),
+        paper.quantity(
+            experiment,
+            "t_test_p",
+            "paired t-test, p",
+            heat["t_test_p"],
+            digits=".2g",
+            note=note,
+            compare=paper.compare_p,
+        ),
+        paper.quantity(
+            experiment,
+            "sign_test_p",
+            "exact two-sided sign test, p",
+            heat["sign_test_p"],
+            digits=".4g",
+            note=note,
+            compare=paper.compare_p,
+        ),
+        paper.quantity(experiment, "batch_heat", "mean heat, batch", heat["batch"], unit="E₀"),
+        paper.quantity(experiment, "online_heat", "mean heat, online", heat["online"], unit="E₀"),
+    ]
+    if summary["classifier"]:
+        accuracy = summary["classifier"]["test_accuracy_percent"]
+        rows.append(
+            paper.quantity(
+                experiment,
+                "classifier_accuracy",
+                "test accuracy of the classifier on MNIST",
+                accuracy,
+                unit="%",
+                digits=".1f",
+                compare=paper.compare_size,
+            )
+        )
+    return rows
+
+
+def classifier_record(pairs: Pairs) -> dict[str, Any] | None:
+    """Accuracy of the classifier, where it was used."""
+    if not classified(pairs.shown.samples):
+        return None
+    record = bundled_classifier().record
+    return {
+        "test_accuracy_percent": 100 * record["test_accuracy"],
+        "test_images": record["test_images"],
+        "sha256": record["sha256"],
+    }
+
+
+def plateau(pairs: Pairs) -> dict[str, Any]:
+    """When the mean validation loss of each rule has fallen to its plateau, and how far apart.
+
+    The fall is from θ = 0 to the mean of the last five evaluations.
+    """
+    curves = {rule: _mean_curve(pairs, rule) for rule in RULES}
+    cycles = pairs.shown.training.load_table("curve")["cycle"]
+    levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
+    falls = {rule: float(curve[0]) - levels[rule] for rule, curve in curves.items()}
+    found: dict[str, Any] = {"fraction_left": PLATEAU_EXCESS}
+    for rule, curve in curves.items():
+        left = (curve - levels[rule]) / falls[rule]
+        reached = np.flatnonzero(left <= PLATEAU_EXCESS)
+        first = int(reached[0]) if len(reached) else len(curve) - 1
+        found[rule] = {
+            "cycle": int(cycles[first]),
+            "level": levels[rule],
+            "fall": falls[rule],
+            "largest_excess_after": float(left[first:].max()),
+        }
+    later = cycles >= found["batch"]["cycle"]
+    apart = np.abs(curves["online"] - curves["batch"])[later]
+    found["apart_percent"] = 100 * float(apart.mean()) / falls["batch"]
+    found["level_difference"] = levels["online"] - levels["batch"]
+    return found
+
+
+def _mean_curve(pairs: Pairs, rule: str) -> np.ndarray[Any, Any]:
+    curves = [model.training.load_table("curve")["reduced_loss"] for model in pairs.of(rule)]
+    mean: np.ndarray[Any, Any] = np.mean(curves, axis=0)
+    return mean
+
+
+# --- the paper's statements -----------------------------------------------------------------------
+
+Found = list[dict[str, Any]]
+
+
+def curve_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    found = summary["plateau"]
+    first = [found[rule]["cycle"] for rule in RULES]
+    excess = max(found[rule]["largest_excess_after"] for rule in RULES)
+    stable = excess <= 2 * PLATEAU_EXCESS
+    enough = pairs.plan.settings.training.cycles >= 2 * PLATEAU_CYCLES
+    reached = paper.HOLDS if max(first) <= PLATEAU_CYCLES and stable else paper.DIFFERS
+    close = found["apart_percent"] <= 100 * CLOSE
+    return [
+        paper.statement(
+            NAME,
+            "plateau",
+            reached if enough else paper.NOT_MEASURED,
+            "{left:.0f} % of the fall are left at cycle {batch} (batch) and {online} (online); "
+            "later never more than {excess:.1f} %"
+            + ("" if enough else "; too few cycles to see a plateau"),
+            left=100 * PLATEAU_EXCESS,
+            batch=first[0],
+            online=first[1],
+            excess=100 * excess,
+        ),
+        paper.statement(
+            NAME,
+            "similar_losses",
+            paper.HOLDS if close else paper.DIFFERS,
+            "mean curves differ by {apart:.1f} % of the fall from θ = 0, on the plateau; "
+            "online − batch {difference:+.3f} per step there",
+            apart=found["apart_percent"],
+            difference=found["level_difference"],
+        ),
+    ]
+
+
+def heat_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    return [lower_heat(NAME, pairs)]
+
+
+def lower_heat(experiment: str, pairs: Pairs) -> dict[str, Any]:
+    compared = _compared(pairs, "heat.mean")
+    return paper.statement(
+        experiment,
+        "lower_heat",
+        paper.in_all_pairs(compared, -1),
+        "lower in {lower} of {pairs}; mean reduction {percent:.1f} %",
+        lower=sum(d < 0 for d in compared.differences),
+        pairs=compared.pairs,
+        percent=-(compared.mean_percent_difference or 0.0),
+    )
+
+
+def quality_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    return [
+        change(NAME, pairs, "softmax", "quality.max_softmax", 0),
+        change(NAME, pairs, "target_fraction", "quality.target_fraction", -1),
+        change(NAME, pairs, "class_entropy", "quality.class_entropy", +1),
+        change(NAME, pairs, "prototype_distance", "quality.prototype_distance", -1),
+        change(NAME, pairs, "diversity", "quality.pairwise_distance", -1),
+    ]
+
+
+def change(experiment: str, pairs: Pairs, key: str, value: str, sign: int) -> dict[str, Any]:
+    """A statement about online − batch of one seed-level number: its sign, or no change (0)."""
+    compared = pairs.compare(value)
+    if compared is None:
+        return paper.missing(experiment, key, "there is no classifier for this visible layer")
+    verdict = paper.direction(compared, sign) if sign else paper.no_change(compared)
+    if compared.percent_interval is None:
+        return paper.statement(
+            experiment,
+            key,
+            verdict,
+            "{percent:+.1f} % of the batch mean; one pair has no interval",
+            percent=compared.mean_percent_difference,
+        )
+    low, high = compared.percent_interval
+    return paper.statement(
+        experiment,
+        key,
+        verdict,
+        "{percent:+.1f} % of the batch mean, 95 % interval [{low:+.1f}, {high:+.1f}] %",
+        percent=compared.mean_percent_difference,
+        low=low,
+        high=high,
+    )
+
+
+def class_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    """Class coverage of the displayed model: one seed, as in the paper."""
+    keys = ("mostly_targets", "uneven_classes", "off_target")
+    samples, targets = pairs.shown.samples, list(pairs.prototypes.targets)
+    if not classified(samples):
+        reason = "there is no classifier for this visible layer"
+        return [paper.missing(NAME, key, reason) for key in keys]
+    if targets != [0, 1, 2]:
+        return [paper.missing(NAME, key, "other digits were learned") for key in keys]
+    counts = [int((samples["class"] == digit).sum()) for digit in range(3)]
+    off = ~np.isin(samples["class"], targets)
+    nearest = np.array(pairs.prototypes.classes)[samples["prototype"][off]]
+    near_1_or_2 = int(np.isin(nearest, (1, 2)).sum())
+    total = len(samples["class"])
+    uneven = counts[2] == max(counts) and counts[1] == min(counts)
+    return [
+        paper.statement(
+            NAME,
+            "mostly_targets",
+            paper.HOLDS if sum(counts) > total / 2 else paper.DIFFERS,
+            "{targets} of {total} samples, seed {seed}",
+            targets=sum(counts),
+            total=total,
+            seed=pairs.shown.seed,
+        ),
+        paper.statement(
+            NAME,
+            "uneven_classes",
+            paper.HOLDS if uneven else paper.DIFFERS,
+            "classes 0, 1, 2: {zero}, {one}, {two} samples",
+            zero=counts[0],
+            one=counts[1],
+            two=counts[2],
+        ),
+        paper.statement(
+            NAME,
+            "off_target",
+            paper.NOT_MEASURED
+            if not off.any()
+            else paper.HOLDS
+            if near_1_or_2 > off.sum() / 2
+            else paper.DIFFERS,
+            "{near} of {off} off-target samples",
+            near=near_1_or_2,
+            off=int(off.sum()),
+        ),
+    ]
+
+
+def path_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    loss = pairs.compare("paths.reduced_loss")
+    if loss is None:
+        return [paper.missing(NAME, k, "no additional paths") for k in PATH_KEYS]
+    ratio, heat_like, force = (
+        float(np.mean(_compared(pairs, f"paths.{key}").other))
+        for key in ("log_ratio", "heat_like", "force_squared")
+    )
+    return [
+        paper.statement(
+            NAME,
+            "other_paths",
+            paper.direction(loss, -1),
+            "without squared increments {batch:.3f} (batch) and {online:.3f} (online) per step on "
+            "{paths} paths; online lower in {lower} of {pairs}",
+            batch=float(np.mean(loss.reference)),
+            online=float(np.mean(loss.other)),
+            paths=summary["additional_paths"],
+            lower=sum(d < 0 for d in loss.differences),
+            pairs=loss.pairs,
+        ),
+        paper.statement(
+            NAME,
+            "force_squared",
+            paper.HOLDS if abs(force) > NEGLIGIBLE * abs(heat_like) else paper.DIFFERS,
+            "R = {ratio:.1f} = {heat_like:.1f} (heat-like) {force:+.1f} (force-squared), online; "
+            "both sides of the identity agree to {error:.0e} of the terms",
+            ratio=ratio,
+            heat_like=heat_like,
+            force=force,
+            error=summary["identity_error"],
+        ),
+    ]
+
+
+PATH_KEYS = ("other_paths", "force_squared")
+
+
+def energy_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    heat = _compared(pairs, "heat.mean")
+    start, end = _compared(pairs, "initial_energy.total"), _compared(pairs, "final_energy.total")
+    onsite = _compared(pairs, "final_energy.onsite")
+    coupling = _compared(pairs, "final_energy.visible_hidden", "final_energy.hidden_hidden")
+    equal = abs(start.mean_difference) <= NEARLY_EQUAL * abs(heat.mean_difference)
+    dominates = abs(coupling.mean_difference) > abs(onsite.mean_difference)
+    template = "{batch:.2f} E₀ (batch), {online:.2f} E₀ (online); difference {difference:+.2f} E₀"
+    return [
+        paper.statement(
+            NAME,
+            "start_energy",
+            paper.HOLDS if equal else paper.DIFFERS,
+            template + ", {share:.0f} % of the difference in heat",
+            share=100 * abs(start.mean_difference / heat.mean_difference),
+            **_means(start),
+        ),
+        paper.statement(
+            NAME, "coupling_energy", paper.direction(coupling, +1), template, **_means(coupling)
+        ),
+        paper.statement(
+            NAME, "onsite_energy", paper.direction(onsite, -1), template, **_means(onsite)
+        ),
+        paper.statement(
+            NAME,
+            "final_energy",
+            paper.direction(end, +1) if dominates else paper.DIFFERS,
+            "coupling {coupling:+.2f} E₀ against onsite {onsite:+.2f} E₀; final total energy "
+            "{final:+.2f} E₀ (online − batch)",
+            coupling=coupling.mean_difference,
+            onsite=onsite.mean_difference,
+            final=end.mean_difference,
+        ),
+    ]
+
+
+def norm_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    blocks = [_compared(pairs, f"norms.{key}") for key in ("visible_hidden", "hidden_hidden")]
+    verdicts = {paper.in_all_pairs(block, -1) for block in blocks}
+    ranked = (paper.DIFFERS, paper.UNRESOLVED, paper.HOLDS)
+    return [
+        paper.statement(
+            NAME,
+            "norms",
+            next(verdict for verdict in ranked if verdict in verdicts),
+            "J_vh smaller in {vh} of {pairs} ({vh_percent:+.1f} %), J_hh in {hh} of {pairs} "
+            "({hh_percent:+.1f} %)",
+            vh=sum(d < 0 for d in blocks[0].differences),
+            hh=sum(d < 0 for d in blocks[1].differences),
+            vh_percent=blocks[0].mean_percent_difference,
+            hh_percent=blocks[1].mean_percent_difference,
+            pairs=blocks[0].pairs,
+        )
+    ]
+
+
+def cross_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    """Potentials compared on the same states, then states compared in the same potential."""
+    batch, online = RULES
+    by_potential = [compare_pairs(pairs.drops(batch, e), pairs.drops(online, e)) for e in RULES]
+    by_ensemble = [compare_pairs(pairs.drops(p, batch), pairs.drops(p, online)) for p in RULES]
+    return [
+        _both("online_potential", by_potential, "states"),
+        _both("online_ensemble", by_ensemble, "potential"),
+    ]
+
+
+def _both(key: str, compared: list[PairedComparison], what: str) -> dict[str, Any]:
+    verdicts = [paper.direction(c, -1) for c in compared]
+    ranked = (paper.DIFFERS, paper.UNRESOLVED, paper.HOLDS)
+    return paper.statement(
+        NAME,
+        key,
+        next(verdict for verdict in ranked if verdict in verdicts),
+        f"online − batch drop {{batch:+.2f}} E₀ ({what} of batch), {{online:+.2f}} E₀ "
+        f"({what} of online)",
+        batch=compared[0].mean_difference,
+        online=compared[1].mean_difference,
+    )
+
+
+def replay_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
+    replay = summary["replay"]
+    if replay is None:
+        return [paper.missing(NAME, "replay", "no replay was made")]
+    return [
+        paper.statement(
+            NAME,
+            "replay",
+            paper.DIFFERS if replay["differing"] else paper.HOLDS,
+            "{differing} of {samples} replayed samples differ in any bit (seed {seed}, online); "
+            "parameters compared elementwise after every generation",
+            differing=replay["differing"],
+            samples=replay["samples"],
+            seed=pairs.shown.seed,
+        )
+    ]
+
+
+CHECKS = (
+    curve_statements,
+    heat_statements,
+    quality_statements,
+    class_statements,
+    path_statements,
+    energy_statements,
+    norm_statements,
+    cross_statements,
+    replay_statements,
+)
+
+
+def _compared(pairs: Pairs, *keys: str) -> PairedComparison:
+    """A comparison of numbers that every model has."""
+    compared = pairs.compare(*keys)
+    if compared is None:
+        raise ValueError(f"{keys}: not measured")
+    return compared
+
+
+def _means(compared: PairedComparison) -> dict[str, float]:
+    return {
+        "batch": float(np.mean(compared.reference)),
+        "online": float(np.mean(compared.other)),
+        "difference": compared.mean_difference,
+    }
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Online and batch training: heat and quality",
+    presets={
+        "paper": PairPlan(),
+        "quick": PairPlan(
+            settings=Settings(
+                training=Training(cycles=60), generation=GenerationSettings(samples=40)
+            ),
+            seeds=(101,),
+        ),
+    },
+    tasks=tasks,
+    assemble=assemble,
+)

@@ -1,0 +1,131 @@
+"""What an experiment is: a plan with presets, tasks that run anywhere, a summary of its tables.
+
+Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
+``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self, get_args, get_type_hints
+
+from thermoloom.config import Settings
+from thermoloom.errors import UserError
+from thermoloom.runs.execution import Task
+from thermoloom.runs.store import RunDirectory
+
+SECTION = "experiment"
+"""Table of a settings file, and prefix of --set, for what is the plan's own."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that determines the numbers of an experiment; experiments add their own fields.
+
+    ``settings`` are those of every model but for what the experiment varies.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
+    """Training seeds; one seed is one independent observation."""
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UserError(
+                f"{SECTION}.seeds = {list(self.seeds)}: at least one, and none of them twice"
+            )
+
+    def own(self) -> dict[str, Any]:
+        """The plan's own fields, as JSON has them."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        own: dict[str, Any] = json.loads(json.dumps(values))
+        return own
+
+    def as_dict(self) -> dict[str, Any]:
+        """Identity of the experiment: its own fields and the settings of its models."""
+        return {SECTION: self.own()} | self.settings.as_dict()
+
+    def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
+        """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
+        rest = {section: entries for section, entries in values.items() if section != SECTION}
+        own = _coerced(type(self), values.get(SECTION, {}))
+        return replace(self, settings=self.settings.updated(rest), **own)
+
+    def to_toml(self, without: Sequence[str] = ()) -> str:
+        """A settings file that gives this plan again; settings ``without`` are left out."""
+        lines: list[str] = []
+        for section, values in self.as_dict().items():
+            lines.append(f"[{section}]")
+            lines += [
+                f"{key} = {json.dumps(value)}"
+                for key, value in values.items()
+                if value is not None and f"{section}.{key}" not in without
+            ]
+            lines.append("")
+        return "\n".join(lines)
+
+
+def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(plan)
+    known = [f.name for f in fields(plan) if f.name != "settings"]
+    coerced = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UserError(f"{SECTION}.{key}: no such setting; known: {', '.join(known)}")
+        coerced[key] = _fitted(f"{SECTION}.{key}", hints[key], value)
+    return coerced
+
+
+def _fitted(key: str, hint: Any, value: Any) -> Any:
+    """``value`` as a number, a text or a tuple of numbers, or an error that names both."""
+    if get_args(hint):
+        kind = get_args(hint)[0]
+        if isinstance(value, (list, tuple)):
+            return tuple(_fitted(key, kind, entry) for entry in value)
+        raise UserError(f"{key} = {value!r}: expected a list, such as [1, 2]")
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        raise UserError(f"{key} = {value!r}: expected {names[hint]}")
+    return value
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment by name: how it is planned, what runs, what it comes to."""
+
+    name: str
+    title: str
+    presets: Mapping[str, Plan]
+    """``paper`` and ``quick``."""
+    tasks: Callable[[Any], list[Task]]
+    """Tasks of a plan; independent of each other."""
+    assemble: Callable[[Any, Path, RunDirectory], dict[str, Any]]
+    """``assemble(plan, folder, run)``: save the experiment's tables in its run directory and
+    return its summary, from whatever tasks are done in the results folder."""
+    varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
+    """Settings that the experiment itself sets; the user cannot."""
+
+    def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
+        """A preset with the user's settings on top."""
+        if preset not in self.presets:
+            raise UserError(f"--preset {preset}: must be one of {', '.join(self.presets)}")
+        for name in self.varied:
+            section, _, key = name.partition(".")
+            if key in (values or {}).get(section, {}):
+                raise UserError(f"{name}: set by the experiment itself (seeds: {SECTION}.seeds)")
+        return self.presets[preset].updated(values or {})
+
+    def preset_of(self, plan: Plan) -> str | None:
+        """The preset that a plan is, if it is one."""
+        return next((name for name, preset in self.presets.items() if preset == plan), None)
+
+    def rerun(self, plan: Plan, path: Path) -> str:
+        """The command that does it again."""
+        preset = self.preset_of(plan)
+        how = f"--preset {preset}" if preset else f"--config {path.name}/settings.toml"
+        return f"thermoloom run {self.name} {how}"

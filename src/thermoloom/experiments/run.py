@@ -1,0 +1,129 @@
+"""An experiment from plan to page: tasks, tables, summary, figures, report.
+
+results/NAME/settings.toml   the plan, as a settings file
+results/NAME/*.csv           tables
+results/NAME/summary.json    every number of the page
+results/NAME/*.png, *.pdf    figures
+results/NAME/report.html     the page
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from thermoloom.errors import UserError
+from thermoloom.experiments.models import Clock
+from thermoloom.experiments.paper import verdict_counts
+from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.presentation.report import write_report
+from thermoloom.runs.execution import Progress, failures, run_tasks
+from thermoloom.runs.store import RunDirectory, jsonable
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class Performed:
+    """What a run of an experiment leaves for the user."""
+
+    path: Path
+    """Directory of the experiment."""
+    summary: dict[str, Any]
+    """Empty where so many tasks failed that there is nothing to sum up."""
+    failures: list[str]
+    """``task: reason`` of tasks that failed for a reason of their own."""
+    warnings: list[str] = field(default_factory=list)
+    report: Path | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time of the tasks together, of the tables, the figures and the report."""
+
+
+def perform(
+    experiment: Experiment,
+    plan: Plan,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    shared: bool = False,
+    progress: Progress | None = None,
+) -> Performed:
+    """Run an experiment with its figures and report; what is there already is not done again."""
+    done = compute(
+        experiment,
+        plan,
+        folder,
+        workers=workers,
+        cluster=cluster,
+        shared=shared,
+        progress=progress,
+    )
+    if not done.summary:
+        return done
+    written = write_report(done.path)
+    return replace(done, report=written.path, seconds=done.seconds | written.seconds)
+
+
+def compute(
+    experiment: Experiment,
+    plan: Plan,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    shared: bool = False,
+    progress: Progress | None = None,
+) -> Performed:
+    """Tasks, tables and summary of an experiment, without pictures."""
+    clock = Clock()
+    path = folder / experiment.name
+    # first of all the directory: settings that do not fit it are refused before hours of work
+    with RunDirectory.create(path, experiment.name, plan.as_dict()) as run:
+        with clock.measure("tasks"):
+            outcomes = run_tasks(
+                experiment.tasks(plan), workers, cluster, progress, folder=folder, shared=shared
+            )
+        failed = failures(outcomes)
+        warnings = list(run.warnings)
+        for outcome in outcomes.values():
+            warnings += outcome.result.get("warnings", [])
+        with clock.measure("tables"):
+            try:
+                found = experiment.assemble(plan, folder, run)
+            except UserError as error:
+                if not failed:
+                    raise
+                run.fail(str(error))
+                return Performed(path, {}, failed, warnings, None, clock.seconds)
+            summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
+            summary["verdicts"] = verdict_counts(summary["statements"])
+            _save_summary(run, summary)
+            run.save_bytes("settings.toml", plan.to_toml(without=experiment.varied).encode())
+            run.finish({"verdicts": summary["verdicts"]})
+    return Performed(path, summary, failed, warnings, None, clock.seconds)
+
+
+def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str, Any]:
+    """What was run, with what, where, and how to do it again."""
+    settings = plan.as_dict()
+    for name in experiment.varied:
+        section, _, key = name.partition(".")
+        settings[section].pop(key, None)
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "preset": experiment.preset_of(plan),
+        "settings": settings,
+        "rerun": experiment.rerun(plan, run.path),
+        "date": run.manifest.created[:10],
+        "versions": run.manifest.versions,
+        "machine": run.manifest.machine,
+    }
+
+
+def _save_summary(run: RunDirectory, summary: dict[str, Any]) -> None:
+    text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
+    run.save_bytes(SUMMARY, text.encode() + b"\n")

@@ -1,0 +1,48 @@
+"""Small experiments that several test files look at; each is run once a session."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from thermoloom.experiments import experiment
+from thermoloom.experiments.run import Performed, perform
+
+SMALL: dict[str, dict[str, Any]] = {
+    "physics": {"visible": 196, "hidden": 24, "duration": 0.3},
+    "prototypes": {"resize": True},
+    "training": {"cycles": 12, "validation_every": 2},
+    "generation": {"samples": 8},
+    "experiment": {"seeds": [1, 2], "paths_per_prototype": 1},
+}
+"""Two pairs on a 14 × 14 layer, so without the classifier."""
+
+CLASSIFIED: dict[str, dict[str, Any]] = {
+    "physics": {"hidden": 12, "duration": 0.3},
+    "training": {"cycles": 9, "validation_every": 3},
+    "generation": {"samples": 8},
+    "experiment": {"seeds": [1], "paths_per_prototype": 1},
+}
+"""One pair on the 28 × 28 layer, with the classifier."""
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="thermoloom-tests-")  # removed when tests end
+
+
+@cache
+def two_pairs() -> Performed:
+    """Two pairs, no classifier."""
+    return run(Path(_FOLDER.name) / "small", SMALL)
+
+
+@cache
+def one_pair() -> Performed:
+    """One pair, with the classifier."""
+    return run(Path(_FOLDER.name) / "classified", CLASSIFIED)
+
+
+def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison") -> Performed:
+    chosen = experiment(name)
+    return perform(chosen, chosen.plan("quick", values), folder, workers=1)

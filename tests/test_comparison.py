@@ -1,0 +1,369 @@
+"""The comparison from plan to summary, on computers of a few units, against independent numbers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from experiment_runs import SMALL, one_pair, two_pairs
+from scipy import stats
+from typer.testing import CliRunner
+
+from thermoloom.cli_experiments import add_experiment_commands, layers, parse_seeds
+from thermoloom.config import Settings
+from thermoloom.errors import UserError
+from thermoloom.experiments import NAMES, experiment, paper
+from thermoloom.experiments.models import (
+    Paths,
+    assignment,
+    differing_samples,
+    measures_path,
+    measuring_tasks,
+    nearest_samples,
+    train_and_measure,
+)
+from thermoloom.experiments.pairs import collect
+from thermoloom.experiments.plan import Plan
+from thermoloom.experiments.run import Performed, compute
+from thermoloom.measures.statistics import compare_pairs
+from thermoloom.physics.computer import energy
+from thermoloom.prototypes import Prototypes
+from thermoloom.runs.jobs import computer_of, generate_run, training_path
+from thermoloom.runs.store import RunDirectory, read_table
+
+
+@pytest.fixture
+def small() -> Performed:
+    """Two pairs, no classifier."""
+    return two_pairs()
+
+
+@pytest.fixture
+def classified() -> Performed:
+    """One pair, with the classifier."""
+    return one_pair()
+
+
+def silent(*_: Any) -> None:
+    """A progress report that nobody reads."""
+
+
+def small_plan(**values: Any) -> Any:
+    return experiment("comparison").plan("quick", SMALL | values)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def test_a_pair_shares_its_random_numbers_and_its_heat_is_the_energy_drop(
+    small: Performed,
+) -> None:
+    plan, folder = small_plan(), small.path.parent
+    starts = []
+    for row in small.summary["models"]:
+        if row["seed"] != 1:
+            continue
+        settings = plan.model(row["rule"], row["seed"])
+        training = RunDirectory.open(training_path(folder / "runs", settings))
+        samples = generate_run(training.path, 8, settings.generation_seed)
+        starts.append(samples.initial_states)
+        computer = computer_of(training)
+        drop = energy(computer, plan.settings.physics, samples.initial_states) - energy(
+            computer, plan.settings.physics, samples.final_states
+        )
+        assert row["heat"]["mean"] == pytest.approx(drop.mean(), rel=1e-12)
+        assert settings.generation_seed == 90001
+    assert len(starts) == 2
+    assert np.array_equal(*starts)
+
+
+def test_summary_statistics_against_scipy(small: Performed) -> None:
+    table = read_table(small.path / "models.csv")
+    batch = table["heat.mean"][table["rule"] == "batch"]
+    online = table["heat.mean"][table["rule"] == "online"]
+    heat = small.summary["heat"]
+    assert heat["reduction"] == pytest.approx(np.mean(batch - online))
+    test = stats.ttest_rel(batch, online)
+    assert heat["t_test_p"] == pytest.approx(test.pvalue)
+    assert heat["interval"] == pytest.approx(tuple(test.confidence_interval(0.95)))
+    relative = 100 * (batch - online) / batch
+    assert heat["percent"] == pytest.approx(relative.mean())
+    expected = stats.t.interval(0.95, 1, relative.mean(), relative.std(ddof=1) / np.sqrt(2))
+    assert heat["percent_interval"] == pytest.approx(expected)
+
+
+def test_tables_of_samples_and_paths_hold_every_model(small: Performed) -> None:
+    samples, paths = read_table(small.path / "samples.csv"), read_table(small.path / "paths.csv")
+    assert len(samples["heat"]) == 2 * 2 * 8
+    assert len(paths["loss"]) == 2 * 2 * 3
+    chosen = (samples["rule"] == "online") & (samples["seed"] == 2)
+    model = next(m for m in small.summary["models"] if (m["rule"], m["seed"]) == ("online", 2))
+    assert samples["heat"][chosen].mean() == pytest.approx(model["heat"]["mean"])
+    # the squared-increment term of a path is the same for every computer
+    offset = (paths["loss"] - paths["reduced_loss"]).reshape(4, 3)
+    assert offset == pytest.approx(np.tile(offset[0], (4, 1)), rel=1e-9)
+    assert np.ptp(paths["reduced_loss"].reshape(4, 3), axis=0).min() > 0
+
+
+def test_cross_evaluation_contains_the_heat_and_labels_the_rest(small: Performed) -> None:
+    for row in small.summary["cross"]:
+        own = row["potential"] == row["ensemble"]
+        assert row["kind"] == ("heat released" if own else "diagnosis only")
+        if own:
+            assert row["drop"] == pytest.approx(small.summary["heat"][row["potential"]])
+
+
+def test_one_pair_has_no_interval_and_says_so(classified: Performed) -> None:
+    heat = classified.summary["heat"]
+    assert heat["interval"] is heat["t_test_p"] is heat["sign_test_p"] is None
+    assert "one pair" in heat["note"]
+    verdicts = {s["verdict"] for s in classified.summary["statements"] if s["key"] == "norms"}
+    assert paper.HOLDS not in verdicts  # one pair cannot speak for "all five pairs"
+
+
+def test_classifier_measures_only_where_they_are_defined(
+    small: Performed, classified: Performed
+) -> None:
+    measured = {row["key"]: row["measured"] for row in small.summary["quality"]}
+    assert not measured["max_softmax"]
+    assert measured["prototype_distance"]
+    assert all(row["measured"] for row in classified.summary["quality"])
+    assert [sum(row["counts"]) for row in classified.summary["classes"]] == [8, 8]
+    assert small.summary["classes"] == []
+
+
+def test_replay_agreed_and_would_notice_a_changed_bit(small: Performed) -> None:
+    assert small.summary["replay"]["differing"] == 0
+    plan = small_plan()
+    training = training_path(small.path.parent / "runs", plan.shown)
+    archive = generate_run(training, 8, plan.shown.generation_seed)
+    touched = archive.final_states.copy()
+    touched[5, 3] = np.nextafter(touched[5, 3], np.float32(9))
+    assert differing_samples(archive, replace(archive, final_states=touched)) == [5]
+
+
+# --- doing it again, doing it elsewhere -----------------------------------------------------------
+
+
+def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Performed) -> None:
+    folder = small.path.parent
+    manifests = sorted(folder.glob("runs/*/manifest.json"))
+    before = {path: path.read_bytes() for path in manifests}
+    again = compute(experiment("comparison"), small_plan(), folder, workers=1)
+    assert {path: path.read_bytes() for path in manifests} == before
+    assert again.summary == small.summary
+    assert json.loads((small.path / "summary.json").read_text()) == again.summary
+
+
+def test_numbers_do_not_depend_on_how_models_are_grouped(small: Performed, tmp_path: Path) -> None:
+    plan = small_plan()
+    settings = plan.model("online", 2)  # alone here, with its partner there
+    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
+    train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
+    for name in ("samples.csv", "paths.csv"):
+        alone = measures_path(tmp_path, settings, plan.paths) / name
+        together = measures_path(small.path.parent, settings, plan.paths) / name
+        assert alone.read_bytes() == together.read_bytes()
+
+
+def test_an_incomplete_pair_is_left_out_and_named(small: Performed, tmp_path: Path) -> None:
+    plan = small_plan()
+    shutil.copytree(small.path.parent / "runs", tmp_path / "runs")
+    shutil.rmtree(measures_path(tmp_path, plan.model("batch", 1), plan.paths))
+    pairs = collect(plan, tmp_path)
+    assert pairs.seeds == [2]
+    assert pairs.missing == ["pair 1 is left out (batch: not measured)"]
+    shutil.rmtree(measures_path(tmp_path, plan.model("online", 2), plan.paths))
+    with pytest.raises(UserError, match="no pair is complete"):
+        collect(plan, tmp_path)
+
+
+def test_a_diverging_model_is_recorded_as_such(tmp_path: Path) -> None:
+    values = {"training": {"cycles": 6, "learning_rate_scale": 1e4}}
+    plan = small_plan(**values, experiment={"seeds": [1], "paths_per_prototype": 1})
+    settings = plan.model("batch", 1)
+    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
+    train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
+    measures = RunDirectory.open(measures_path(tmp_path, settings, plan.paths))
+    assert measures.state == "diverged"
+    with pytest.raises(UserError, match="diverged"):
+        collect(plan, tmp_path)
+
+
+def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
+    plan = small_plan()
+    stone = training_path(tmp_path / "runs", plan.model("batch", 1))
+    stone.parent.mkdir()
+    stone.write_text("in the way")
+    done = compute(experiment("comparison"), plan, tmp_path, workers=1)
+    assert len(done.failures) == 1
+    assert "seed 1: batch, online: " in done.failures[0]
+    assert "is a file, not a run directory" in done.failures[0]
+    assert done.summary["seeds"] == [2]
+    assert "pair 1 is left out" in done.summary["missing"][0]
+    assert done.summary["replay"] is None  # it was that of seed 1
+
+
+def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
+    other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
+    with pytest.raises(UserError, match=r"experiment\.seeds"):
+        compute(experiment("comparison"), other, small.path.parent, workers=1)
+    assert not training_path(small.path.parent / "runs", other.model("batch", 3)).exists()
+
+
+def test_tasks_share_paths_and_an_odd_last_pair_is_split() -> None:
+    plan = experiment("comparison").presets["paper"]
+    tasks = experiment("comparison").tasks(plan)
+    assert [len(task.arguments["models"]) for task in tasks] == [2, 2, 2, 2, 1, 1]
+    assert [task.arguments["replay"] for task in tasks] == [1, None, None, None, None, None]
+    assert sum("replay-" in output for task in tasks for output in task.outputs) == 1
+    models = [Settings().updated({"training": {"seed": seed}}) for seed in (1, 2)]
+    assert [len(t.arguments["models"]) for t in measuring_tasks(models, Paths())] == [1, 1]
+
+
+# --- which samples are shown --------------------------------------------------------------------
+
+
+def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
+    prototypes = Prototypes(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
+    table = {
+        "class": np.array([2, 0, 0, 7, 0]),
+        "prototype": np.array([1, 1, 1, 0, 0]),
+        "prototype_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
+    }
+
+    class Measured:
+        def load_table(self, name: str) -> dict[str, Any]:
+            return table
+
+    nearest = nearest_samples(Measured(), prototypes, 2)  # type: ignore[arg-type]
+    assert nearest == {"0": [4, 2], "1": [], "2": [0]}
+    table["class"] = np.full(5, -1)  # no classifier: by nearest prototype
+    assert assignment(table, prototypes)[1].tolist() == ["1", "1", "1", "0", "0"]
+    nearest = nearest_samples(Measured(), prototypes, 1)  # type: ignore[arg-type]
+    assert nearest == {"0": [3], "1": [2], "2": []}
+
+
+# --- the paper ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in paper.paper()])
+def test_every_entry_of_the_paper_has_its_sentence(name: str) -> None:
+    for kind in paper.paper()[name].values():
+        for entry in kind.values():
+            assert len(entry["sentence"]) > 20
+            assert entry["where"]
+
+
+def test_every_statement_of_the_paper_is_judged(small: Performed, classified: Performed) -> None:
+    expected = list(paper.paper()["comparison"]["statements"])
+    for done in (small, classified):
+        assert sorted(s["key"] for s in done.summary["statements"]) == sorted(expected)
+        assert done.summary["verdicts"]["all"] == len(expected)
+    quantities = {q["key"] for q in classified.summary["quantities"]}
+    assert set(paper.paper()["comparison"]["quantities"]) <= quantities
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "verdict"),
+    [
+        (7.0, (6.0, 8.0), paper.INSIDE),
+        (9.0, (7.0, 11.0), paper.COVERS),
+        (9.0, (8.5, 9.5), paper.SAME_SIGN),
+        (9.0, None, paper.SAME_SIGN),
+        (-1.0, (-2.0, 0.5), paper.DIFFERS),
+        (7.68, None, paper.EQUAL),
+        (None, None, paper.NOT_MEASURED),
+    ],
+)
+def test_verdict_on_a_number(value: Any, interval: Any, verdict: str) -> None:
+    assert paper.compare_with_paper(value, interval, 7.68, (6.64, 8.71)) == verdict
+
+
+def test_verdict_on_a_direction() -> None:
+    resolved = compare_pairs([2.0, 2.0, 2.0], [1.0, 1.1, 0.9])
+    unresolved = compare_pairs([2.0, 2.0, 2.0], [1.0, 2.5, 1.9])
+    single = compare_pairs([2.0], [1.0])
+    assert paper.direction(resolved, -1) == paper.in_all_pairs(resolved, -1) == paper.HOLDS
+    assert paper.direction(resolved, +1) == paper.in_all_pairs(resolved, +1) == paper.DIFFERS
+    assert paper.direction(unresolved, -1) == paper.UNRESOLVED
+    assert paper.in_all_pairs(unresolved, -1) == paper.UNRESOLVED
+    assert paper.direction(single, -1) == paper.in_all_pairs(single, -1) == paper.UNRESOLVED
+    assert paper.no_change(unresolved) == paper.HOLDS
+    assert paper.no_change(resolved) == paper.DIFFERS
+    assert paper.no_change(single) == paper.NOT_MEASURED
+
+
+def test_verdict_on_a_p_value_and_on_a_size() -> None:
+    assert paper.compare_p(0.001, 3.3e-5) == paper.SAME_SIDE
+    assert paper.compare_p(0.2, 3.3e-5) == paper.DIFFERS
+    assert paper.compare_p(0.0625, 0.0625) == paper.EQUAL
+    assert paper.compare_p(None, 0.0625) == paper.NOT_MEASURED
+    assert paper.compare_size(99.1, 98.7) == paper.HIGHER
+
+
+# --- plans and the command line -----------------------------------------------------------------
+
+
+def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None:
+    chosen = experiment("comparison")
+    plan = small_plan()
+    file = tmp_path / "settings.toml"
+    file.write_text(plan.to_toml(without=chosen.varied), encoding="utf-8")
+    assert chosen.plan("paper", layers(file, None, None)) == plan
+    assert chosen.preset_of(chosen.plan("quick")) == "quick"
+    assert chosen.preset_of(plan) is None
+    for values, message in (
+        ({"experiment": {"seed": 3}}, "experiment.seed: no such setting"),
+        ({"experiment": {"seeds": 3}}, "expected a list"),
+        ({"experiment": {"path_seed": 1.5}}, "expected a whole number"),
+        ({"experiment": {"seeds": [3, 3]}}, "none of them twice"),
+        ({"training": {"rule": "batch"}}, "set by the experiment itself"),
+        ({"physics": {"kB": 1}}, "no such setting"),
+    ):
+        with pytest.raises(UserError, match=message):
+            chosen.plan("paper", values)
+    with pytest.raises(UserError, match="--preset"):
+        chosen.plan("fast")
+    with pytest.raises(UserError, match="no such experiment"):
+        experiment("nonsense")
+
+
+def test_seeds_and_settings_from_the_command_line() -> None:
+    assert parse_seeds("101-103, 7") == [101, 102, 103, 7]
+    with pytest.raises(UserError, match="--seeds"):
+        parse_seeds("a-b")
+    given = layers(None, ["experiment.path_seed=5", "physics.kT=0.2"], "7,8")
+    assert given == {"experiment": {"path_seed": 5, "seeds": [7, 8]}, "physics": {"kT": 0.2}}
+    assert Plan().updated({"experiment": {"seeds": [7]}}).seeds == (7,)
+
+
+def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None:
+    app = typer.Typer()
+    add_experiment_commands(app)
+    sets = [
+        f"--set={section}.{key}={json.dumps(value)}"
+        for section, entries in SMALL.items()
+        for key, value in entries.items()
+        if section != "experiment"
+    ]
+    more = ["--seeds", "3", "--set", "experiment.paths_per_prototype=1", "--workers", "1"]
+    out = ["--preset", "quick", "--out", str(tmp_path)]
+    ran = CliRunner().invoke(app, ["run", "prototypes", *out, *more, *sets])
+    assert ran.exit_code == 0, ran.output
+    assert "heat reduction" in ran.output
+    for stage in ("paths", "training", "generation", "quality", "diagnostics", "figures", "report"):
+        assert f"{stage} " in ran.output.partition("work")[2], stage
+    shutil.rmtree(tmp_path / "runs")  # a report needs saved tables only
+    again = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "report.html").exists()
+    assert set(json.loads((tmp_path / "summary.json").read_text())["experiments"]) == {"prototypes"}
+    refused = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
+    assert isinstance(refused.exception, UserError)
