@@ -1,10 +1,11 @@
-"""Errors that enter learning: where they are drawn, with their formula and units.
+"""Residual errors: drawn before updates are formed, known before a path is learned.
 
     residual error   r_i → r_i + e_i,   e_k = μ_bias + σ_res ξ_k,
                      ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k,   ξ_0 ~ N(0, 1) in each trajectory
 
 The stream is independent of the thermal ones, and ξ does not depend on σ_res or μ_bias:
-conditions of a sweep share it.
+conditions of a sweep share it. Errors of formed updates are in ``update_noise``, couplings on a
+grid in ``quantization``.
 """
 
 from __future__ import annotations

@@ -20,10 +20,35 @@ from thermoloom.physics.computer import Computer
 from thermoloom.training.imperfections import residual_errors
 from thermoloom.training.learner import Diverged, Learner, drive
 from thermoloom.training.noising import noising_path
+from thermoloom.training.quantization import UNQUANTIZED, QuantizedLearner
+from thermoloom.training.update_noise import UpdateNoiseLearner
+
+AnyLearner = Learner | QuantizedLearner | UpdateNoiseLearner
 
 PARAMETERS = ("visible_hidden", "hidden_hidden", "hidden_bias")
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
+
+
+def make_learner(
+    settings: Settings, start: Computer | None = None, trajectory: int = 0
+) -> AnyLearner:
+    """The learner that these settings ask for, from θ = ``start`` (0 if not given).
+
+    ``trajectory`` numbers its next noising path: rounding and update noise are counted by it.
+    """
+    imperfections = settings.imperfections
+    quantized, noisy = imperfections.bits != UNQUANTIZED, imperfections.update_noise > 0
+    if quantized and noisy:
+        raise UserError(
+            f"imperfections.update_noise = {imperfections.update_noise}: not defined on a grid of "
+            f"imperfections.bits = {imperfections.bits}; take bits = 32 or update_noise = 0"
+        )
+    if quantized:
+        return QuantizedLearner.from_settings(settings, start, trajectory)
+    if noisy:
+        return UpdateNoiseLearner.from_settings(settings, start, trajectory)
+    return Learner.from_settings(settings, start)
 
 
 @dataclass
@@ -31,21 +56,21 @@ class Trainee:
     """A computer in training: its settings, learner, cycles done and validation curve."""
 
     settings: Settings
-    learner: Learner
+    learner: AnyLearner
     cycle: int = 0
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     diverged: bool = False
 
     @classmethod
     def new(cls, settings: Settings) -> Trainee:
-        return cls(settings, Learner.from_settings(settings))
+        return cls(settings, make_learner(settings))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
         """From what ``arrays`` gave: continues to the bit as if never interrupted."""
         start = Computer(*(arrays[name] for name in PARAMETERS))
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
-        learner = Learner.from_settings(settings, start)
+        learner = make_learner(settings, start, cycle)
         return cls(settings, learner, cycle, [(int(c), x, y) for c, x, y in rows])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
