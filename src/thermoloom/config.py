@@ -156,8 +156,8 @@ class Training:
     """How the computer learns."""
 
     rule: str = "online"
-    """``online`` (update after every step), ``batch`` (once a trajectory) or ``delayed``
-    (every ``period`` steps)."""
+    """``online`` (update after every step), ``batch`` (once a trajectory), ``delayed``
+    (every ``period`` steps) or ``optimum`` (solved, without any trajectory)."""
     period: int | None = None
     """M, steps between updates; given by the rule unless the rule is ``delayed``."""
     seed: int = 101
@@ -174,7 +174,7 @@ class Training:
     """Cycles between evaluations of the validation loss."""
 
     def __post_init__(self) -> None:
-        rules = ("online", "batch", "delayed")
+        rules = ("online", "batch", "delayed", "optimum")
         _require(
             self.rule in rules, "training.rule", self.rule, f"must be one of {', '.join(rules)}"
         )
@@ -299,12 +299,9 @@ class Settings:
 
     @property
     def period(self) -> int:
-        """Update period M: 1 online, K batch."""
-        if self.training.rule == "online":
-            return 1
-        if self.training.rule == "batch":
-            return self.physics.steps
-        return self.training.period or 1
+        """Update period M: 1 online, K batch, as given if delayed; 0 where nothing is updated."""
+        fixed = {"online": 1, "batch": self.physics.steps, "optimum": 0}
+        return fixed.get(self.training.rule, self.training.period or 1)
 
     @property
     def learning_rate(self) -> float:

@@ -307,9 +307,7 @@ def _mnist_bytes(folder: str | Path | None, name: str) -> bytes:
         if path.suffix == ".gz":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path}: cannot be read ({error}); delete it and fetch it again"
-        ) from None
+        raise UserError(f"{path}: cannot be read ({error}); delete it and fetch it again") from None
     if hashlib.sha256(content).hexdigest() != MNIST_SHA256[name]:
         raise UserError(
             f"{path}: not the MNIST file {name} (SHA-256 differs); delete it and fetch it again"

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.generation import Generated, generate
+from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
 from thermoloom.runs.store import RunDirectory, array_sha256, run_path
-from thermoloom.training.trainer import PARAMETERS, Trainee, train_together
+from thermoloom.theory.optimum import solve_optimum
+from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, validation_path
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
@@ -59,6 +61,8 @@ def train_runs(
     bit-identical to runs that were never interrupted. A diverged training is recorded as such.
     """
     settings = runs[0][1]
+    if any(wanted.training.rule == "optimum" for _, wanted in runs):
+        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
     prototypes = load_prototypes(settings.prototypes, settings.physics)
     fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
     with ExitStack() as stack:
@@ -73,6 +77,35 @@ def train_runs(
                     on_warning(line)
         if active:
             _train(active, fields, on_cycle, checkpoint_seconds)
+
+
+def solve_run(
+    path: Path, settings: Settings, on_iteration: Callable[[int, float], None] | None = None
+) -> None:
+    """The computer of least expected loss (rule ``optimum``), as a run like any other."""
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    with RunDirectory.create(path, KIND, training_settings(settings, prototypes)) as run:
+        if run.state == "done":
+            return
+        run.save_arrays("prototypes", {"patterns": prototypes.patterns}, _labels(prototypes))
+        optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+        loss = path_loss(optimum.computer, settings.physics, validation_path(settings, fields))
+        run.save_arrays("computer", optimum.computer.arrays)
+        run.save_table(
+            "curve", {"cycle": [0.0], "loss": [loss.full], "reduced_loss": [loss.reduced]}
+        )
+        run.finish(
+            {
+                "iterations": optimum.iterations,
+                "seconds": optimum.seconds,
+                "relative_gradient": optimum.relative_gradient,
+                "expected_loss": optimum.expected_loss,
+                "initial_expected_loss": optimum.initial_loss,
+                "loss": loss.full,
+                "reduced_loss": loss.reduced,
+            }
+        )
 
 
 def _begin(run: RunDirectory, settings: Settings, prototypes: Prototypes) -> Trainee:
