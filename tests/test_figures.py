@@ -1,0 +1,122 @@
+"""Figures from saved tables alone: every case that a run can leave behind is drawn."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from experiment_runs import one_pair, two_pairs
+from matplotlib.figure import Figure
+from PIL import Image
+
+from thermoloom.presentation.figures import Saved, only, render, spread_apart
+from thermoloom.presentation.pairs import draw_comparison, draw_samples, draw_trajectories
+from thermoloom.presentation.report import figures_of
+from thermoloom.presentation.style import DPI, STYLE, WIDTH
+
+
+class Changed(Saved):
+    """What a run saved, with pictures or samples that are not there."""
+
+    def __init__(self, saved: Saved, **metadata: Any) -> None:
+        super().__init__(saved.run, copy.deepcopy(saved.summary))
+        object.__setattr__(self, "metadata", metadata)
+
+    def arrays(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays, about = super().arrays(name)
+        changes = dict(self.metadata)  # type: ignore[attr-defined]
+        for gone in changes.pop("without", ()):
+            del arrays[gone]
+        return arrays, about | changes
+
+
+def texts(figure: Figure) -> str:
+    """All that is written in a figure."""
+    found = figure.findobj(mpl.text.Text)
+    return "\n".join(text.get_text() for text in found)
+
+
+def drawn(draw: Any, saved: Saved) -> Figure:
+    with mpl.rc_context(STYLE):
+        figure: Figure = draw(saved)
+        figure.savefig(io.BytesIO(), format="png")  # layout errors show only here
+    return figure
+
+
+@pytest.fixture
+def classified() -> Saved:
+    return Saved.open(one_pair().path)
+
+
+@pytest.mark.parametrize("pair", [two_pairs, one_pair])
+def test_every_figure_is_there_as_png_and_pdf(pair: Any) -> None:
+    path: Path = pair().path
+    for spec in figures_of("comparison"):
+        with Image.open(path / f"{spec.name}.png") as picture:
+            assert picture.width == pytest.approx(WIDTH * DPI, abs=1)
+            assert np.asarray(picture.convert("L")).std() > 10  # not blank
+        assert (path / f"{spec.name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_figure_has_the_same_bytes_for_the_same_tables(classified: Saved) -> None:
+    spec = figures_of("comparison")[1]
+    files = render(spec, classified)
+    assert files == render(spec, classified)
+    assert files[f"{spec.name}.png"] == (classified.run.path / f"{spec.name}.png").read_bytes()
+
+
+def test_a_target_without_a_sample_is_shown_as_such(classified: Saved) -> None:
+    _, about = classified.arrays("pictures")
+    full = next(target for target, found in about["nearest"].items() if found)
+    nobody = {
+        target: about["nearest"][full] if target == full else [] for target in ("0", "1", "2")
+    }
+    changed = Changed(classified, nearest=nobody)
+    for draw in (draw_trajectories, draw_samples):
+        written = texts(drawn(draw, changed))
+        assert written.count("the classifier assigns no sample to it") == 2
+
+
+def test_no_sample_at_all_and_no_replay_are_drawn_too(classified: Saved) -> None:
+    nobody = {target: [] for target in ("0", "1", "2")}
+    drawn(draw_trajectories, Changed(classified, nearest=nobody))
+    figure = drawn(draw_trajectories, Changed(classified, without=("snapshots",)))
+    assert "no trajectory was replayed" in texts(figure)
+
+
+def test_without_classifier_the_panels_say_so() -> None:
+    saved = Saved.open(two_pairs().path)
+    written = texts(drawn(draw_samples, saved))
+    assert written.count("no classifier for\nthis visible layer") == 2
+    assert written.count("not measured") == 3  # softmax, target fraction, entropy
+    assert "2 pairs, 95 % intervals" in written
+
+
+def test_one_pair_has_no_shading_and_no_interval(classified: Saved) -> None:
+    figure = drawn(draw_comparison, classified)
+    assert not figure.axes[0].collections  # no band of one curve
+    assert "one pair: no interval" in texts(drawn(draw_samples, classified))
+    two = drawn(draw_comparison, Saved.open(two_pairs().path))
+    assert len(two.axes[0].collections) == 2
+
+
+def test_validation_curves_are_the_mean_over_seeds() -> None:
+    saved = Saved.open(two_pairs().path)
+    lines = {line.get_label(): line for line in drawn(draw_comparison, saved).axes[0].lines}
+    curves = saved.table("curves")
+    for rule in ("batch", "online"):
+        loss = only(curves, rule=rule)["loss"].reshape(2, -1)
+        assert lines[rule].get_ydata() == pytest.approx(loss.mean(axis=0))
+
+
+def test_labels_are_spread_apart_and_stay_in_order() -> None:
+    axes = Figure().add_subplot()
+    axes.set_ylim(0, 1)
+    placed = spread_apart(np.array([0.50, 0.51, 0.1]), axes, share=0.1)
+    assert placed[1] - placed[0] == pytest.approx(0.1)
+    assert placed[2] < placed[0]

@@ -1,0 +1,222 @@
+"""The page: self-contained, every number in the summary, and shown by a real browser."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_runs import one_pair, two_pairs
+
+from thermoloom.errors import UserError
+from thermoloom.presentation import page
+from thermoloom.presentation.report import figures_of, write_report
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements, attributes, numbers and the text of table cells of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.identities: list[str] = []
+        self.numbers: list[str] = []
+        self.cells: list[str] = []
+        self._in_cell = self._in_number = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        values = dict(attrs)
+        self.links += [values[name] or "" for name in ("src", "href") if name in values]
+        self.identities += [values["id"] or ""] if "id" in values else []
+        if tag == "data":
+            self.numbers.append(values["value"] or "")
+            self._in_number = True
+        if tag == "td":
+            self.cells.append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "data":
+            self._in_number = False
+        if tag == "td":
+            self._in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell and not self._in_number:
+            self.cells[-1] += data
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Every number and text of a summary."""
+    if isinstance(value, dict):
+        for entry in value.values():
+            yield from leaves(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from leaves(entry)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("pair", [two_pairs, one_pair])
+def test_every_number_on_the_page_is_in_the_summary(pair: Any) -> None:
+    path: Path = pair().path
+    reader = Reader((path / "report.html").read_text(encoding="utf-8"))
+    known = list(leaves(json.loads((path / "summary.json").read_text(encoding="utf-8"))))
+    numbers = {repr(value) for value in known if isinstance(value, (int, float))}
+    assert len(reader.numbers) > 150
+    assert set(reader.numbers) <= numbers
+    # digits of a table that are not marked as numbers belong to a text of the summary
+    words = " ".join(value for value in known if isinstance(value, str))
+    for cell in reader.cells:
+        for digits in re.findall(r"[0-9]+", cell):
+            assert digits in words, cell
+
+
+@pytest.mark.parametrize("pair", [two_pairs, one_pair])
+def test_the_page_needs_nothing_but_itself(pair: Any) -> None:
+    text = (pair().path / "report.html").read_text(encoding="utf-8")
+    reader = Reader(text)
+    assert "script" not in reader.tags
+    assert "url(" not in text
+    assert all(link.startswith(("data:", "#")) for link in reader.links)
+    anchors = [link[1:] for link in reader.links if link.startswith("#")]
+    assert len(anchors) >= 5
+    assert set(anchors) <= set(reader.identities)
+    assert len(reader.identities) == len(set(reader.identities))
+    assert reader.tags.count("img") == len(figures_of("comparison"))
+
+
+def test_the_page_says_what_could_not_be_measured() -> None:
+    text = (two_pairs().path / "report.html").read_text(encoding="utf-8")
+    assert "for want of a classifier" in text
+    assert "there is no classifier for this visible layer" in text
+    single = (one_pair().path / "report.html").read_text(encoding="utf-8")
+    assert "One pair is one observation: it has no interval" in single
+    assert "nan" not in Reader(text).cells
+    for word in ("None", "NaN", "Traceback"):
+        assert word not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text + single)
+
+
+def test_a_report_is_made_from_saved_tables_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("a report must not simulate")
+
+    for name in ("generation.generate", "training.noising.noising_path", "runs.jobs.train_runs"):
+        monkeypatch.setattr(f"thermoloom.{name}", forbidden)
+    shutil.copytree(one_pair().path, tmp_path / "comparison")  # without the runs behind it
+    before = (tmp_path / "comparison" / "report.html").read_bytes()
+    (tmp_path / "comparison" / "report.html").unlink()
+    written = write_report(tmp_path / "comparison")
+    assert written.path.read_bytes() == before
+    assert set(written.seconds) == {"figures", "report"}
+
+
+def test_a_results_folder_gets_one_page_for_all_its_experiments(tmp_path: Path) -> None:
+    shutil.copytree(one_pair().path, tmp_path / "comparison")
+    shutil.copytree(two_pairs().path, tmp_path / "runs")  # not an experiment by name
+    reader = Reader(write_report(tmp_path).path.read_text(encoding="utf-8"))
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert list(summary["experiments"]) == ["comparison"]
+    assert summary["verdicts"]["all"] == len(summary["experiments"]["comparison"]["statements"])
+    assert "img" in reader.tags
+
+
+def test_what_has_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        write_report(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no experiment with results"):
+        write_report(tmp_path)
+    run = next((two_pairs().path.parent / "runs").glob("measures-*"))
+    with pytest.raises(UserError, match="a run of measures has no report"):
+        write_report(run)
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "shown"),
+    [
+        (3.3e-5, ".2g", "3.3 × 10<sup>−5</sup>"),
+        (-1.25, ".1f", "−1.2"),
+        (0.5, "+.1f", "+0.5"),
+        (7, "d", "7"),
+    ],
+)
+def test_numbers_as_they_are_printed(value: float, spec: str, shown: str) -> None:
+    assert page.number(value, spec) == f'<data value="{value!r}">{shown}</data>'
+    assert page.number(None) == "–"
+
+
+def test_words_are_escaped_and_numbers_are_not() -> None:
+    assert page.fill("a < {x:.1f} & {name}", {"x": 2.0, "name": "<b>"}) == (
+        'a &lt; <data value="2.0">2.0</data> &amp; &lt;b&gt;'
+    )
+
+
+# --- in a real browser ---------------------------------------------------------------------------
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+PROBE = """<script>window.addEventListener("load", () => {
+  const seen = element => { const box = element.getBoundingClientRect();
+    return box.width > 40 && box.height > 10; };
+  document.querySelectorAll("details").forEach(element => element.open = true);
+  const images = [...document.images], tables = [...document.querySelectorAll("table")];
+  document.title = JSON.stringify({
+    images: images.length,
+    shown: images.filter(i => i.complete && i.naturalWidth > 100 && seen(i)).length,
+    tables: tables.length,
+    filled: tables.filter(t => t.tBodies[0].rows.length > 0 && seen(t)).length,
+    width: document.documentElement.scrollWidth - document.documentElement.clientWidth});
+});</script>"""
+"""Written into a copy of the page, by the test alone; the title tells what the browser sees."""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("pair", [two_pairs, one_pair])
+@pytest.mark.parametrize("width", [1300, 480])
+def test_a_browser_shows_every_figure_and_table_without_complaint(
+    pair: Any, width: int, tmp_path: Path
+) -> None:
+    text = (pair().path / "report.html").read_text(encoding="utf-8")
+    copy = tmp_path / "report.html"
+    copy.write_text(text.replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update"]
+    command += ["--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--enable-logging=stderr", f"--window-size={width},900", "--dump-dom"]
+    result = subprocess.run(
+        [*command, copy.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
+    title = re.search("<title>(.*?)</title>", result.stdout)
+    assert title is not None
+    seen = json.loads(title[1].replace("&quot;", '"'))
+    reader = Reader(text)
+    assert seen["images"] == seen["shown"] == len(figures_of("comparison"))
+    assert seen["tables"] == seen["filled"] == reader.tags.count("table") >= 8
+    assert seen["width"] <= 0  # nothing sticks out sideways, on a telephone neither
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_the_browser_check_can_fail(tmp_path: Path) -> None:
+    """An error on the console is really seen by the way in which the page is looked at."""
+    broken = tmp_path / "broken.html"
+    broken.write_text("<script>console.error('ouch')</script>", encoding="utf-8")
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    command += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--enable-logging=stderr", "--dump-dom", broken.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert any("CONSOLE" in line and "ouch" in line for line in result.stderr.splitlines())
