@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from thermoloom.cli_experiments import add_experiment_commands
 from thermoloom.config import Settings, parse_assignment, read_toml
 from thermoloom.errors import UserError
 
@@ -329,6 +330,9 @@ def prune_runs(
         print("nothing removed")
         return
     print(f"freed {catalog.readable_bytes(catalog.prune(items))}")
+
+
+add_experiment_commands(app)
 
 
 def main() -> None:
