@@ -1,0 +1,54 @@
+"""What the README shows must work as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_lines_run(tmp_path: Path) -> None:
+    (lines,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    code = lines + "\nassert images.shape == (20, 28, 28)\nassert len(lines_of_code) <= 12"
+    count = [line for line in lines.splitlines() if line.strip()]
+    done = subprocess.run(
+        [sys.executable, "-c", f"lines_of_code = {count!r}\n{code}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"validation loss 64\d\.\d\d per step", done.stdout)
+    assert re.search(r"heat \d+\.\d E0 = \d+ kT", done.stdout)
+
+
+def test_every_command_exists() -> None:
+    """Each `thermoloom …` in the README is a command, and its options are options of it."""
+    commands = set(re.findall(r"(?:^ {4}|`|bin/)thermoloom ((?:run )?\w+)", README, re.MULTILINE))
+    assert {"train", "generate", "show", "solve", "run comparison"} <= commands
+    for command in sorted(commands):
+        done = subprocess.run(
+            [sys.executable, "-c", "from thermoloom.cli import main; main()", *command.split(), "-h"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, command
+        for line in re.findall(rf"thermoloom {command}([^\n`#]*)", README):
+            for option in re.findall(r"--\w+", line):
+                assert option in done.stdout, f"{command} {option}"
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (ROOT / page).parent.joinpath(target).exists(), target
