@@ -35,7 +35,13 @@ def test_every_command_exists() -> None:
     assert {"train", "generate", "show", "solve", "run comparison"} <= commands
     for command in sorted(commands):
         done = subprocess.run(
-            [sys.executable, "-c", "from thermoloom.cli import main; main()", *command.split(), "-h"],
+            [
+                sys.executable,
+                "-c",
+                "from thermoloom.cli import main; main()",
+                *command.split(),
+                "-h",
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -46,9 +52,18 @@ def test_every_command_exists() -> None:
                 assert option in done.stdout, f"{command} {option}"
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
         if "://" not in target:
             assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_the_guides_python_lines_run(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    for lines in re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL):
+        code = lines + "\nassert heat.shape == (10,)"
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
