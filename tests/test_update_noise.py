@@ -1,0 +1,401 @@
+"""Update noise: the law against its definition, the learner against the brute-force loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from thermoloom.config import Imperfections, Physics, Settings, Training
+from thermoloom.physics.computer import Computer
+from thermoloom.streams import flat_normals, normals, stream_key
+from thermoloom.threads import threads
+from thermoloom.training import update_noise
+from thermoloom.training.learner import Diverged, Learner
+from thermoloom.training.noising import noising_path
+from thermoloom.training.trainer import Trainee, make_learner, train, train_together
+from thermoloom.training.update_noise import (
+    BLOCK_STEPS,
+    LEVELS,
+    Draw,
+    NoiseBlock,
+    UpdateNoise,
+    UpdateNoiseLearner,
+    Walk,
+    add_block,
+    noise_blocks,
+    whole_walk,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads cost more than they give for computers this small."""
+    with threads(1):
+        yield
+
+
+# The law, exactly: everything is linear in the normals, so its covariance is that of a matrix,
+# whose columns are had by feeding one normal at a time.
+
+
+def columns(run: Callable[[Callable[[int], Draw]], np.ndarray]) -> np.ndarray:
+    """``run`` for each normal alone (1, the others 0), one a row.
+
+    ``run`` gets a function block number → draw.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+
+    def source(chosen: tuple[int, int, int] | None) -> Callable[[int], Draw]:
+        def of_block(block: int) -> Draw:
+            def draw(level: int, count: int) -> np.ndarray:
+                sizes[block, level] = count
+                out = np.zeros(count, np.float32)
+                if chosen and chosen[:2] == (block, level):
+                    out[chosen[2]] = 1
+                return out
+
+            return draw
+
+        return of_block
+
+    nothing = run(source(None))
+    each = [(*key, i) for key, size in list(sizes.items()) for i in range(size)]
+    return np.array([run(source(chosen)) - nothing for chosen in each])
+
+
+def parameters(walk: Walk | Computer) -> np.ndarray:
+    """One number a parameter: J_vh, the upper triangle of J_hh, b_h."""
+    if isinstance(walk, Walk):
+        n = len(walk.couplings) - len(walk.bias)
+        walk = Computer(walk.couplings[:n], walk.couplings[n:], walk.bias)
+    upper = np.triu_indices(len(walk.hidden_bias), 1)
+    parts = walk.visible_hidden.ravel(), walk.hidden_hidden[upper], walk.hidden_bias
+    return np.concatenate(parts).astype(float)
+
+
+def force_matrix(physics: Physics, x: np.ndarray) -> np.ndarray:
+    """F with W x = F · (parameters of W), from the definition of the force: (N, parameters)."""
+    v, h = physics.visible, physics.hidden
+    rows, cols = np.triu_indices(h, 1)
+    out = np.zeros((v + h, v * h + len(rows) + h))
+    for i in range(v):
+        for a in range(h):
+            out[i, i * h + a] = x[v + a]
+            out[v + a, i * h + a] = x[i]
+    for edge, (a, b) in enumerate(zip(rows, cols, strict=True)):
+        out[v + a, v * h + edge] = x[v + b]
+        out[v + b, v * h + edge] = x[v + a]
+    out[v:, -h:] = np.eye(h)
+    return out
+
+
+def states_of(physics: Physics, steps: int, spread: float = 0.2) -> np.ndarray:
+    rng = np.random.default_rng(steps)
+    walk = spread * np.cumsum(rng.normal(size=(steps, physics.units)), axis=0)
+    return (rng.normal(size=physics.units) + walk).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("visible", "hidden", "groups", "period"),
+    [
+        (3, 14, 4, 1),  # few states among many units
+        (5, 4, 8, 1),  # more states than units: dependent, every |A_a|² = 1
+        (2, 9, 4, 1),  # some |A_a|² above ½
+        (3, 5, 2, 2),  # an update every second step
+        (3, 3, 1, 4),  # a single update: no bridge
+        (1, 1, 4, 1),
+    ],
+)
+def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> None:
+    """Cov(W_k x_k, W_l x_l) = min(t_k, t_l) F_k F_lᵀ, t the updates' steps seen; and with W_B."""
+    physics = Physics(visible=visible, hidden=hidden)
+    block = NoiseBlock(0, 0, groups * period, groups)
+    x = states_of(physics, block.steps)
+
+    def run(source: Callable[[int], Draw]) -> np.ndarray:
+        whole = whole_walk(physics, block.steps, source(0))
+        out = np.zeros_like(x)
+        add_block(block, x, whole, source(0), out)
+        return np.concatenate([out.ravel().astype(float), parameters(whole)])
+
+    found = columns(run)
+    seen = [k // period * period for k in range(block.steps)] + [block.steps]
+    forces = [force_matrix(physics, state) for state in x]
+    forces.append(np.eye(forces[0].shape[1]))
+    expected = np.block(
+        [
+            [min(t, s) * f @ g.T for s, g in zip(seen, forces, strict=True)]
+            for t, f in zip(seen, forces, strict=True)
+        ]
+    )
+    np.testing.assert_allclose(found.T @ found, expected, atol=2e-6 * np.abs(expected).max())
+
+
+def test_law_with_equal_states() -> None:
+    """A path that does not move is as dependent as can be; the law holds all the same."""
+    physics = Physics(visible=2, hidden=3)
+    x = np.repeat(states_of(physics, 1), 4, axis=0)
+    x[2] = 0
+    block = NoiseBlock(0, 0, 4, 4)
+
+    def run(source: Callable[[int], Draw]) -> np.ndarray:
+        out = np.zeros_like(x)
+        add_block(block, x, whole_walk(physics, 4, source(0)), source(0), out)
+        return out.ravel().astype(float)
+
+    found = columns(run)
+    forces = [force_matrix(physics, state) for state in x]
+    expected = np.block([[min(k, m) * forces[k] @ forces[m].T for m in range(4)] for k in range(4)])
+    np.testing.assert_allclose(found.T @ found, expected, atol=2e-6 * np.abs(expected).max())
+
+
+# The learner, exactly: θ is linear in the noise too.
+
+TINY = Physics(visible=3, hidden=4, duration=0.011)
+RATE = 2.0
+"""So large that noise feeds back through the residuals within a trajectory."""
+
+
+class GivenNoise(UpdateNoise):
+    """Normals as given, in place of the stream."""
+
+    def __init__(self, physics: Physics, period: int, source: Callable[[int], Draw]) -> None:
+        super().__init__(physics, 0, period)
+        self._source = source
+
+    def _normals(self, number: int, block: NoiseBlock) -> Draw:
+        return self._source(block.number)
+
+
+def brute_force(path: np.ndarray, sigma: float, period: int, noise: np.ndarray) -> np.ndarray:
+    """The plain loop in float64 on a vector of parameters; ``noise`` (K, parameters)."""
+    c = TINY.residual_scale
+    theta = np.zeros(noise.shape[1])
+    pending = np.zeros_like(theta)
+    x = path.astype(float)
+    for k in range(TINY.steps):
+        after = x[k + 1]
+        forces = force_matrix(TINY, after)
+        onsite = 2 * TINY.J2 * after + 4 * TINY.J4 * after**3
+        r = (x[k] - after) / (2 * TINY.kT) + c * (onsite + forces @ theta)
+        pending += forces.T @ r + sigma * noise[k]  # u_ij = r_i x_j + r_j x_i, u_a = r_a
+        if (k + 1) % period == 0 or k + 1 == TINY.steps:
+            theta -= RATE * pending
+            pending[:] = 0
+    return theta
+
+
+@pytest.fixture
+def path() -> np.ndarray:
+    field = np.random.default_rng(5).normal(size=TINY.units).astype(np.float32)
+    return 3 * noising_path(TINY, field, 3, 0)
+
+
+@pytest.fixture
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_noise, "BLOCK_STEPS", 4)
+
+
+@pytest.mark.usefixtures("short_blocks")
+@pytest.mark.parametrize("period", [1, 2, 4, 11])
+def test_law_of_the_learned_parameters(path: np.ndarray, period: int) -> None:
+    """Mean and full covariance of θ after a trajectory of several blocks, against the loop."""
+    sigma, count = 0.3, TINY.visible * 4 + 6 + 4
+
+    def run(source: Callable[[int], Draw]) -> np.ndarray:
+        noise = GivenNoise(TINY, period, source)
+        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise, period)
+        learner.learn(path)
+        return parameters(learner.computer)
+
+    silent = brute_force(path, sigma, period, np.zeros((TINY.steps, count)))
+    zero = run(lambda _: lambda level, count: np.zeros(count, np.float32))
+    np.testing.assert_allclose(zero, silent, atol=1e-5 * np.abs(silent).max())
+    found = columns(run)
+    unit = np.eye(TINY.steps * count).reshape(-1, TINY.steps, count)
+    plain = np.array([brute_force(path, sigma, period, one) - silent for one in unit])
+    expected = plain.T @ plain
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found.T @ found, expected, atol=1e-5 * scale)
+    # Feedback is not a detail here: without it the covariance would be diagonal.
+    if period < 11:
+        off = expected - np.diag(np.diag(expected))
+        assert np.abs(off).max() > 1e-2 * scale
+
+
+def test_samples_follow_the_brute_force_distribution(path: np.ndarray) -> None:
+    """The real stream against loops with NumPy's normals: KS, kurtosis, mean, covariance."""
+    samples, sigma, count = 800, 0.3, TINY.visible * 4 + 6 + 4
+    found = []
+    noise = UpdateNoise(TINY, seed=11)
+    for number in range(samples):
+        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise, trajectory=number)
+        learner.learn(path)
+        found.append(parameters(learner.computer))
+    mine = np.array(found)
+    rng = np.random.default_rng(1)
+    silent = brute_force(path, sigma, 1, np.zeros((TINY.steps, count)))
+    # The loop is linear: its response to each normal, then as many draws as one likes.
+    unit = np.eye(TINY.steps * count).reshape(-1, TINY.steps, count)
+    response = np.array([brute_force(path, sigma, 1, one) - silent for one in unit])
+    plain = silent + rng.normal(size=(samples, len(response))) @ response
+    covariance = response.T @ response
+    for direction in (*np.eye(count)[::5], *rng.normal(size=(5, count))):
+        mine_along = mine @ direction
+        deviation = np.sqrt(direction @ covariance @ direction)
+        standard = (mine_along - silent @ direction) / deviation
+        assert stats.ks_2samp(mine_along, plain @ direction).pvalue > 1e-4
+        assert stats.kstest(standard, "norm").pvalue > 1e-4
+        assert abs(standard.mean()) < 4.5 / np.sqrt(samples)
+        assert abs(standard.var() - 1) < 4.5 * np.sqrt(2 / samples)
+        assert abs(stats.kurtosis(standard)) < 4.5 * np.sqrt(24 / samples)
+
+
+def test_amplitudes_share_one_draw(path: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For given noise θ is linear in σ; and the noise of a trajectory is drawn once."""
+    drawn = []
+    original = update_noise.whole_walk
+    monkeypatch.setattr(
+        update_noise, "whole_walk", lambda *args: drawn.append(1) or original(*args)
+    )
+    noise = UpdateNoise(TINY, seed=11)
+    theta = {}
+    for sigma in (0.0, 0.1, 0.2, 0.4):
+        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise)
+        learner.learn(path)
+        theta[sigma] = parameters(learner.computer)
+    assert len(drawn) == len(noise.blocks)
+    for sigma in (0.1, 0.2):
+        np.testing.assert_allclose(
+            theta[0.4] - theta[0.0], (theta[sigma] - theta[0.0]) * 0.4 / sigma, atol=2e-4
+        )
+    assert np.abs(theta[0.4] - theta[0.0]).max() > 0.1
+    # Another path of the same number must not be given this one's projections.
+    other, _ = noise.trajectory(path[::-1].copy(), 0)
+    assert not np.allclose(other, noise.trajectory(path, 0)[0])
+
+
+def test_blocks_cover_the_trajectory_and_chain() -> None:
+    for steps, period in ((100, 1), (2500, 1), (2500, 10), (2500, 100), (250, 250), (103, 10)):
+        blocks = noise_blocks(steps, period)
+        assert [block.number for block in blocks] == list(range(len(blocks)))
+        assert [block.first for block in blocks] == [0] + [block.last for block in blocks[:-1]]
+        assert blocks[-1].last == steps
+        for block in blocks:
+            assert block.steps == block.groups * block.period
+            assert block.period == period or block == blocks[-1]
+            assert block.groups.bit_count() == 1
+            assert block.steps <= max(BLOCK_STEPS, period)
+            assert block.groups.bit_length() <= LEVELS
+    physics = Physics(visible=6, hidden=5, duration=0.1)
+    noise = UpdateNoise(physics, seed=2)
+    path = noising_path(physics, np.ones(11, np.float32), 3, 0)
+    projected, walk = noise.trajectory(path, 7)
+    walks = [whole_walk(physics, b.steps, noise._normals(7, b)) for b in noise.blocks]
+    sofar = np.zeros_like(parameters(walk))
+    for block, whole in zip(noise.blocks, walks, strict=True):
+        expected = force_matrix(physics, path[block.first + 1]) @ sofar
+        np.testing.assert_allclose(projected[block.first], expected, atol=1e-4)
+        sofar += parameters(whole)
+    np.testing.assert_allclose(parameters(walk), sofar, atol=1e-4)
+
+
+def test_flat_normals_are_those_of_the_stream() -> None:
+    key = stream_key(9, "update error")
+    flat = flat_normals(key, 4, 0, 5000)
+    assert np.array_equal(flat[:4096], normals(9, "update error", 4, 4, 1024).ravel())
+    assert np.array_equal(flat[:50], flat_normals(key, 4, 0, 50))
+    others = [flat_normals(key, 4, 1, 5000), flat_normals(key, 5, 0, 5000)]
+    for other in others:
+        assert abs(np.corrcoef(flat, other)[0, 1]) < 5 / np.sqrt(5000)
+    assert stats.kstest(flat, "norm").pvalue > 1e-3
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    physics = Physics(visible=40, hidden=30, duration=0.3)
+    path = noising_path(physics, np.ones(70, np.float32), 3, 0)
+    results = []
+    for count in (1, 2, 3):
+        with threads(count):
+            results.append(UpdateNoise(physics, seed=2).trajectory(path, 0))
+    for projected, walk in results[1:]:
+        assert np.array_equal(projected, results[0][0])
+        assert np.array_equal(walk.couplings, results[0][1].couplings)
+        assert np.array_equal(walk.bias, results[0][1].bias)
+
+
+# In training by settings
+
+
+def settings(small: Physics, cycles: int = 3, **imperfections: float) -> Settings:
+    return Settings(
+        physics=small,
+        training=Training(cycles=cycles, validation_every=1),
+        imperfections=Imperfections(**imperfections),  # type: ignore[arg-type]
+    )
+
+
+def test_zero_strength_is_the_plain_learner_to_the_bit(small: Physics, fields: np.ndarray) -> None:
+    assert isinstance(make_learner(settings(small, update_noise=0.0)), Learner)
+    path = noising_path(small, fields[0], 3, 0)
+    plain = Learner(small, 0.01)
+    silent = UpdateNoiseLearner(small, 0.01, 0.0, UpdateNoise(small, 1))
+    for _ in range(2):
+        plain.learn(path)
+        silent.learn(path)
+    assert silent.computer.same_as(plain.computer)
+
+
+def test_every_knob_changes_something_and_symmetry_is_kept(
+    small: Physics, fields: np.ndarray
+) -> None:
+    computers = []
+    for variant in (
+        {},
+        {"update_noise": 0.1},
+        {"update_noise": 0.2},
+        {"update_noise": 0.1, "residual_noise": 0.1},
+        {"update_noise": 0.1, "residual_offset": 0.1},
+        {"update_noise": 0.1, "residual_noise": 0.1, "residual_correlation": 0.5},
+    ):
+        computer = train(settings(small, **variant), fields).computer
+        computer.check(small)
+        assert not any(computer.same_as(other) for other in computers)
+        computers.append(computer)
+    other_seed = settings(small, update_noise=0.1).updated({"training": {"seed": 5}})
+    assert not train(other_seed, fields).computer.same_as(computers[1])
+    delayed = settings(small, update_noise=0.1).updated(
+        {"training": {"rule": "delayed", "period": 7}}
+    )
+    train(delayed, fields).computer.check(small)
+
+
+def test_interrupted_training_continues_to_the_bit(small: Physics, fields: np.ndarray) -> None:
+    chosen = settings(small, update_noise=0.3)
+    kept = []
+    whole = train(chosen, fields, lambda trainee: kept.append((trainee.cycle, trainee.arrays())))
+    cycle, arrays = kept[0]
+    alone = Trainee.restore(chosen, arrays, cycle)
+    for _ in train_together([alone], fields):
+        pass
+    assert alone.computer.same_as(whole.computer)
+    # In a sweep, beside another amplitude that is a cycle behind.
+    behind = Trainee.new(settings(small, update_noise=0.1))
+    shared = Trainee.restore(chosen, arrays, cycle)
+    for _ in train_together([behind, shared], fields):
+        pass
+    assert shared.computer.same_as(whole.computer)
+    assert behind.computer.same_as(train(behind.settings, fields).computer)
+
+
+def test_divergence_is_a_result(small: Physics, fields: np.ndarray) -> None:
+    rate = {"training": {"learning_rate": 1e5}}
+    with np.errstate(all="ignore"):
+        trained = train(settings(small, update_noise=0.1).updated(rate), fields)
+    assert trained.diverged_in == 1
+    learner = UpdateNoiseLearner(small, 1e5, 0.1, UpdateNoise(small, 1))
+    with np.errstate(all="ignore"), pytest.raises(Diverged):
+        learner.learn(noising_path(small, fields[0], 3, 0))
