@@ -162,8 +162,9 @@ def train_and_measure(
 
     if any(_not_measured(workdir, settings, wanted) for settings in chosen):
         with clock.measure("training"):
-            runs = [(training_path(workdir / RUNS, settings), settings) for settings in chosen]
-            train_runs(runs, on_cycle, warnings.append)
+            # models that differ in their samples only are one training
+            runs = {training_path(workdir / RUNS, settings): settings for settings in chosen}
+            train_runs(list(runs.items()), on_cycle, warnings.append)
     # models of a task share its paths and its training time
     share = {
         "training": clock.seconds.get("training", 0.0) / len(chosen),

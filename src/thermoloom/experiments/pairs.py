@@ -223,9 +223,14 @@ def save_tables(pairs: Pairs, run: RunDirectory) -> None:
 
 
 def _model_columns(models: Sequence[Model]) -> dict[str, Any]:
+    """Seed-level numbers, without the times: a table does not depend on where it was computed."""
     rows = [
         {"rule": m.rule, "seed": m.seed}
-        | {k: v for k, v in flatten(m.results).items() if not isinstance(v, (list, str))}
+        | {
+            key: value
+            for key, value in flatten(m.results).items()
+            if key != "class_counts" and not key.startswith("timing.")
+        }
         for m in models
     ]
     return {key: [row.get(key) for row in rows] for key in rows[0]}

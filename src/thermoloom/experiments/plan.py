@@ -109,6 +109,8 @@ class Experiment:
     return its summary, from whatever tasks are done in the results folder."""
     varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
     """Settings that the experiment itself sets; the user cannot."""
+    later: Callable[[Any, Path], list[Task]] | None = None
+    """``later(plan, folder)``: tasks that follow from what the first ones left in the folder."""
 
     def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
         """A preset with the user's settings on top."""
@@ -117,7 +119,8 @@ class Experiment:
         for name in self.varied:
             section, _, key = name.partition(".")
             if key in (values or {}).get(section, {}):
-                raise UserError(f"{name}: set by the experiment itself (seeds: {SECTION}.seeds)")
+                own = ", ".join(f"{SECTION}.{key}" for key in self.presets[preset].own())
+                raise UserError(f"{name}: set by the experiment itself; it has {own}")
         return self.presets[preset].updated(values or {})
 
     def preset_of(self, plan: Plan) -> str | None:

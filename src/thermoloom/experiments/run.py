@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,17 @@ def compute(
     # first of all the directory: settings that do not fit it are refused before hours of work
     with RunDirectory.create(path, experiment.name, plan.as_dict()) as run:
         with clock.measure("tasks"):
-            outcomes = run_tasks(
-                experiment.tasks(plan), workers, cluster, progress, folder=folder, shared=shared
+            perform_tasks = partial(
+                run_tasks,
+                workers=workers,
+                cluster=cluster,
+                progress=progress,
+                folder=folder,
+                shared=shared,
             )
+            outcomes = perform_tasks(experiment.tasks(plan))
+            if experiment.later is not None:
+                outcomes |= perform_tasks(experiment.later(plan, folder))
         failed = failures(outcomes)
         warnings = list(run.warnings)
         for outcome in outcomes.values():

@@ -33,8 +33,8 @@ from thermoloom.training.noising import noising_path, ramp
 
 PARTS = ("onsite", "visible_hidden", "hidden_hidden", "bias", "total")
 """Terms of the energy, in the order of tables; coupling energy = both hidden blocks."""
-STEPS_AT_ONCE = 250
-"""Steps of a path whose forces are held at a time: small enough to stay in the cache."""
+STEPS_AT_ONCE = 500
+"""Steps of a path whose forces are held at a time: a megabyte or two, not the whole path."""
 
 
 # --- parameters -------------------------------------------------------------------------------

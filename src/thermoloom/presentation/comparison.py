@@ -26,13 +26,18 @@ def trajectories_caption(summary: dict[str, Any]) -> str:
         if summary["classifier"]
         else "whose nearest prototype it is (this visible layer has no classifier)"
     )
+    replayed = (
+        "The archive was generated a second time: {differing} of its samples differ in any bit of "
+        "start, end or heat. "
+        if summary["replay"]
+        else ""
+    )
     return page.fill(
         f"For each target, the trajectory with the smallest nearest-prototype distance among the "
         f"{{samples}} archived samples {how}; online training, seed {{seed}}, generation seed "
         "{generation_seed}. Six equally spaced times; at the right, for comparison, the prototype. "
-        "The archive was generated a second time and end states and heats compared bit by bit. All "
-        "states share one grey scale, set by their 1st and 99th percentiles.",
-        summary["shown"] | {"samples": summary["samples"]},
+        f"{replayed}All states share one grey scale, set by their 1st and 99th percentiles.",
+        summary["shown"] | {"samples": summary["samples"]} | (summary["replay"] or {}),
     )
 
 

@@ -156,8 +156,8 @@ def intervals(
     rows = len(labels) - 1 - np.arange(len(labels)) + offset
     for row, mean, bound in zip(rows, means, bounds, strict=True):
         if mean is None:
-            axes.annotate("not measured", (0, row), color=FAINT, style="italic", va="center",
-                          xytext=(4, 0), textcoords="offset points")  # fmt: skip
+            axes.text(0.5, row, "not measured", transform=axes.get_yaxis_transform(), ha="center",
+                      va="center", color=FAINT, style="italic")  # fmt: skip
             continue
         if bound is not None:
             axes.plot(bound, [row, row], color=colour, linewidth=1.4, solid_capstyle="butt")

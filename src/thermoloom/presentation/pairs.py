@@ -33,6 +33,8 @@ from thermoloom.presentation.style import (
 )
 
 RULES = ("batch", "online")
+MOST_ROWS = 10
+"""Targets that have a row of images; of more, the first."""
 
 
 # --- denoising trajectories -----------------------------------------------------------------------
@@ -41,7 +43,7 @@ RULES = ("batch", "online")
 def draw_trajectories(saved: Saved) -> Figure:
     """From thermal noise to an image: six equally spaced times, a row for each target."""
     arrays, about = saved.arrays("pictures")
-    targets, shape = about["targets"], about["shape"]
+    targets, shape = about["targets"][:MOST_ROWS], about["shape"]
     if "snapshots" not in arrays:
         figure = Figure(figsize=(WIDTH, 1.2))
         empty(figure.add_subplot(), "no trajectory was replayed for this model")
@@ -186,7 +188,7 @@ def draw_samples(saved: Saved) -> Figure:
     """(a) nearest samples of each target, (b) class counts, (c) softmax, (d) paired differences."""
     arrays, about = saved.arrays("pictures")
     targets = about["targets"]
-    height = max(3.3, 0.98 * len(targets) + 0.45)
+    height = max(3.3, 0.98 * min(len(targets), MOST_ROWS) + 0.45)
     figure = Figure(figsize=(WIDTH, height))
     halves: Any = figure.subfigures(1, 2, width_ratios=[1.04, 1.0])
     left, right = halves
@@ -209,7 +211,7 @@ def draw_samples(saved: Saved) -> Figure:
 
 
 def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: Saved) -> None:
-    targets, shape = about["targets"], about["shape"]
+    targets, shape = about["targets"][:MOST_ROWS], about["shape"]
     limits = (float(arrays["limits"][0]), float(arrays["limits"][1]))
     samples = only(saved.table("samples"), seed=about["seed"], rule=about["rule"])
     columns = 4
