@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from conftest import random_computer
 from scipy import stats
@@ -15,7 +17,7 @@ from thermoloom.training.noising import noising_path, ramp
 def total_loss(computer: Computer, physics: Physics, path: np.ndarray) -> float:
     """Eq. loss_step summed over the path, term by term."""
     total = 0.0
-    for x, after in zip(path[:-1], path[1:], strict=True):
+    for x, after in pairwise(path):
         force = energy_gradient(computer, physics, after)
         reverse = -(after - x) + physics.mobility * physics.dt * force
         total += np.sum(reverse**2) / (4 * physics.mobility * physics.kT * physics.dt)

@@ -66,8 +66,9 @@ def test_settings_from_toml_set_and_options(trained: Path) -> None:
     assert done.returncode == 0, done.stderr
     settings = json.loads((trained / "toml" / "manifest.json").read_text())["settings"]
     assert settings["physics"]["kT"] == 0.2
-    assert settings["training"] | {"seed": 8, "rule": "delayed", "period": 10, "cycles": 2} == (
-        settings["training"]
+    assert (
+        settings["training"] | {"seed": 8, "rule": "delayed", "period": 10, "cycles": 2}
+        == (settings["training"])
     )
     assert settings["prototypes"]["digits"] == [4, 7]
 

@@ -128,9 +128,7 @@ def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(small: Physi
     )
 
 
-def test_changed_parameters_are_noticed(
-    small: Physics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_parameters_are_noticed(small: Physics, monkeypatch: pytest.MonkeyPatch) -> None:
     computer = random_computer(small).astype(np.float32)
     original = thermoloom.generation._relax
 

@@ -35,9 +35,7 @@ def test_blocks_equal_the_stepwise_rule(
 
 
 @pytest.mark.parametrize("block_steps", [1, 2, 13, 64, 200, 1000])
-def test_block_size_does_not_matter(
-    small: Physics, fields: np.ndarray, block_steps: int
-) -> None:
+def test_block_size_does_not_matter(small: Physics, fields: np.ndarray, block_steps: int) -> None:
     path = noising_path(small, fields[0], 1, 0)
     reference = learn_stepwise(small, Computer.zeros(small), path, 4e-3)
     learner = Learner(small, 4e-3, block_steps=block_steps)
@@ -95,9 +93,13 @@ def test_symmetry_and_zero_diagonal_are_exact() -> None:
 def test_divergence_is_reported(small: Physics, fields: np.ndarray) -> None:
     path = noising_path(small, fields[0], 1, 0)
     learner = Learner(small, 1e9, small.steps)
-    with pytest.raises(Diverged):
+
+    def go_on() -> None:
         for _ in range(10):
             learner.learn(path)
+
+    with pytest.raises(Diverged):
+        go_on()
 
 
 def test_online_minus_batch_is_second_order(small: Physics, fields: np.ndarray) -> None:
@@ -110,8 +112,10 @@ def test_online_minus_batch_is_second_order(small: Physics, fields: np.ndarray) 
     for rate in rates:
         online = learn_stepwise(small, start, path, rate, 1)
         batch = learn_stepwise(small, start, path, rate, small.steps)
-        difference = [a - b for a, b in zip(online.arrays.values(), batch.arrays.values())]
-        remainder = [d - rate**2 * t for d, t in zip(difference, term.arrays.values())]
+        difference = [
+            a - b for a, b in zip(online.arrays.values(), batch.arrays.values(), strict=True)
+        ]
+        remainder = [d - rate**2 * t for d, t in zip(difference, term.arrays.values(), strict=True)]
         differences.append(np.sqrt(sum(np.sum(d**2) for d in difference)))
         remainders.append(np.sqrt(sum(np.sum(r**2) for r in remainder)))
     slope = np.polyfit(np.log(rates), np.log(differences), 1)[0]
@@ -127,7 +131,7 @@ def second_order_term(physics: Physics, start: Computer, path: np.ndarray) -> Co
     summed = [np.zeros_like(array) for array in start.arrays.values()]  # Σ_{l<k} g_l
     r_start = residuals(start, physics, path)
     for k in range(physics.steps):
-        moved = Computer(*(a + s for a, s in zip(start.arrays.values(), summed)))
+        moved = Computer(*(a + s for a, s in zip(start.arrays.values(), summed, strict=True)))
         r_moved = residuals(moved, physics, path[k : k + 2])
         at_start = gradient_of_residuals(physics, r_start[k : k + 1], after[k : k + 1])
         at_moved = gradient_of_residuals(physics, r_moved, after[k : k + 1])

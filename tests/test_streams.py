@@ -12,7 +12,7 @@ from thermoloom.streams import STREAMS, fill_normals, normals, philox, stream_ke
 
 
 @njit
-def philox_words(key, c0, c1, c2, c3):  # noqa: ANN001, ANN201
+def philox_words(key, c0, c1, c2, c3):
     low = np.uint64(0xFFFFFFFF)
     w0, w1, w2, w3 = philox(key, c0, c1, c2, c3)
     return w0 & low, w1 & low, w2 & low, w3 & low
@@ -96,7 +96,7 @@ def test_any_piece_can_be_had_alone() -> None:
     assert np.array_equal(normals(9, "noising", 4, 10, 20), whole[:10, :20])
 
     @njit
-    def piece(key, z):  # noqa: ANN001, ANN202
+    def piece(key, z):
         fill_normals(key, 4, 2, 33, z)
 
     z = np.empty((4, 7), np.float32)

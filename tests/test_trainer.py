@@ -22,9 +22,7 @@ def settings_for(physics: Physics, **training: object) -> Settings:
 
 
 @pytest.mark.parametrize("rule", ["online", "batch"])
-def test_cycles_take_the_prototypes_in_turn(
-    small: Physics, fields: np.ndarray, rule: str
-) -> None:
+def test_cycles_take_the_prototypes_in_turn(small: Physics, fields: np.ndarray, rule: str) -> None:
     """Against the stepwise reference on paths made one by one."""
     settings = settings_for(small, rule=rule)
     reference = Computer.zeros(small)

@@ -4,7 +4,8 @@
     multiply_symmetric(α, A, B, β, C)  lower triangle of C ← α (AᵀB + BᵀA) + β C
 
 NumPy has no β and no triangle; SciPy's wrappers copy views and keep the interpreter lock. Arrays
-are float32 views of any two-dimensional array whose rows or columns are contiguous; nothing is copied.
+are float32 views of any two-dimensional array whose rows or columns are contiguous; nothing is
+copied.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def multiply(alpha: float, a: Float32, b: Float32, beta: float, c: Float32) -> N
 
 
 def multiply_symmetric(alpha: float, a: Float32, b: Float32, beta: float, c: Float32) -> None:
-    """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n); the upper is untouched."""
+    """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n); the upper one stays."""
     k, n = a.shape
     if b.shape != a.shape or c.shape != (n, n):
         raise ValueError(f"shapes do not fit: {a.shape} {b.shape} {c.shape}")

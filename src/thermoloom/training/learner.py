@@ -45,7 +45,8 @@ PIECES = 2
 this number: so θ does not depend on the threads."""
 
 # Sums may be reordered, so that they run in vector registers; non-finite values still show.
-fast_jit = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+any_order = {"reassoc", "contract", "nsz"}
+fast_jit = njit(nogil=True, cache=True, error_model="numpy", fastmath=any_order)
 
 
 class Diverged(Exception):
