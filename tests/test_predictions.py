@@ -1,6 +1,5 @@
 """Predictions against dense linear algebra and simulated training of a small computer."""
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,6 @@ from thermoloom.theory.marginals import field_amplitude, solve_marginals
 from thermoloom.theory.optimum import ExpectedLoss, conjugate_gradients
 from thermoloom.theory.predictions import (
     MeanRule,
-    accumulated_noise,
     batch_stability,
     gradient_noise,
     largest_curvature,
@@ -23,9 +21,11 @@ from thermoloom.theory.predictions import (
     offset_response,
     online_stability,
     round_growth,
+    sampled_deviations,
+    spread,
+    stationary_variance,
     step_curvature,
     surviving_fraction,
-    training_noise,
     update_size,
     vanishing_bits,
 )
@@ -133,7 +133,7 @@ def test_batch_training_follows_the_mean_recursion_exactly(offset):
     rule = mean_rule(SMALL, FIELDS, MARGINALS, rate, SMALL.steps)
     expected = dict(mean_parameters(rule, cycles, every=2, offset=offset))
     assert list(expected) == [0, 2, 4, 5]
-    runs = simulated_training(SMALL, FIELDS, rate, SMALL.steps, cycles, 4000, seed=1, offset=offset)
+    runs = simulated_training(SMALL, FIELDS, rate, SMALL.steps, cycles, 2500, seed=1, offset=offset)
     error = runs.std(axis=0) / len(runs) ** 0.5
     deviation = (runs.mean(axis=0) - independent(expected[cycles])) / error
     assert np.abs(deviation).max() < 4.5
@@ -141,7 +141,7 @@ def test_batch_training_follows_the_mean_recursion_exactly(offset):
 
 def test_online_training_follows_its_mean_recursion_and_not_that_of_batch_training():
     rate, cycles = 0.1, 5
-    runs = simulated_training(SMALL, FIELDS, rate, 1, cycles, 4000, seed=2)
+    runs = simulated_training(SMALL, FIELDS, rate, 1, cycles, 2500, seed=2)
     error = runs.std(axis=0) / len(runs) ** 0.5
 
     def deviation(period):
@@ -231,50 +231,49 @@ def test_gradient_noise_has_the_hessian_as_covariance():
 
 
 def dense_covariance(rule, cycles):
-    """Σ ← (1 − αH) Σ (1 − αH) + α² H, window by window."""
+    """Σ ← (1 − αH/B) Σ (1 − αH/B) + α² H/B for each of the B updates of every window."""
     rate, covariance = rule.learning_rate, np.zeros((SIZE, SIZE))
+    hessians = [[(dense(w.loss) / w.updates, w.updates) for w in ws] for ws in rule.prototypes]
     for cycle in range(cycles):
-        for window in rule.prototypes[cycle % len(rule.prototypes)]:
-            assert window.updates == 1
-            hessian = dense(window.loss)
+        for hessian, updates in hessians[cycle % len(hessians)]:
             keep = np.eye(SIZE) - rate * hessian
-            covariance = keep @ covariance @ keep + rate**2 * hessian
+            for _ in range(updates):
+                covariance = keep @ covariance @ keep + rate**2 * hessian
     return covariance
 
 
-@pytest.mark.parametrize("period", [SMALL.steps, 10])
-def test_noise_carried_backwards_is_the_covariance_recursion(period):
+@pytest.mark.parametrize("period", [SMALL.steps, 10, 1])
+def test_sampled_deviations_have_the_covariance_of_the_recursion(period):
     rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.08, period)
-    probe = np.random.default_rng(6).normal(size=SIZE)
-    accumulated = accumulated_noise(rule, flat(probe), cycles=7)
-    assert accumulated[0] == 0
-    assert len(accumulated) == 8
-    exact = probe @ dense_covariance(rule, 7) @ probe
-    assert accumulated[-1] == pytest.approx(exact, rel=1e-10)
+    covariance = dense_covariance(rule, 4)
+    deviations = []
+    for seed in range(300):
+        *_, (cycle, deviation) = sampled_deviations(rule, 4, seed=seed)
+        deviations.append(independent(deviation))
+    assert cycle == 4
+    samples = np.array(deviations)
+    # Whitened by the exact covariance, all entries are independent and of unit variance.
+    white = np.linalg.solve(np.linalg.cholesky(covariance), samples.T)
+    assert np.abs(white @ white.T / len(samples) - np.eye(SIZE)).max() < 5 * (2 / 300) ** 0.5
+    assert (white**2).mean() == pytest.approx(1, abs=4 * (2 / white.size) ** 0.5)
 
 
-def test_probes_measure_traces_of_the_covariance():
-    rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.08, SMALL.steps)
-    covariance = dense_covariance(rule, 7)
-    noise = training_noise(rule, LOSS, cycles=7, probes=300, seed=2)
-    excess = 0.5 * np.trace(dense(LOSS) @ covariance) / SMALL.steps
-    assert noise.relative_error < 0.1
-    assert noise.excess_loss[-1] == pytest.approx(excess, rel=4 * noise.relative_error)
-    biases = np.mean(
-        [training_noise(rule, LOSS, 7, probes=0, seed=n).hidden_bias[-1] for n in range(30)]
-    )
-    exact = np.diagonal(covariance)[-SMALL.hidden :].mean()
-    assert biases == pytest.approx(exact, rel=0.1)
+def test_spread_is_the_mean_square_by_block_and_the_excess_of_the_loss():
+    theta, _ = conjugate_gradients(LOSS, 1e-10)
+    deviation = flat(np.random.default_rng(8).normal(size=SIZE))
+    result = spread(LOSS, deviation)
+    blocks = np.split(independent(deviation), [24, 30])
+    measured = (result.visible_hidden, result.hidden_hidden, result.hidden_bias)
+    assert measured == pytest.approx([(block**2).mean() for block in blocks])
+    excess = (LOSS.total(theta + deviation) - LOSS.total(theta)) / SMALL.steps
+    assert result.excess_loss == pytest.approx(excess, rel=1e-8)
 
 
-def test_stationary_noise_of_small_updates_is_half_the_learning_rate():
-    rate = 2e-3
-    window = mean_rule(SMALL, FIELDS[:1], MARGINALS, rate, SMALL.steps)
-    hessian = dense(window.prototypes[0][0].loss)
-    steep = np.linalg.eigh(hessian)[1][:, -1]
-    slow = rate * np.linalg.eigvalsh(hessian)[-1]
-    accumulated = accumulated_noise(window, flat(steep), math.ceil(8 / slow))
-    assert accumulated[-1] == pytest.approx(rate / (2 - slow), rel=1e-5)
+def test_stationary_variance_solves_the_recursion_along_an_eigenvector():
+    rate, curvature = 0.3, 2.5
+    variance = stationary_variance(rate, curvature)
+    assert (1 - rate * curvature) ** 2 * variance + rate**2 * curvature == pytest.approx(variance)
+    assert stationary_variance(rate) == rate / 2
 
 
 @pytest.mark.parametrize("period", [1, 100])
@@ -286,15 +285,14 @@ def test_trained_computers_spread_as_predicted(period):
     physics = Physics(visible=6, hidden=4, dt=0.02, duration=2.0)
     free = np.zeros((1, physics.units))
     marginals = solve_marginals(physics, 0.0)
-    loss = ExpectedLoss(physics, free, marginals)
     rate, cycles = 0.01, 40
     rule = mean_rule(physics, free, marginals, rate, period)
-    noise = training_noise(rule, loss, cycles, probes=1)
-    runs = simulated_training(physics, free, rate, period, cycles, replicas=400, seed=9)
+    predicted = np.diagonal(dense_covariance(rule, cycles))
+    runs = simulated_training(physics, free, rate, period, cycles, replicas=300, seed=9)
+    measured = (runs**2).mean(axis=0)
     cuts = [physics.visible * physics.hidden, SIZE - physics.hidden]
-    predicted = (noise.visible_hidden, noise.hidden_hidden, noise.hidden_bias)
-    for block, curve in zip(np.split(runs, cuts, axis=1), predicted, strict=True):
-        assert curve[-1] == pytest.approx((block**2).mean(), rel=0.1)
+    for one, other in zip(np.split(measured, cuts), np.split(predicted, cuts), strict=True):
+        assert one.mean() == pytest.approx(other.mean(), rel=0.1)
 
 
 # -- Offset -----------------------------------------------------------------------------------

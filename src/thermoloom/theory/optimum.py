@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from thermoloom.config import Physics
 from thermoloom.errors import UserError
 from thermoloom.physics.computer import Computer
+from thermoloom.streams import jit
 from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
 
 Fields = NDArray[np.floating[Any]]
@@ -169,10 +170,11 @@ class ExpectedLoss:
             (visible_hidden, hidden_hidden, bias), (out_vh, out_hh, out_b), with_drift
         )
         visible, hidden = np.split(self.moments.variance, [self.physics.visible])
-        out_vh += visible_hidden * (visible[:, None] + hidden)
-        out_hh += hidden_hidden * (hidden[:, None] + hidden)
+        scale = self.physics.residual_scale
+        _add_variances(out_vh, visible_hidden, visible, hidden, scale)
+        _add_variances(out_hh, hidden_hidden, hidden, hidden, scale)
         np.fill_diagonal(out_hh, 0)
-        result *= self.physics.residual_scale
+        out_b *= scale
         return result
 
     @cached_property
@@ -208,6 +210,14 @@ class ExpectedLoss:
     def hessian_vector(self, direction: Computer) -> Computer:
         """H·direction."""
         return self.layout.computer(self.curvature(self.layout.flatten(direction)))
+
+
+@jit
+def _add_variances(out, couplings, rows, columns, scale):  # type: ignore[no-untyped-def]
+    """out ← scale · (out + J_ij (v_i + v_j)), in one pass over memory."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = scale * (out[i, j] + couplings[i, j] * (rows[i] + columns[j]))
 
 
 Parts = tuple[Array64, Array64, Array64]
