@@ -17,7 +17,9 @@ from rich.table import Table
 from benchmarks.harness import Options, Result, Row, Share, all_threads
 from thermoloom.runs.store import machine, package_version, software_versions
 
-GROUPS = ("training", "paths", "generating", "memory", "screens", "theory")
+GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps")
+LONG = ("sweeps",)
+"""Left out unless asked for, or with --full."""
 
 
 def main() -> int:
@@ -26,7 +28,8 @@ def main() -> int:
     progress = Console(stderr=True, highlight=False)
     began = time.perf_counter()
     results: dict[str, Result] = {}
-    for group in arguments.only:
+    quick = [group for group in GROUPS if group not in LONG]
+    for group in arguments.only or (GROUPS if arguments.full else quick):
         options = Options(full=arguments.full, say=lambda text: progress.print(f"… {text}"))
         results[group] = import_module(f"benchmarks.{group}").run(options)
     seconds = time.perf_counter() - began
@@ -39,7 +42,9 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", type=groups, default=list(GROUPS), help=f"some of {','.join(GROUPS)}"
+        "--only",
+        type=groups,
+        help=f"some of {','.join(GROUPS)} (all but {','.join(LONG)}, with --full all)",
     )
     parser.add_argument("--full", action="store_true", help="whole lengths instead of scaled ones")
     parser.add_argument("--out", type=Path, default=Path("bench.json"), help="where the rows go")

@@ -9,15 +9,14 @@ from benchmarks.harness import (
     Options,
     Result,
     Row,
-    Seconds,
     clocked,
     default_fields,
     in_turns,
+    limited,
 )
 from thermoloom.config import Physics, Settings
 from thermoloom.kernels import compile_kernels
 from thermoloom.streams import jit, philox
-from thermoloom.threads import threads
 from thermoloom.training.noising import noising_path
 
 
@@ -33,28 +32,21 @@ def _words(key, units, blocks, out):  # type: ignore[no-untyped-def]
 def random_words(units: int, steps: int) -> Contestant:
     """Philox4x32-10 without turning its words into normals; counts one word."""
     out = np.zeros(units, np.uint64)
-    return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps)
+    return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps, 3)
 
 
 def fused_path(physics: Physics, field: np.ndarray) -> Contestant:
     """Preparation and noising path on one thread; counts one normal."""
     out = np.empty((physics.steps + 1, physics.units), np.float32)
-    timed = clocked(
-        lambda: noising_path(physics, field, 101, 0, out=out), 2 * physics.steps * physics.units
-    )
-
-    def run() -> Seconds:
-        with threads(1):
-            return timed()
-
-    return run
+    normals = 2 * physics.steps * physics.units
+    return limited(1, clocked(lambda: noising_path(physics, field, 101, 0, out=out), normals, 3))
 
 
 def numpy_normals(units: int, steps: int) -> Contestant:
     """NumPy's ziggurat in float32 into memory at hand; counts one normal."""
     rng = np.random.default_rng(101)
     out = np.empty((steps, units), np.float32)
-    return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size)
+    return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size, 3)
 
 
 def run(options: Options) -> Result:
@@ -68,7 +60,7 @@ def run(options: Options) -> Result:
             "numpy": numpy_normals(physics.units, physics.steps),
             "words": random_words(physics.units, physics.steps),
         },
-        2 * options.rounds,
+        options.rounds,
     )
     ours, theirs, words = best["ours"], best["numpy"], best["words"]
     return Result(

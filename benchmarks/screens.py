@@ -13,17 +13,16 @@ from benchmarks.harness import (
     Options,
     Result,
     Row,
-    Seconds,
     all_threads,
     clocked,
     in_turns,
+    limited,
     memory_copy,
 )
-from benchmarks.training import PEER_STEPS, cycles, first_steps, settings_for
+from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, settings_for
 from thermoloom.config import Settings
 from thermoloom.kernels import compile_kernels
 from thermoloom.physics.computer import Computer
-from thermoloom.threads import threads
 from thermoloom.training.learner import Learner
 from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
 from thermoloom.training.trainer import Trainee
@@ -72,7 +71,7 @@ def _update_noise(options: Options, computer: Computer) -> list[Row]:
     options.say(f"update noise, {len(AMPLITUDES)} amplitudes on shared paths and errors")
     noisy = [Trainee.new(settings_for(update_noise=amplitude)) for amplitude in AMPLITUDES]
     physics = Settings().physics
-    short = shortened(physics)
+    short = shortened(physics, 0.1)
     best = in_turns(
         {
             "clean": cycles(Trainee.new(settings_for())),
@@ -110,7 +109,7 @@ def _rounding(options: Options, computer: Computer) -> list[Row]:
     for rounding in ROUNDING:
         settings = _grid(rounding, ranges)
         _check_rounding(settings)
-        contestants[rounding] = cycles(Trainee.new(settings), count=1)
+        contestants[rounding] = cycles(Trainee.new(settings), count=2)
         for count in sorted({1, cores}):
             contestants[f"NumPy {rounding}/{count}"] = _numpy_steps(settings, count)
     options.say(f"training on a grid of {BITS} bits and the same in NumPy, in turns")
@@ -157,13 +156,7 @@ def _numpy_training(settings: Settings, steps: int) -> Callable[[], Computer]:
 def _numpy_steps(settings: Settings, count: int) -> Contestant:
     """The NumPy loop with so many threads in its linear algebra; counts one step."""
     steps = PEER_STEPS // 2
-    timed = clocked(_numpy_training(settings, steps), steps)
-
-    def run() -> Seconds:
-        with threads(count):
-            return timed()
-
-    return run
+    return limited(count, clocked(_numpy_training(settings, steps), steps, PEER_TRIES))
 
 
 def _check_rounding(settings: Settings) -> None:
