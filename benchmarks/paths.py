@@ -19,6 +19,9 @@ from thermoloom.kernels import compile_kernels
 from thermoloom.streams import jit, philox
 from thermoloom.training.noising import noising_path
 
+TRIES = 10
+"""In a turn: each takes some milliseconds only."""
+
 
 @jit
 def _words(key, units, blocks, out):  # type: ignore[no-untyped-def]
@@ -32,21 +35,23 @@ def _words(key, units, blocks, out):  # type: ignore[no-untyped-def]
 def random_words(units: int, steps: int) -> Contestant:
     """Philox4x32-10 without turning its words into normals; counts one word."""
     out = np.zeros(units, np.uint64)
-    return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps, 3)
+    return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps, TRIES)
 
 
 def fused_path(physics: Physics, field: np.ndarray) -> Contestant:
     """Preparation and noising path on one thread; counts one normal."""
     out = np.empty((physics.steps + 1, physics.units), np.float32)
     normals = 2 * physics.steps * physics.units
-    return limited(1, clocked(lambda: noising_path(physics, field, 101, 0, out=out), normals, 3))
+    return limited(
+        1, clocked(lambda: noising_path(physics, field, 101, 0, out=out), normals, TRIES)
+    )
 
 
 def numpy_normals(units: int, steps: int) -> Contestant:
     """NumPy's ziggurat in float32 into memory at hand; counts one normal."""
     rng = np.random.default_rng(101)
     out = np.empty((steps, units), np.float32)
-    return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size, 3)
+    return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size, TRIES)
 
 
 def run(options: Options) -> Result:
