@@ -252,7 +252,7 @@ def measure_model(
         with clock.measure("diagnostics"):
             computer = computer_of(training)
             terms = _terms_on_paths(settings, computer, prototypes, paths, clock)
-        run.save_table("samples", _sample_columns(generated, quality))
+        run.save_table("samples", sample_columns(generated, quality))
         if terms:
             run.save_table("paths", _path_columns(terms))
         run.finish(_results(training, computer, generated, quality, terms, clock))
@@ -280,7 +280,7 @@ def _terms_on_paths(
     return found
 
 
-def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
+def sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
     """One row a sample; class −1 and softmax NaN where there is no classifier."""
     count = quality.samples
     none, nan = np.full(count, -1), np.full(count, np.nan)

@@ -2,7 +2,8 @@
 
     condition   one computer of a screen, and the run directory that holds its measures
     tasks       groups of computers that share paths; none is trained twice
-    tables      conditions.csv, a row a condition; samples.csv, a row a denoising trajectory
+    tables      curves.csv, a row a point; conditions.csv, a row a condition of a seed;
+                samples.csv, a row a denoising trajectory
 
 A condition whose parameters or samples cease to be finite is a result: it is recorded with its
 cycle, and the screen goes on. The spread over the trajectories of a computer describes sampling;
@@ -81,13 +82,23 @@ def trained(screen: str, value: float, settings: Settings, variant: str = "") ->
     return Condition(screen, value, settings, path, variant)
 
 
-def check_grid(name: str, values: Sequence[float], low: float = -math.inf) -> None:
-    """A grid has at least one value, none twice, none below ``low``."""
-    if not values or len(set(values)) < len(values) or min(values) < low:
-        bound = f", none below {low:g}" if math.isfinite(low) else ""
-        raise UserError(
-            f"{SECTION}.{name} = {list(values)}: at least one value, none of them twice{bound}"
-        )
+def check_grid(
+    name: str,
+    values: Sequence[float],
+    low: float = -math.inf,
+    high: float = math.inf,
+    reference: float | None = None,
+) -> None:
+    """A grid has no value twice and none out of bounds, and contains its reference."""
+    if not values or len(set(values)) < len(values):
+        wrong = "at least one value, none of them twice"
+    elif min(values) < low or max(values) > high:
+        wrong = f"values must be from {low:g} to {high:g}"
+    elif reference is not None and reference not in values:
+        wrong = f"must contain {reference:g}, to which all others are compared"
+    else:
+        return
+    raise UserError(f"{SECTION}.{name} = {list(values)}: {wrong}")
 
 
 # --- tasks --------------------------------------------------------------------------------------
@@ -226,6 +237,7 @@ class Curve:
         return [m for m in self.measured if math.isclose(m.condition.value, value, abs_tol=1e-12)]
 
     def has(self, *values: float) -> bool:
+        """Whether all of these were measured (or diverged)."""
         return all(self.at(value) for value in values)
 
     def heat(self, value: float) -> float:
@@ -293,7 +305,17 @@ class Screens:
         )
 
     def rows(self) -> list[dict[str, Any]]:
+        """A row a condition."""
         return [m.row() for m in self.measured]
+
+    def curves(self) -> list[dict[str, Any]]:
+        """A row a point of every curve, in the order of the conditions."""
+        names = dict.fromkeys((m.condition.screen, m.condition.variant) for m in self.measured)
+        return [
+            {"screen": screen, "variant": variant, **point}
+            for screen, variant in names
+            for point in self.curve(screen, variant).points()
+        ]
 
     def timing(self) -> dict[str, float]:
         """Seconds of work by stage, summed over all computers, whatever process did it."""
@@ -326,12 +348,13 @@ def collect(conditions: Sequence[Condition], folder: Path) -> Screens:
 def save_tables(
     screens: Screens, run: RunDirectory, rows: Sequence[Mapping[str, Any]] | None = None
 ) -> None:
-    """conditions.csv and samples.csv; figures and report read these and nothing else.
+    """curves.csv, conditions.csv and samples.csv; figures read these and nothing else.
 
     ``rows``: those of the screens, if there is more to say of a condition.
     """
     rows = screens.rows() if rows is None else rows
-    run.save_table("conditions", {key: [row[key] for row in rows] for key in rows[0]})
+    for name, table in (("conditions", rows), ("curves", screens.curves())):
+        run.save_table(name, {key: [row[key] for row in table] for key in table[0]})
     done = [m for m in screens.measured if not m.diverged]
     lengths = [len(m.samples["heat"]) for m in done]
     columns: dict[str, Any] = {
@@ -348,11 +371,14 @@ def save_tables(
 def base_summary(screens: Screens) -> dict[str, Any]:
     """What every experiment of screens reports, before its statements."""
     diverged = [m for m in screens.measured if m.diverged]
+    seeds = sorted({m.condition.seed for m in screens.measured})
     return {
         "missing": screens.missing,
-        "seeds": sorted({m.condition.seed for m in screens.measured}),
+        "seeds": seeds,
+        "seed_count": len(seeds),
         "conditions": len(screens.measured),
         "diverged": len(diverged),
         "rows": screens.rows(),
+        "curves": screens.curves(),
         "timing": screens.timing(),
     }

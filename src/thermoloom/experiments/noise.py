@@ -1,0 +1,484 @@
+"""Perturbation response: where errors enter the local update, and how they hang together.
+
+    update noise     u → u + σ_upd ζ       on every formed update       100 cycles, 200 samples
+    residual noise   r → r + σ_res ξ       on every node residual        40 cycles,  60 samples
+    offset           r → r + 0.2 ξ + μ     the same μ on every node      40 cycles,  60 samples
+    AR(1)            ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k,   σ_res = 0.2      40 cycles,  60 samples
+
+Both amplitudes run from 0 to 0.40 in steps of 0.05. The paper does not give its offsets and
+correlations. Offsets begin where an effect shows over 40 cycles (in trials 0.001 raised the heat by
+5 %, 0.002 by 46 %) and end where it has grown by orders of magnitude. Correlations approach 1: the
+memory 1/(1 − ρ) of the error grows from 1.4 to 100 steps. Within a screen the thermal seed, the
+error stream and the generation seed are the same for all conditions. The paper did not measure
+quality in the update-noise screen; here it is measured in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thermoloom.config import Settings
+from thermoloom.experiments import paper
+from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.experiments.screens import (
+    VARIED,
+    Condition,
+    Curve,
+    base_summary,
+    check_grid,
+    collect,
+    in_pieces,
+    save_tables,
+    trained,
+    training_tasks,
+)
+from thermoloom.runs.execution import Task
+from thermoloom.runs.store import RunDirectory
+
+NAME = "noise"
+UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
+SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)
+
+NEAR = 0.10
+"""Heat is near a baseline within this fraction of it, and markedly higher beyond."""
+LARGE = 2.0
+"""Degradation is large where heat is this many times its baseline: there is the crossover."""
+ORDERS = 100.0
+"""Heat changes by orders of magnitude from this factor on."""
+PARTICULARLY = 2.0
+"""A rise stands out if it is this many times any other."""
+LOW_NOISE = 0.15
+"""Amplitudes up to here count as low noise."""
+CROSSOVER = (0.30, 0.35)
+"""Where the paper has its crossover."""
+GRID = tuple(round(0.05 * i, 2) for i in range(9))
+
+
+@dataclass(frozen=True)
+class NoisePlan(Plan):
+    """Grids, cycles and samples of the four screens."""
+
+    seeds: tuple[int, ...] = (101,)
+    update_noise: tuple[float, ...] = GRID
+    """σ_upd."""
+    update_cycles: int = 100
+    update_samples: int = 200
+    residual_noise: tuple[float, ...] = GRID
+    """σ_res."""
+    residual_offset: tuple[float, ...] = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+    """μ_bias, on top of residual noise of ``amplitude``."""
+    residual_correlation: tuple[float, ...] = (0.0, 0.3, 0.6, 0.9, 0.95, 0.99)
+    """ρ, at residual noise of ``amplitude``."""
+    amplitude: float = 0.2
+    """σ_res of the screens of offset and correlation."""
+    residual_cycles: int = 40
+    residual_samples: int = 60
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_grid("update_noise", self.update_noise, low=0, reference=0)
+        check_grid("residual_noise", self.residual_noise, low=0, reference=0)
+        check_grid("residual_offset", self.residual_offset, reference=0)
+        check_grid("residual_correlation", self.residual_correlation, low=0, reference=0)
+
+    def model(self, seed: int, cycles: int, samples: int, **errors: float) -> Settings:
+        """A computer trained online with these errors."""
+        return self.settings.updated(
+            {
+                "training": {"rule": "online", "period": None, "seed": seed, "cycles": cycles},
+                "imperfections": errors,
+                "generation": {"samples": samples},
+            }
+        )
+
+    def screen(self, name: str) -> list[Condition]:
+        """The conditions of one screen, seed by seed."""
+        grid, key, more = {
+            UPDATE: (self.update_noise, "update_noise", {}),
+            RESIDUAL: (self.residual_noise, "residual_noise", {}),
+            OFFSET: (
+                self.residual_offset,
+                "residual_offset",
+                {"residual_noise": self.amplitude},
+            ),
+            MEMORY: (
+                self.residual_correlation,
+                "residual_correlation",
+                {"residual_noise": self.amplitude},
+            ),
+        }[name]
+        cycles, samples = (
+            (self.update_cycles, self.update_samples)
+            if name == UPDATE
+            else (self.residual_cycles, self.residual_samples)
+        )
+        return [
+            trained(name, value, self.model(seed, cycles, samples, **more, **{key: value}))
+            for seed in self.seeds
+            for value in grid
+        ]
+
+
+def tasks(plan: NoisePlan) -> list[Task]:
+    """Two groups a screen: with two workers both are busy, and update noise is drawn only twice."""
+    groups = [group for name in SCREENS for group in in_pieces(name, plan.screen(name), 2)]
+    return training_tasks(groups)
+
+
+def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+    """Tables of the four screens, and the summary with its verdicts."""
+    screens = collect([c for name in SCREENS for c in plan.screen(name)], folder)
+    save_tables(screens, run)
+    curves = {name: screens.curve(name) for name in SCREENS}
+    return base_summary(screens) | {
+        "cycles": {"update": plan.update_cycles, "residual": plan.residual_cycles},
+        "samples": {"update": plan.update_samples, "residual": plan.residual_samples},
+        "amplitude": plan.amplitude,
+        "quantities": quantities(curves),
+        "statements": statements(curves),
+    }
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+    """The headline numbers; the paper gives one of them."""
+    update, residual = curves[UPDATE], curves[RESIDUAL]
+    crossing = crossover(update, LARGE)
+    rows = [
+        paper.quantity(
+            NAME,
+            "crossover",
+            "σ_upd at which heat has doubled",
+            None if crossing is None else crossing[2],
+            digits=".3f",
+            note="interpolated between the conditions of the grid",
+        )
+    ]
+    for curve, key, label in (
+        (update, "update_baseline", "heat without noise, update screen"),
+        (residual, "residual_baseline", "heat without noise, residual screens"),
+    ):
+        if curve.has(0):
+            rows.append(paper.quantity(NAME, key, label, curve.heat(0), unit="E₀", digits=".1f"))
+    for name, label in (
+        (RESIDUAL, "heat at the largest σ_res, times the baseline"),
+        (OFFSET, "heat at the largest offset, times that without"),
+        (MEMORY, "heat at the largest ρ, times that at ρ = 0"),
+    ):
+        curve = curves[name]
+        if curve.has(0) and len(curve.values) > 1:
+            ratio = curve.heat(curve.values[-1]) / curve.heat(0)
+            value = ratio if math.isfinite(ratio) else None
+            rows.append(paper.quantity(NAME, f"{name} ratio", label, value, digits=".3g"))
+    marked = crossover(curves[OFFSET], 1 + NEAR)
+    rows.append(
+        paper.quantity(
+            NAME,
+            "offset_marked",
+            f"offset that raises heat by {100 * NEAR:.0f} %",
+            None if marked is None else marked[2],
+            digits=".2g",
+            note="interpolated between the conditions of the grid",
+        )
+    )
+    return rows
+
+
+def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
+    """(low, high, between): neighbours between which heat first exceeds ``factor`` × baseline.
+
+    ``between`` by interpolation of the logarithm of heat; None if it never does.
+    """
+    if not curve.has(0):
+        return None
+    level = factor * curve.heat(0)
+    for low, high in pairwise(curve.values):
+        before, after = curve.heat(low), curve.heat(high)
+        if 0 < before < level <= after:
+            if math.isinf(after):
+                return low, high, high
+            share = math.log(level / before) / math.log(after / before)
+            return low, high, low + share * (high - low)
+    return None
+
+
+# --- the paper's statements -----------------------------------------------------------------------
+
+
+def statements(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+    update, residual = curves[UPDATE], curves[RESIDUAL]
+    offset, memory = curves[OFFSET], curves[MEMORY]
+    return [
+        near_baseline(update),
+        crossing_over(update),
+        low_noise(update),
+        monotone(residual),
+        baselines(update, residual),
+        smallest_offset(offset),
+        orders(offset),
+        correlation(memory),
+        two_largest(memory),
+        coherent(update, offset, memory),
+    ]
+
+
+def near_baseline(curve: Curve) -> dict[str, Any]:
+    within = [value for value in curve.values if 0 < value <= CROSSOVER[0] + 1e-9]
+    if not curve.has(0, CROSSOVER[0]):
+        return paper.missing(NAME, "near_baseline", f"the grid lacks 0 or {CROSSOVER[0]:.2f}")
+    changes = {value: curve.change(value, 0).percent for value in within}
+    worst = max(changes, key=lambda value: abs(changes[value]))
+    return paper.statement(
+        NAME,
+        "near_baseline",
+        paper.HOLDS if abs(changes[worst]) <= 100 * NEAR else paper.DIFFERS,
+        "up to σ_upd = {last:.2f} the largest change is {change:+.1f} % (at {worst:.2f}); "
+        "near: within {near:.0f} %",
+        last=within[-1],
+        change=changes[worst],
+        worst=worst,
+        near=100 * NEAR,
+    )
+
+
+def crossing_over(curve: Curve) -> dict[str, Any]:
+    if not curve.has(0, *CROSSOVER):
+        return paper.missing(
+            NAME, "crossover", f"the grid lacks 0, {CROSSOVER[0]:.2f} or {CROSSOVER[1]:.2f}"
+        )
+    found = crossover(curve, LARGE)
+    ratios = [curve.heat(value) / curve.heat(0) for value in CROSSOVER]
+    if found is None:
+        return paper.statement(
+            NAME,
+            "crossover",
+            paper.DIFFERS,
+            "heat does not double up to σ_upd = {last:.2f}, where it is {ratio:.2f} × the baseline",
+            last=curve.values[-1],
+            ratio=curve.heat(curve.values[-1]) / curve.heat(0),
+        )
+    return paper.statement(
+        NAME,
+        "crossover",
+        paper.HOLDS if found[:2] == CROSSOVER else paper.DIFFERS,
+        "heat doubles between {low:.2f} and {high:.2f}; it is {before:.2f} × the baseline at "
+        f"{CROSSOVER[0]:.2f} and {{after:.3g}} × at {CROSSOVER[1]:.2f}",
+        low=found[0],
+        high=found[1],
+        before=ratios[0],
+        after=ratios[1],
+    )
+
+
+def low_noise(curve: Curve) -> dict[str, Any]:
+    """Every low amplitude below the baseline, modestly, and the lowest one resolved."""
+    low = [value for value in curve.values if 0 < value <= LOW_NOISE + 1e-9]
+    if not low or not curve.has(0):
+        return paper.missing(NAME, "low_noise", f"no amplitude from 0 to {LOW_NOISE:.2f}")
+    changes = [curve.change(value, 0) for value in low]
+    lowest = min(changes, key=lambda change: change.mean)
+    below = sum(change.mean < 0 for change in changes)
+    modest = abs(lowest.percent) <= 100 * NEAR
+    if below == len(changes) and lowest.resolved and modest:
+        verdict = paper.HOLDS
+    else:
+        mean = float(np.mean([change.mean for change in changes]))
+        verdict = paper.UNRESOLVED if mean < 0 and modest else paper.DIFFERS
+    return paper.statement(
+        NAME,
+        "low_noise",
+        verdict,
+        "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest by "
+        "{change:+.2f} ± {error:.2f} E₀ ({percent:+.1f} %)",
+        below=below,
+        count=len(changes),
+        last=low[-1],
+        change=lowest.mean,
+        error=lowest.error,
+        percent=lowest.percent,
+    )
+
+
+def monotone(curve: Curve) -> dict[str, Any]:
+    if len(curve.values) < 3 or not curve.has(0):
+        return paper.missing(NAME, "monotone", "fewer than three amplitudes")
+    steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
+    whole = curve.change(curve.values[-1], 0)
+    rising = sum(step.mean > 0 for step in steps)
+    falls = any(step.mean <= 0 and step.resolved for step in steps)
+    if rising == len(steps):
+        verdict = paper.HOLDS
+    else:
+        verdict = paper.DIFFERS if falls or whole.mean <= 0 else paper.UNRESOLVED
+    return paper.statement(
+        NAME,
+        "monotone",
+        verdict,
+        "rises in {rising} of {count} steps of the grid; {percent:+.1f} % at σ_res = {last:.2f}, "
+        "no step more than {largest:+.1f} % of the baseline",
+        rising=rising,
+        count=len(steps),
+        percent=whole.percent,
+        last=curve.values[-1],
+        largest=100 * max(step.mean for step in steps) / curve.heat(0),
+    )
+
+
+def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
+    if not (update.has(0) and residual.has(0)):
+        return paper.missing(NAME, "baselines", "a baseline is missing")
+    ours = [curve.at(0)[0].row() for curve in (update, residual)]
+    error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours))
+    difference = update.heat(0) - residual.heat(0)
+    resolved = abs(difference) > 2 * error
+    return paper.statement(
+        NAME,
+        "baselines",
+        paper.HOLDS if resolved else paper.UNRESOLVED,
+        "{update:.1f} E₀ ({update_cycles} cycles, {update_samples} samples) and {residual:.1f} E₀ "
+        "({residual_cycles} cycles, {residual_samples} samples)",
+        update=update.heat(0),
+        residual=residual.heat(0),
+        update_cycles=ours[0]["cycles"],
+        update_samples=ours[0]["samples"],
+        residual_cycles=ours[1]["cycles"],
+        residual_samples=ours[1]["samples"],
+    )
+
+
+def smallest_offset(curve: Curve) -> dict[str, Any]:
+    offsets = [value for value in curve.values if value > 0]
+    if not offsets or not curve.has(0):
+        return paper.missing(NAME, "smallest_offset", "no offset was tested")
+    change = curve.change(offsets[0], 0)
+    marked = change.percent > 100 * NEAR and change.resolved
+    return paper.statement(
+        NAME,
+        "smallest_offset",
+        paper.HOLDS if marked else paper.UNRESOLVED if change.mean > 0 else paper.DIFFERS,
+        "{percent:+.0f} % at μ_bias = {value:g}, the smallest tested (the paper's grid is not "
+        "given); marked: more than {near:.0f} %",
+        percent=change.percent,
+        value=offsets[0],
+        near=100 * NEAR,
+    )
+
+
+def orders(curve: Curve) -> dict[str, Any]:
+    if not curve.has(0) or curve.values[-1] <= 0:
+        return paper.missing(NAME, "orders", "no offset was tested")
+    ratio = curve.heat(curve.values[-1]) / curve.heat(0)
+    reached = [value for value in curve.values if curve.heat(value) >= ORDERS * curve.heat(0)]
+    return paper.statement(
+        NAME,
+        "orders",
+        paper.HOLDS if ratio >= ORDERS else paper.DIFFERS,
+        "{ratio:.3g} × at μ_bias = {value:g}"
+        + ("; beyond {factor:.0f} × from {first:g} on" if reached else ""),
+        ratio=ratio,
+        value=curve.values[-1],
+        factor=ORDERS,
+        first=reached[0] if reached else None,
+    )
+
+
+def correlation(curve: Curve) -> dict[str, Any]:
+    if len(curve.values) < 2 or not curve.has(0):
+        return paper.missing(NAME, "correlation", "no correlation was tested")
+    steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
+    rising = sum(step.mean > 0 for step in steps)
+    whole = curve.change(curve.values[-1], 0)
+    falls = any(step.mean <= 0 and step.resolved for step in steps)
+    if rising == len(steps):
+        verdict = paper.HOLDS
+    else:
+        verdict = paper.DIFFERS if falls or whole.mean <= 0 else paper.UNRESOLVED
+    return paper.statement(
+        NAME,
+        "correlation",
+        verdict,
+        "rises in {rising} of {count} steps of the grid, to {ratio:.3g} × at ρ = {last:g}",
+        rising=rising,
+        count=len(steps),
+        ratio=curve.heat(curve.values[-1]) / curve.heat(0),
+        last=curve.values[-1],
+    )
+
+
+def two_largest(curve: Curve) -> dict[str, Any]:
+    """The rises above ρ = 0 at the two largest correlations, against the largest of the others."""
+    tested = [value for value in curve.values if value > 0]
+    if len(tested) < 3 or not curve.has(0):
+        return paper.missing(NAME, "two_largest", "fewer than three correlations were tested")
+    rises = [curve.change(value, 0).percent for value in tested]
+    others = max(max(rises[:-2]), 0.0)
+    stand_out = min(rises[-2:]) > PARTICULARLY * others
+    return paper.statement(
+        NAME,
+        "two_largest",
+        paper.HOLDS if stand_out else paper.DIFFERS,
+        "{first:+.1f} % at ρ = {first_value:g} and {second:+.1f} % at {second_value:g}, against "
+        "at most {others:+.1f} % below",
+        first=rises[-2],
+        first_value=tested[-2],
+        second=rises[-1],
+        second_value=tested[-1],
+        others=max(rises[:-2]),
+    )
+
+
+def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
+    """Largest relative change of each screen, update noise below the paper's crossover."""
+    known = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
+    below = [value for value in update.values if 0 < value <= CROSSOVER[0] + 1e-9]
+    if not known or not below:
+        return paper.missing(NAME, "coherent", "one of the screens was not measured")
+    independent = _largest_percent(update, below)
+    of_offset, of_memory = (_largest_percent(c, c.values[1:]) for c in (offset, memory))
+    larger = min(of_offset, of_memory) > PARTICULARLY * independent
+    return paper.statement(
+        NAME,
+        "coherent",
+        paper.HOLDS if larger else paper.DIFFERS,
+        "largest change {offset:.3g} % (offset) and {memory:.3g} % (AR(1)), against "
+        "{independent:.1f} % (update noise up to {last:.2f})",
+        offset=of_offset,
+        memory=of_memory,
+        independent=independent,
+        last=below[-1],
+    )
+
+
+def _largest_percent(curve: Curve, values: Sequence[float]) -> float:
+    return max(abs(curve.change(value, 0).percent) for value in values)
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Perturbation response: noise, offset, memory",
+    presets={
+        "paper": NoisePlan(),
+        "quick": NoisePlan(
+            update_noise=(0.0, 0.1, 0.3, 0.35),
+            update_cycles=12,
+            update_samples=20,
+            residual_noise=(0.0, 0.2, 0.4),
+            residual_offset=(0.0, 0.01, 0.1),
+            residual_correlation=(0.0, 0.6, 0.95, 0.99),
+            residual_cycles=12,
+            residual_samples=20,
+        ),
+    },
+    tasks=tasks,
+    assemble=assemble,
+    varied=(*VARIED, "training.cycles", "generation.samples"),
+)

@@ -1,0 +1,188 @@
+"""The optimization controls in the report: figure 6 of the paper, and its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from thermoloom.experiments.controls import PERIOD, RATE, RULES
+from thermoloom.presentation import page
+from thermoloom.presentation.figures import FigureSpec, Saved, Table, light_grid, only, panel
+from thermoloom.presentation.screens import (
+    condition_table,
+    curve_of,
+    diverged_note,
+    response,
+    rows_of,
+    two_by_two,
+)
+from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE
+
+OPEN: dict[str, Any] = {
+    "markerfacecolor": "none",
+    "markersize": 5,
+    "markeredgewidth": 0.9,
+    "linestyle": "none",
+}
+
+
+def draw(saved: Saved) -> Figure:
+    """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
+    figure, (rates, rate_pairs, periods, period_pairs) = two_by_two(4.6)
+    _rates(rates, saved)
+    _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
+    rate_pairs.set_ylabel("batch − online ($E_0$)")
+    _periods(periods, saved)
+    _pairs(period_pairs, saved.summary["period_differences"], GREEN)
+    period_pairs.set_ylabel("heat relative to $M$ = 1 ($E_0$)")
+    for axes in (rates, rate_pairs):
+        axes.set_xlabel(r"learning rate $\alpha$ / ($\Delta t/t_f$)")
+    for axes in (periods, period_pairs):
+        axes.set_xlabel("update period $M$ (steps)")
+    for axes in (rates, periods):
+        axes.set_ylabel("mean heat ($E_0$)")
+    for axes, letter, title in (
+        (rates, "a", "learning rate"),
+        (rate_pairs, "b", "paired difference of the rules"),
+        (periods, "c", "update period"),
+        (period_pairs, "d", "paired difference to $M$ = 1"),
+    ):
+        light_grid(axes)
+        panel(axes, letter, title)
+    return figure
+
+
+def _positions(table: Table) -> tuple[dict[float, int], list[str]]:
+    """Values at equal distances, and their names."""
+    values = np.unique(table["value"])
+    return {float(v): i for i, v in enumerate(values)}, [f"{v:g}" for v in values]
+
+
+def _rates(axes: Axes, saved: Saved) -> None:
+    table = only(saved.table("conditions"), screen=RATE)
+    places, names = _positions(table)
+    for rule, shift in zip(RULES, (-0.08, 0.08), strict=True):
+        curve = curve_of(saved, RATE, rule)
+        x = [places[v] + shift for v in curve["value"]]
+        response(axes, curve, x, COLOURS[rule], MARKERS[rule], label=rule)
+        own = only(table, variant=rule)
+        axes.plot([places[v] + shift for v in own["value"]], own["heat_mean"], MARKERS[rule],
+                  color=COLOURS[rule], alpha=0.3, markersize=3, zorder=1)  # fmt: skip
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.4, len(names) - 0.6)
+    axes.legend(loc="upper left")
+
+
+def _periods(axes: Axes, saved: Saved) -> None:
+    table = only(saved.table("conditions"), screen=PERIOD)
+    places, names = _positions(table)
+    for seed in np.unique(table["seed"]):
+        own = only(table, seed=seed)
+        axes.plot([places[v] for v in own["value"]], own["heat_mean"], ".-", color=FAINT,
+                  linewidth=0.8, markersize=3, zorder=1)  # fmt: skip
+    curve = curve_of(saved, PERIOD)
+    response(axes, curve, [places[v] for v in curve["value"]], GREEN)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.4, len(names) - 0.6)
+
+
+def _pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
+    """An open circle for each seed, a bar with the 95 % interval for their mean."""
+    for position, row in enumerate(rows):
+        differences = row["differences"]
+        shift = np.linspace(-0.1, 0.1, len(differences)) if len(differences) > 1 else np.zeros(1)
+        axes.plot(position + shift, differences, "o", color=colour, markerfacecolor="none",
+                  markersize=5, markeredgewidth=0.9)  # fmt: skip
+        axes.plot([position - 0.2, position + 0.2], [row["mean"]] * 2, color=INK, linewidth=1.4)
+        if row["interval"] is not None:
+            axes.plot([position + 0.28] * 2, row["interval"], color=INK, linewidth=1)
+    axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
+    axes.set_xticks(range(len(rows)), [f"{row['value']:g}" for row in rows])
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    axes.margins(y=0.1)
+
+
+def caption(summary: dict[str, Any]) -> str:
+    seeds = summary["seed_count"]
+    spread = "bars: one standard deviation across seed means" if seeds > 1 else "one seed, no bars"
+    return page.fill(
+        "Figure 6 of the paper. (a) Seed-level heat of batch and online training at three "
+        f"learning rates ({{rc}} cycles, {{rs}} samples); small: single seeds, {spread}. (b) "
+        "Batch − online in pairs; open circles: single seeds, bar: mean, line: 95 % Student-t "
+        "interval. (c) Seed-level heat by update period M ({pc} cycles, {ps} samples); grey lines "
+        "join the runs of one seed. (d) Heat relative to M = 1 in pairs. {seeds} independently "
+        "seeded pairs.",
+        {
+            "rc": summary["cycles"]["rate"],
+            "rs": summary["samples"]["rate"],
+            "pc": summary["cycles"]["period"],
+            "ps": summary["samples"]["period"],
+            "seeds": summary["seed_count"],
+        },
+    )
+
+
+FIGURES = (FigureSpec("figure-6", "Learning rate and update timing", draw, caption),)
+
+
+def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
+    """The controls, the paper's statements, differences in pairs, every condition."""
+    name = summary["experiment"]
+    return "".join(
+        [
+            page.heading(3, "Result", f"{name}-result"),
+            page.paragraph(
+                "Whether the lower heat of online training persists at other learning rates, and "
+                "how late an update may be applied. All computers of a seed see the same noising "
+                "paths and are sampled with the same random numbers."
+            ),
+            figures["figure-6"],
+            diverged_note(summary),
+            page.quantity_table(summary["quantities"]),
+            page.heading(3, "The paper's statements", f"{name}-statements"),
+            page.statement_table(summary["statements"]),
+            _pair_table(
+                "Heat of batch minus online training at each learning rate, in pairs.",
+                "scale", "batch", "online", summary["rate_differences"],
+            ),
+            _pair_table(
+                "Heat at each update period minus that at M = 1, in pairs.",
+                "M", "M = 1", "M", summary["period_differences"],
+            ),
+            condition_table(
+                "Every condition of the control of the learning rate",
+                [
+                    page.text_column("rule", "variant"),
+                    page.value_column("scale", "value", "g"),
+                    page.value_column("seed", "seed", "d"),
+                ],
+                rows_of(summary, RATE),
+            ),
+            condition_table(
+                "Every condition of the control of the update period",
+                [page.value_column("M", "value", "g"), page.value_column("seed", "seed", "d")],
+                rows_of(summary, PERIOD),
+            ),
+        ]
+    )  # fmt: skip
+
+
+def _pair_table(
+    caption: str, what: str, reference: str, other: str, rows: list[dict[str, Any]]
+) -> str:
+    columns = [
+        page.value_column(what, "value", "g"),
+        page.value_column(f"{reference} (E₀)", "reference"),
+        page.value_column(f"{other} (E₀)", "other"),
+        page.Column(
+            "differences by seed (E₀)",
+            lambda row: ", ".join(page.number(d, "+.2f") for d in row["differences"]),
+        ),
+        page.value_column("mean", "mean", "+.2f"),
+        page.interval_column("95 % interval", "interval", "+.2f"),
+        page.value_column("%", "percent", "+.1f"),
+    ]
+    return page.table(caption, columns, rows)

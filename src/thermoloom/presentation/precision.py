@@ -1,0 +1,302 @@
+"""The precision response in the report: figure 5 of the paper, one of ours, and its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from thermoloom.experiments.precision import (
+    NEAREST,
+    REFERENCE,
+    ROUNDINGS,
+    STOCHASTIC,
+    STORAGE,
+    TRAINING,
+)
+from thermoloom.presentation import page
+from thermoloom.presentation.figures import (
+    FigureSpec,
+    Saved,
+    Table,
+    in_a_row,
+    light_grid,
+    only,
+    panel,
+)
+from thermoloom.presentation.screens import (
+    baseline,
+    condition_table,
+    curve_of,
+    diverged_note,
+    response,
+    rows_of,
+    seeds_note,
+    two_by_two,
+)
+from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
+
+COLOURS = {NEAREST: BLUE, STOCHASTIC: ORANGE}
+MARKERS = {NEAREST: "s", STOCHASTIC: "o"}
+QUALITY = {
+    "max_softmax": ("maximum softmax", BLUE, "s"),
+    "prototype_distance": ("prototype distance", GREEN, "^"),
+    "pairwise_distance": ("pairwise distance", PURPLE, "D"),
+}
+
+
+# --- heat -----------------------------------------------------------------------------------------
+
+
+def draw_heat(saved: Saved) -> Figure:
+    """(a) heat by bits of storage, (b) by bits of training."""
+    figure, (storage, training) = in_a_row([1, 1], 2.6)
+    _storage(storage, saved)
+    _training(training, saved)
+    for axes in (storage, training):
+        axes.set_ylabel("mean heat ($E_0$)")
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        light_grid(axes)
+    return figure
+
+
+def _places(saved: Saved, screen: str) -> dict[float, int]:
+    """Bit depths at equal distances."""
+    return {float(v): i for i, v in enumerate(np.unique(only_screen(saved, screen)["value"]))}
+
+
+def only_screen(saved: Saved, screen: str) -> Table:
+    return only(saved.table("conditions"), screen=screen)
+
+
+def _bit_axis(axes: Axes, places: dict[float, int], what: str) -> None:
+    axes.set_xticks(list(places.values()), [f"{bits:g}" for bits in places])
+    axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.set_xlabel(f"bits of {what}")
+
+
+def _storage(axes: Axes, saved: Saved) -> None:
+    places = _places(saved, STORAGE)
+    curve = curve_of(saved, STORAGE)
+    response(axes, curve, [places[v] for v in curve["value"]], PURPLE, "D")
+    for heat in only(curve, value=32.0)["heat"]:
+        baseline(axes, heat, "--")
+    _bit_axis(axes, places, "storage")
+    panel(axes, "a", "couplings stored after training")
+
+
+def _training(axes: Axes, saved: Saved) -> None:
+    places = _places(saved, TRAINING)
+    reference = curve_of(saved, TRAINING, REFERENCE)
+    for rounding in ROUNDINGS:
+        curve = curve_of(saved, TRAINING, rounding)
+        response(
+            axes,
+            curve,
+            [places[v] for v in curve["value"]],
+            COLOURS[rounding],
+            MARKERS[rounding],
+            hollow=_without_couplings(saved, rounding, curve["value"]),
+            label=f"{rounding} rounding",
+        )
+    response(axes, reference, [places[v] for v in reference["value"]], INK, "D")
+    for heat in reference["heat"]:
+        baseline(axes, heat, "--", "unquantized float32")
+    axes.plot([], [], "s", color=FAINT, markerfacecolor="white", label="$J_{vh}$ identically zero")
+    axes.legend(loc="center right", fontsize=6.5)
+    _bit_axis(axes, places, "training")
+    panel(axes, "b", "rounded after every update")
+
+
+def _without_couplings(saved: Saved, rounding: str, bits: NDArray[Any]) -> list[bool]:
+    """Where every visible–hidden coupling is zero, in all seeds."""
+    table = only(only_screen(saved, TRAINING), variant=rounding)
+    return [bool((only(table, value=b)["nonzero_visible_hidden"] == 0).all()) for b in bits]
+
+
+# --- distributions, quality, couplings --------------------------------------------------------
+
+
+def draw_quality(saved: Saved) -> Figure:
+    """(a) heats by bits of storage, (b, c) quality, (d) nonzero couplings."""
+    figure, (heats, storage, training, couplings) = two_by_two(4.7)
+    _distributions(heats, saved)
+    _quality(storage, saved, STORAGE, [("", "-")])
+    panel(storage, "b", "quality of stored computers")
+    _quality(training, saved, TRAINING, [(NEAREST, ":"), (STOCHASTIC, "-")])
+    panel(training, "c", "quality of computers trained in bits")
+    _couplings(couplings, saved)
+    return figure
+
+
+def _distributions(axes: Axes, saved: Saved) -> None:
+    """Heats of the single trajectories, and how far each distribution is from the reference."""
+    samples = only(saved.table("samples"), screen=STORAGE)
+    conditions = only_screen(saved, STORAGE)
+    places = _places(saved, STORAGE)
+    for bits, place in places.items():
+        heats = only(samples, value=bits)["heat"]
+        if len(heats) < 2 or np.ptp(heats) == 0:
+            continue
+        body = axes.violinplot([heats], [place], widths=0.8, showextrema=False, points=200)
+        for patch in body["bodies"]:  # type: ignore[attr-defined]
+            patch.set_facecolor(SKY if bits != 32 else FAINT)
+            patch.set_alpha(0.6)
+        axes.plot([place - 0.18, place + 0.18], [heats.mean()] * 2, color=INK, linewidth=1.2)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.18 * (high - low))
+    for bits, place in places.items():
+        distance = only(conditions, value=bits)["ks_distance"]
+        known = distance[np.isfinite(distance)]
+        if bits != 32 and len(known):
+            axes.annotate(f"{known.mean():.2f}", (place, 0.98), ha="center", va="top", fontsize=6.5,
+                          xycoords=axes.get_xaxis_transform())  # fmt: skip
+    axes.annotate("KS:", (0, 0.98), xytext=(-12, 0), ha="right", va="top", fontsize=6.5,
+                  textcoords="offset points", xycoords=axes.get_xaxis_transform(),
+                  annotation_clip=False)  # fmt: skip
+    axes.set_ylabel("heat of a trajectory ($E_0$)")
+    _bit_axis(axes, places, "storage")
+    axes.set_xlim(-0.8, len(places) - 0.5)
+    light_grid(axes)
+    panel(axes, "a", "heats, and KS distance to 32 bits")
+
+
+def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, str]]) -> None:
+    table = only_screen(saved, screen)
+    places = _places(saved, screen)
+    reference = only(table, value=32.0)
+    for measure, (label, colour, marker) in QUALITY.items():
+        base = float(np.mean(reference[measure])) if len(reference[measure]) else np.nan
+        if not np.isfinite(base):
+            continue
+        for variant, line in variants:
+            own = only(table, variant=variant)
+            bits = [b for b in places if b in own["value"] or b == 32]
+            level = [np.mean(_with_reference(own, reference, b)[measure]) / base for b in bits]
+            axes.plot([places[b] for b in bits], 100 * np.array(level), line, color=colour,
+                      marker=marker, markersize=3.5,
+                      label=label if line == "-" else None)  # fmt: skip
+    axes.axhline(100, color=FAINT, linewidth=1, linestyle="--", zorder=0)
+    if screen == TRAINING:
+        for variant, line in variants:
+            axes.plot([], [], line, color=INK, label=f"{variant} rounding")
+    axes.set_ylabel("of the 32-bit reference (%)")
+    axes.legend(loc="best", fontsize=6.5)
+    _bit_axis(axes, places, screen)
+    light_grid(axes)
+
+
+def _with_reference(own: Table, reference: Table, bits: float) -> Table:
+    return reference if bits == 32 else only(own, value=bits)
+
+
+def _couplings(axes: Axes, saved: Saved) -> None:
+    table = only_screen(saved, TRAINING)
+    places = _places(saved, TRAINING)
+    blocks = {
+        "nonzero_visible_hidden": ("$J_{vh}$", "-"),
+        "nonzero_hidden_hidden": ("$J_{hh}$", ":"),
+    }
+    for rounding in ROUNDINGS:
+        own = only(table, variant=rounding)
+        for column, (label, line) in blocks.items():
+            bits = np.unique(own["value"])
+            share = [100 * np.mean(only(own, value=b)[column]) for b in bits]
+            axes.plot([places[b] for b in bits], share, line, color=COLOURS[rounding],
+                      marker=MARKERS[rounding], markersize=3.5,
+                      label=f"{label}, {rounding}")  # fmt: skip
+    axes.set_ylim(-5, 105)
+    axes.set_ylabel("nonzero couplings (%)")
+    axes.legend(loc="center right", fontsize=6.5)
+    _bit_axis(axes, places, TRAINING)
+    light_grid(axes)
+    panel(axes, "d", "couplings that are not zero")
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def heat_caption(summary: dict[str, Any]) -> str:
+    return page.fill(
+        "Figure 5 of the paper. (a) J_vh and J_hh of the online checkpoint ({sc} cycles) "
+        "rounded after training, b_h kept in float32; {ss} samples, the same random numbers at "
+        "all depths. (b) Every online update followed by clipping and rounding, to nearest or "
+        "stochastically, on the ranges of the full-precision checkpoint ({tc} cycles, {ts} "
+        "samples); hollow: every visible–hidden coupling is exactly zero. 32 bits are "
+        "unquantized float32, dashed: its heat. ",
+        _lengths(summary),
+    ) + seeds_note(summary)
+
+
+def quality_caption(summary: dict[str, Any]) -> str:
+    return page.fill(
+        "Ours, beside the paper's text. (a) Heats of the single trajectories of the stored "
+        "computers, with the Kolmogorov–Smirnov distance to 32 bits. No p value: all depths share "
+        "their random numbers, and the test supposes independent samples. (b, c) Quality relative "
+        "to the 32-bit reference; dotted in (c): rounding to nearest. (d) Part of the couplings "
+        "that is not zero after training, an undirected edge counted once.",
+        summary,
+    )
+
+
+def _lengths(summary: dict[str, Any]) -> dict[str, int]:
+    return {
+        "sc": summary["cycles"][STORAGE],
+        "ss": summary["samples"][STORAGE],
+        "tc": summary["cycles"][TRAINING],
+        "ts": summary["samples"][TRAINING],
+    }
+
+
+FIGURES = (
+    FigureSpec("figure-5", "Precision response", draw_heat, heat_caption),
+    FigureSpec(
+        "figure-precision", "Quality and couplings by precision", draw_quality, quality_caption
+    ),
+)
+
+
+def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
+    """Both screens, the paper's statements, what becomes of quality, every condition."""
+    name = summary["experiment"]
+    more = [
+        page.value_column("KS distance", "ks_distance", ".3f"),
+        page.value_column("nonzero part of J_vh", "nonzero_visible_hidden", ".4g"),
+        page.value_column("of J_hh", "nonzero_hidden_hidden", ".4g"),
+    ]
+    leading = [page.value_column("bits", "value", "g"), page.value_column("seed", "seed", "d")]
+    return "".join(
+        [
+            page.heading(3, "Result", f"{name}-result"),
+            page.paragraph(
+                "How many bits it takes to store a trained computer, and how many to train one. "
+                "Both grids are symmetric around zero with 2<sup>b</sup> − 1 levels, one for each "
+                "coupling tensor; a hidden–hidden edge is rounded once and mirrored."
+            ),
+            figures["figure-5"],
+            diverged_note(summary),
+            page.quantity_table(summary["quantities"]),
+            page.heading(3, "The paper's statements", f"{name}-statements"),
+            page.statement_table(summary["statements"]),
+            page.note(
+                page.fill(
+                    "The paper does not give the length of its training-precision screen; {tc} "
+                    "cycles and {ts} samples were chosen here.",
+                    _lengths(summary),
+                )
+            ),
+            page.heading(3, "Quality and couplings", f"{name}-quality"),
+            figures["figure-precision"],
+            condition_table(
+                "Every condition of storage", [*leading, *more], rows_of(summary, STORAGE)
+            ),
+            condition_table(
+                "Every condition of training",
+                [page.text_column("rounding", "variant"), *leading, *more],
+                rows_of(summary, TRAINING),
+            ),
+        ]
+    )
