@@ -108,11 +108,11 @@ def mean_rule(
 ) -> MeanRule:
     """The rule with this update period (1 online, K batch), prototypes in turn.
 
-    Periods shorter than K/``windows`` are gathered into that many windows, within which m and v
-    count as constant and the product of all updates is a series.
+    Where a path has more updates than ``windows``, they are gathered into that many windows of
+    equal contraction Σ|m|², within which the order of steps is neglected. That error falls
+    faster than 1/windows; for 4 it is 2 % of the difference between online and batch training.
     """
-    length = period * max(1, math.ceil(physics.steps / (windows * period)))
-    edges = [*range(0, physics.steps, length), physics.steps]
+    edges = _window_edges(physics, fields, marginals, period, windows)
 
     def window(field: Fields, start: int, stop: int) -> Window:
         loss = ExpectedLoss(physics, field[None], marginals, (start, stop))
@@ -122,6 +122,22 @@ def mean_rule(
     return MeanRule(
         learning_rate, tuple(tuple(window(field, *span) for span in spans) for field in fields)
     )
+
+
+def _window_edges(
+    physics: Physics, fields: Fields, marginals: Marginals, period: int, windows: int
+) -> list[int]:
+    """Steps 0 … K that part a path into windows, at multiples of the period."""
+    updates = math.ceil(physics.steps / period)
+    if updates <= windows:
+        return [*range(0, physics.steps, period), physics.steps]
+    squares = [(marginals.at("mean", field) ** 2).sum(1) for field in fields.astype(np.float64)]
+    strength = np.mean(squares, axis=0)
+    strength += 1e-2 * strength.mean() + 1e-300  # steps without m need a share, too
+    reached = np.concatenate([[0.0], np.cumsum(strength)]) / strength.sum()
+    cuts = np.searchsorted(reached, np.arange(1, windows) / windows)
+    rounded = np.clip(np.round(cuts / period), 1, updates - 1).astype(int) * period
+    return [0, *sorted(set(rounded.tolist())), physics.steps]
 
 
 def mean_parameters(
