@@ -1,101 +1,137 @@
-"""Matrix products into memory that is already there: the BLAS that SciPy ships, called directly.
+"""BLAS inside compiled kernels: matrix products into memory that is already there.
 
-    multiply(α, A, B, β, C)            C ← α A B + β C
-    multiply_symmetric(α, A, B, β, C)  lower triangle of C ← α (AᵀB + BᵀA) + β C
+    multiply(blas, α, A, B, β, C)            C ← α A B + β C
+    multiply_symmetric(blas, α, A, B, β, C)  lower triangle of C ← α (AᵀB + BᵀA) + β C
 
-NumPy has no β and no triangle; SciPy's wrappers copy views and keep the interpreter lock. Arrays
-are float32 views of any two-dimensional array whose rows or columns are contiguous; nothing is
-copied.
+A kernel that runs without the interpreter lock calls the routines by address. Arrays are float32
+and views of any kind whose rows or columns are contiguous; nothing is copied. The library is the
+one that NumPy brings (SciPy's is slower on the flat matrices that we have), or else SciPy's.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char, c_float, c_int, c_void_p
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from scipy.linalg import cython_blas
+from threadpoolctl import threadpool_info
 
-Float32 = NDArray[np.float32]
+from thermoloom.streams import jit
 
 
-def _routine(name: str, arguments: int) -> Any:
-    """A Fortran BLAS routine as a function that releases the interpreter lock."""
-    capsule = cython_blas.__pyx_capi__[name]
+class Blas(NamedTuple):
+    """Addresses of the routines that kernels call."""
+
+    sgemm: int
+    ssyr2k: int
+
+
+@cache
+def blas() -> Blas:
+    """The routines of NumPy's BLAS library where it shows them, else of SciPy's."""
+    paths = [library["filepath"] for library in threadpool_info() if "numpy" in library["filepath"]]
+    for path in paths:
+        library = ctypes.CDLL(path)
+        for form in ("scipy_{}_64_", "scipy_{}_", "{}_64_", "{}_"):
+            try:
+                found = [getattr(library, form.format(name)) for name in Blas._fields]
+            except AttributeError:
+                continue
+            return Blas(*(ctypes.cast(routine, ctypes.c_void_p).value or 0 for routine in found))
+    return Blas(*(_capsule_address(cython_blas.__pyx_capi__[name]) for name in Blas._fields))
+
+
+def _capsule_address(capsule: Any) -> int:
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = c_void_p
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    return ctypes.CFUNCTYPE(None, *[c_void_p] * arguments)(address)
+    return int(address)
 
 
-_sgemm = _routine("sgemm", 13)
-_ssyr2k = _routine("ssyr2k", 12)
+@intrinsic
+def _call(typingctx: Any, address: Any, arguments: Any) -> Any:
+    """Call a Fortran routine: numbers go by reference, from the stack; addresses as they are.
+
+    ``arguments`` is a tuple: int64 numbers, float32 numbers, and addresses as uint64. A number of
+    64 bits serves routines with 32-bit integers too: they read its lower half.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        kinds = signature.args[1].types
+        passed = []
+        for kind, value in zip(kinds, cgutils.unpack_tuple(builder, args[1]), strict=True):
+            if kind == types.uint64:
+                passed.append(value)
+            else:
+                slot = cgutils.alloca_once(builder, value.type)
+                builder.store(value, slot)
+                passed.append(builder.ptrtoint(slot, word))
+        routine = ir.FunctionType(ir.VoidType(), [word] * len(passed))
+        builder.call(builder.inttoptr(args[0], routine.as_pointer()), passed)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, arguments), codegen
 
 
-def _layout(a: Float32) -> tuple[bytes, int]:
+_N, _T, _U = ord("N"), ord("T"), ord("U")
+
+
+@jit
+def _layout(a):  # type: ignore[no-untyped-def]
     """How Fortran, which sees rows as columns, must read ``a``, and its leading dimension."""
-    rows, columns = a.strides
-    if columns == 4 and rows >= 4 * a.shape[1]:
-        return b"N", max(rows // 4, 1)
-    if rows == 4 and columns >= 4 * a.shape[0]:
-        return b"T", max(columns // 4, 1)
-    raise ValueError("a matrix needs contiguous rows or columns")
+    if a.strides[1] == 4:
+        return _N, max(a.strides[0] // 4, 1)
+    return _T, max(a.strides[1] // 4, 1)
 
 
-def _address(a: Float32) -> int:
-    address: int = a.__array_interface__["data"][0]  # quicker than a.ctypes.data
-    return address
-
-
-def multiply(alpha: float, a: Float32, b: Float32, beta: float, c: Float32) -> None:
-    """C ← α A B + β C, in place."""
-    (m, k), n = a.shape, b.shape[1]
-    layout_a, ld_a = _layout(a)
-    layout_b, ld_b = _layout(b)
-    layout_c, ld_c = _layout(c)
-    if layout_c != b"N" or b.shape[0] != k or c.shape != (m, n):
-        raise ValueError(f"shapes or layout do not fit: {a.shape} {b.shape} {c.shape}")
-    _sgemm(
-        byref(c_char(layout_b)),
-        byref(c_char(layout_a)),
-        byref(c_int(n)),
-        byref(c_int(m)),
-        byref(c_int(k)),
-        byref(c_float(alpha)),
-        _address(b),
-        byref(c_int(ld_b)),
-        _address(a),
-        byref(c_int(ld_a)),
-        byref(c_float(beta)),
-        _address(c),
-        byref(c_int(ld_c)),
+@jit
+def multiply(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
+    """C ← α A B + β C, in place; rows of C are contiguous."""
+    form_a, ld_a = _layout(a)
+    form_b, ld_b = _layout(b)
+    arguments = (
+        np.int64(form_b),
+        np.int64(form_a),
+        np.int64(c.shape[1]),
+        np.int64(c.shape[0]),
+        np.int64(a.shape[1]),
+        np.float32(alpha),
+        np.uint64(b.ctypes.data),
+        np.int64(ld_b),
+        np.uint64(a.ctypes.data),
+        np.int64(ld_a),
+        np.float32(beta),
+        np.uint64(c.ctypes.data),
+        np.int64(max(c.strides[0] // 4, 1)),
     )
+    _call(routines.sgemm, arguments)
 
 
-def multiply_symmetric(alpha: float, a: Float32, b: Float32, beta: float, c: Float32) -> None:
-    """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n); the upper one stays."""
-    k, n = a.shape
-    if b.shape != a.shape or c.shape != (n, n):
-        raise ValueError(f"shapes do not fit: {a.shape} {b.shape} {c.shape}")
-    (layout_a, ld_a), (layout_b, ld_b), (layout_c, ld_c) = _layout(a), _layout(b), _layout(c)
-    if not layout_a == layout_b == layout_c == b"N":
-        raise ValueError("rows must be contiguous")
-    _ssyr2k(
-        byref(c_char(b"U")),  # the upper triangle of what Fortran sees is the lower one of C
-        byref(c_char(b"N")),
-        byref(c_int(n)),
-        byref(c_int(k)),
-        byref(c_float(alpha)),
-        _address(a),
-        byref(c_int(ld_a)),
-        _address(b),
-        byref(c_int(ld_b)),
-        byref(c_float(beta)),
-        _address(c),
-        byref(c_int(ld_c)),
+@jit
+def multiply_symmetric(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
+    """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n) with contiguous rows."""
+    arguments = (
+        np.int64(_U),  # the upper triangle of what Fortran sees is the lower one of C
+        np.int64(_N),
+        np.int64(a.shape[1]),
+        np.int64(a.shape[0]),
+        np.float32(alpha),
+        np.uint64(a.ctypes.data),
+        np.int64(max(a.strides[0] // 4, 1)),
+        np.uint64(b.ctypes.data),
+        np.int64(max(b.strides[0] // 4, 1)),
+        np.float32(beta),
+        np.uint64(c.ctypes.data),
+        np.int64(max(c.strides[0] // 4, 1)),
     )
+    _call(routines.ssyr2k, arguments)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -50,40 +53,84 @@ def in_threads(function: Callable[..., T], pieces: Iterable[tuple[Any, ...]]) ->
     piece has single-threaded linear algebra, whatever the threads, so that its result is the same.
     """
     work = list(pieces)
-    workers = min(thread_count(), len(work))
+    results: list[Any] = [None] * len(work)
+    waiting = iter(range(len(work)))
+
+    def take_turns() -> None:
+        for index in waiting:
+            results[index] = function(*work[index])
+
     with _linear_algebra_threads(1):
-        if workers <= 1:
-            return [function(*piece) for piece in work]
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(lambda piece: function(*piece), work))
+        others = min(thread_count(), len(work)) - 1
+        helpers = [_pool().submit(take_turns) for _ in range(others)]
+        try:
+            take_turns()  # the caller is one of the threads
+        finally:
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+    return results
 
 
-def in_lockstep(pieces: Sequence[Generator[None, None, None]]) -> None:
-    """Run generators side by side, each waiting at every ``yield`` for all others.
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that wait for work: starting one anew can take milliseconds."""
+    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="thermoloom")
 
-    They must yield equally often. Threads or turns, the order of what depends on what is the
-    same, and so is the result.
+
+@intrinsic
+def _atomic_add(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] += value, seen by all threads; returns the value before."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
+
+    return types.int64(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def _give_way(typingctx: Any, address: Any) -> Any:
+    """Let another thread have this core."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        routine = ir.FunctionType(ir.IntType(32), [])
+        builder.call(builder.inttoptr(args[0], routine.as_pointer()), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+def yield_address() -> int:
+    """Address of the function by which a waiting thread gives up its core for a while."""
+    routine = ctypes.CDLL(None).sched_yield
+    return ctypes.cast(routine, ctypes.c_void_p).value or 0
+
+
+PATIENCE = 2000
+"""Looks at the barrier before a thread gives way: a few microseconds."""
+
+
+@njit(nogil=True, cache=True)
+def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
+    """Inside kernels: wait until ``count`` threads are here.
+
+    ``barrier`` (int64) holds the number of those waiting, how often it opened, and
+    ``yield_address()``. It is short waiting that this is for, so it does not sleep; but where cores
+    are fewer than threads that want them, it gives way.
     """
-    with _linear_algebra_threads(1):
-        if thread_count() < len(pieces):
-            for _ in zip_longest(*pieces):
-                pass
-            return
-        barrier = threading.Barrier(len(pieces))
-
-        def run(piece: Generator[None, None, None]) -> None:
-            try:
-                for _ in piece:
-                    barrier.wait()
-            except BaseException:
-                barrier.abort()  # the others would wait for ever
-                raise
-
-        with ThreadPoolExecutor(len(pieces) - 1) as pool:
-            others = [pool.submit(run, piece) for piece in pieces[1:]]
-            run(pieces[0])
-            for other in others:
-                other.result()
+    if count == 1:
+        return
+    opened = _atomic_add(barrier, 1, 0)
+    if _atomic_add(barrier, 0, 1) == count - 1:
+        _atomic_add(barrier, 0, -count)
+        _atomic_add(barrier, 1, 1)
+        return
+    looks = 0
+    while _atomic_add(barrier, 1, 0) == opened:
+        looks += 1
+        if looks > PATIENCE:
+            _give_way(barrier[2])
 
 
 def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:

@@ -18,19 +18,17 @@ work: 4.2 MFLOP a step for 784 + 512 units and about a quarter more for the swee
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from thermoloom.config import Physics, Settings
-from thermoloom.linear_algebra import multiply, multiply_symmetric
+from thermoloom.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.physics.computer import Computer
 from thermoloom.streams import jit
-from thermoloom.threads import in_lockstep
+from thermoloom.threads import in_threads, thread_count, wait_for_all, yield_address
 
 Float32 = NDArray[np.float32]
 
@@ -140,29 +138,191 @@ def _mirror(couplings, low, high):  # type: ignore[no-untyped-def]
         couplings[a, a] = 0
 
 
-class _Block:
-    """Work arrays of a block of B steps, stacked so that each matrix product is one BLAS call.
+class _Work(NamedTuple):
+    """Memory for a block of up to B steps, stacked so that each matrix product is one BLAS call."""
 
-    A block that lies within one period is not ``swept``: its residuals need no correction.
+    rx_visible: Float32
+    """(2B, N_v): R_v above X_v."""
+    xr_hidden: Float32
+    """(2B, N_h): X_h above R_h."""
+    start_v: Float32
+    """(B, N_v): R⁰_v."""
+    start_h: Float32
+    """(B, N_h): R⁰_h."""
+    sums_v: Float32
+    """(B, N_v): forces at first, then the brackets of the equations above."""
+    sums_h: Float32
+    gram: Float32
+    """(2, B, B): X_hX_hᵀ and X_vX_vᵀ."""
+    cross: Float32
+    """(2, PIECES, B, B): X_hR_hᵀ and X_vR_vᵀ over each piece's units."""
+    operator: Float32
+    """(PIECES, 2, B, 2B), for each thread: [U∘X_hX_hᵀ | U∘X_hR_hᵀ] and its like for R_h."""
+    squares: NDArray[np.float64]
+    """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
+
+
+def _work(physics: Physics, steps: int, swept: bool) -> _Work:
+    """Memory for blocks of up to ``steps`` steps; those within one period are not ``swept``."""
+    n_v, n_h = physics.visible, physics.hidden
+    few = steps if swept else 0
+    shapes = [
+        *((2 * steps, n_v), (2 * steps, n_h), (few, n_v), (few, n_h), (steps, n_v), (steps, n_h)),
+        *((2, few, few), (2, PIECES, few, few), (PIECES, 2, few, 2 * few)),
+    ]
+    return _Work(*(np.empty(shape, np.float32) for shape in shapes), np.empty((PIECES, 2)))
+
+
+class _Rule(NamedTuple):
+    """Numbers of the rule."""
+
+    alpha: float
+    """Learning rate."""
+    c: float
+    """μΔt/(2k_BT)"""
+    period: int
+    """M"""
+    longest: int
+    """Most steps in a block."""
+    tolerance: float
+
+
+@jit
+def _load(piece, routines, x, start, couplings, bias, c, work):  # type: ignore[no-untyped-def]
+    """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
+    steps = x.shape[0]
+    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    v, v_end = n_v * piece // PIECES, n_v * (piece + 1) // PIECES
+    h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
+    r_v, x_v = work.rx_visible[:steps], work.rx_visible[steps : 2 * steps]
+    x_h, r_h = work.xr_hidden[:steps], work.xr_hidden[steps : 2 * steps]
+    for k in range(steps):
+        x_v[k, v:v_end] = x[k, v:v_end]
+        x_h[k, h:h_end] = x[k, n_v + h : n_v + h_end]
+    sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
+    multiply(routines, 1.0, x[:, n_v:], couplings[v:v_end].T, 0.0, sums_v[:, v:v_end])
+    multiply(routines, 1.0, x, couplings[:, h:h_end], 0.0, sums_h[:, h:h_end])
+    _start_residuals(start[:, :n_v], sums_v, bias[:n_v], v, v_end, np.float32(c), r_v)
+    _start_residuals(start[:, n_v:], sums_h, bias[n_v:], h, h_end, np.float32(c), r_h)
+
+
+@jit
+def _operator(steps, period, gram, cross, out):  # type: ignore[no-untyped-def]
+    """The matrices in front of [R_v, X_v] and of [X_h, R_h], masked by U."""
+    for k in range(steps):
+        seen = k // period * period  # updates of these steps are already applied at step k
+        for m in range(steps):
+            sum_h = np.float32(0)
+            sum_v = np.float32(0)
+            for piece in range(PIECES):
+                sum_h += cross[0, piece, k, m]
+                sum_v += cross[1, piece, k, m]
+            u = np.float32(1) if m < seen else np.float32(0)
+            out[0, k, m] = u * gram[0, k, m]
+            out[0, k, steps + m] = u * sum_h
+            out[1, k, m] = u * (sum_h + sum_v)
+            out[1, k, steps + m] = u * (gram[0, k, m] + gram[1, k, m] + np.float32(1))
+
+
+@jit
+def _sweep(thread, threads, barrier, routines, steps, rule, work):  # type: ignore[no-untyped-def]
+    """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
+    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
+    r_v, x_v, x_h, r_h = rx[:steps], rx[steps:], xr[:steps], xr[steps:]
+    start_v, start_h = work.start_v[:steps], work.start_h[:steps]
+    sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
+    gram, cross = work.gram[:, :steps, :steps], work.cross[:, :, :steps, :steps]
+    operator = work.operator[thread][:, :steps, : 2 * steps]
+    rate = np.float32(rule.alpha * rule.c)
+    if thread == 0:
+        multiply(routines, 1.0, x_h, x_h.T, 0.0, gram[0])
+    if thread == threads - 1:
+        multiply(routines, 1.0, x_v, x_v.T, 0.0, gram[1])
+    before = 1.0
+    for sweep in range(MOST_SWEEPS):
+        for p in range(thread, PIECES, threads):
+            v, v_end = n_v * p // PIECES, n_v * (p + 1) // PIECES
+            h, h_end = n_h * p // PIECES, n_h * (p + 1) // PIECES
+            if sweep == 0:
+                for k in range(steps):
+                    start_v[k, v:v_end] = r_v[k, v:v_end]
+                    start_h[k, h:h_end] = r_h[k, h:h_end]
+            multiply(routines, 1.0, x_h[:, h:h_end], r_h[:, h:h_end].T, 0.0, cross[0, p])
+            multiply(routines, 1.0, x_v[:, v:v_end], r_v[:, v:v_end].T, 0.0, cross[1, p])
+        wait_for_all(threads, barrier)
+        _operator(steps, rule.period, gram, cross, operator)
+        for p in range(thread, PIECES, threads):
+            v, v_end = n_v * p // PIECES, n_v * (p + 1) // PIECES
+            h, h_end = n_h * p // PIECES, n_h * (p + 1) // PIECES
+            multiply(routines, 1.0, operator[0], rx[:, v:v_end], 0.0, sums_v[:, v:v_end])
+            multiply(routines, 1.0, operator[1], xr[:, h:h_end], 0.0, sums_h[:, h:h_end])
+            of_v = _correct_visible(start_v, sums_v, v, v_end, rate, r_v)
+            of_h = _correct_hidden(start_h, sums_h, x_h, h, h_end, rule.period, rate, r_h)
+            work.squares[p, 0] = of_v[0] + of_h[0]
+            work.squares[p, 1] = of_v[1] + of_h[1]
+        wait_for_all(threads, barrier)
+        change_squared = work.squares[:, 0].sum()
+        size_squared = work.squares[:, 1].sum()
+        change = np.sqrt(change_squared / size_squared) if size_squared > 0 else 0.0
+        # Sweeps contract by change/before, so what is left is about change²/before. The first
+        # change tells nothing of that: residuals are mostly noise, changes are coherent.
+        if change == 0 or (sweep > 0 and change * change <= rule.tolerance * before):
+            return True
+        if not change <= 0.5 * before:
+            return False
+        before = change
+    return False
+
+
+@jit
+def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignore[no-untyped-def]
+    """θ ← θ − α (RᵀX_h + XᵀR_h, …) of a piece: one rank-2B update for each array."""
+    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    v, v_end = n_v * piece // PIECES, n_v * (piece + 1) // PIECES
+    h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
+    rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
+    x_h, r_h = xr[:steps], xr[steps:]
+    multiply(routines, -alpha, rx[:, v:v_end].T, xr, 1.0, couplings[v:v_end])
+    # Hidden–hidden: rows of the lower triangle, of equal area a piece, then their mirror image.
+    low = int(np.round(n_h * np.sqrt(piece / PIECES)))
+    high = int(np.round(n_h * np.sqrt((piece + 1) / PIECES)))
+    x, r, own = x_h[:, low:high], r_h[:, low:high], couplings[n_v + low : n_v + high]
+    multiply_symmetric(routines, -alpha, x, r, 1.0, own[:, low:high])
+    if low > 0:
+        multiply(routines, -alpha, x.T, r_h[:, :low], 1.0, own[:, :low])
+        multiply(routines, -alpha, r.T, x_h[:, :low], 1.0, own[:, :low])
+    _mirror(couplings[n_v:], low, high)
+    for k in range(steps):
+        for i in range(h, h_end):
+            bias[n_v + i] -= np.float32(alpha) * r_h[k, i]
+
+
+@jit
+def _learn(thread, threads, barrier, routines, after, start, couplings, bias, rule, work):  # type: ignore[no-untyped-def]
+    """One thread's share of a trajectory: its pieces of every block, in step with the others.
+
+    Returns the length that blocks had in the end, which is less than planned where sweeps did not
+    contract.
     """
-
-    def __init__(self, steps: int, physics: Physics, swept: bool) -> None:
-        self.rx_visible = np.empty((2 * steps, physics.visible), np.float32)
-        """R_v above X_v."""
-        self.xr_hidden = np.empty((2 * steps, physics.hidden), np.float32)
-        """X_h above R_h."""
-        self.r_v, self.x_v = self.rx_visible[:steps], self.rx_visible[steps:]
-        self.x_h, self.r_h = self.xr_hidden[:steps], self.xr_hidden[steps:]
-        self.sums_v, self.sums_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
-        """Forces at first, then the brackets of the equations above."""
-        if not swept:
-            return
-        self.start_v, self.start_h = np.empty_like(self.r_v), np.empty_like(self.r_h)
-        self.gram_h, self.gram_v = np.empty((2, steps, steps), np.float32)
-        self.cross_h, self.cross_v = np.empty((2, PIECES, steps, steps), np.float32)
-        """X_h R_hᵀ and X_v R_vᵀ, the sum over each piece's units."""
-        self.squares = np.empty((PIECES, 2))
-        """Σ change² and Σ r² of each piece's last sweep."""
+    first, length = 0, rule.longest
+    while first < after.shape[0]:
+        last = min(first + length, after.shape[0])
+        steps = last - first
+        for p in range(thread, PIECES, threads):
+            x, r = after[first:last], start[first:last]
+            _load(p, routines, x, r, couplings, bias, rule.c, work)
+        wait_for_all(threads, barrier)
+        if steps > rule.period and not _sweep(
+            thread, threads, barrier, routines, steps, rule, work
+        ):
+            length = rule.period * max(1, length // rule.period // 2)
+            continue
+        for p in range(thread, PIECES, threads):
+            _apply(p, routines, steps, rule.alpha, work, couplings, bias)
+        wait_for_all(threads, barrier)
+        first = last
+    return length
 
 
 class Learner:
@@ -177,21 +337,22 @@ class Learner:
         block_steps: int = BLOCK_STEPS,
     ) -> None:
         self.physics = physics
-        self.learning_rate = learning_rate
-        self.period = period
         start = start or Computer.zeros(physics)
-        # J_vh above J_hh: the couplings of every unit to the hidden ones, in one array.
-        # Rows are 16 floats longer than a multiple of 32: at a distance of a power of two, the rows
-        # of a column would all fall into the same few places of the cache.
+        # J_vh above J_hh: the couplings of every unit to the hidden ones, in one array. Its rows
+        # are 16 floats longer than a multiple of 32: at a distance of a power of two, the
+        # rows of a column would all fall into the same few places of the cache.
         padded = np.zeros((physics.units, 32 * (physics.hidden // 32 + 1) + 16), np.float32)
         self._couplings = padded[:, : physics.hidden]
         self._couplings[: physics.visible] = start.visible_hidden
         self._couplings[physics.visible :] = start.hidden_hidden
         self._bias = np.zeros(physics.units, np.float32)
         self._bias[physics.visible :] = start.hidden_bias
-        self._longest = period * max(1, block_steps // period)
-        self._blocks: dict[int, _Block] = {}
-        self._pieces = _pieces(physics)
+        longest = min(period * max(1, block_steps // period), physics.steps)
+        c = physics.residual_scale
+        self._rule = _Rule(float(learning_rate), c, period, longest, TOLERANCE)
+        self.block_steps = longest
+        """Steps in a block at the end of the latest path."""
+        self._memory = _work(physics, longest, swept=longest > period)
 
     @classmethod
     def from_settings(cls, settings: Settings, start: Computer | None = None) -> Learner:
@@ -214,126 +375,16 @@ class Learner:
         start = drive(self.physics, path) if drives is None else drives
         if errors is not None:
             start = start + errors
-        in_lockstep([self._work(piece, path[1:], start) for piece in range(PIECES)])
+        count = min(thread_count(), PIECES)
+        barrier = np.zeros(3, np.int64)
+        barrier[2] = yield_address()
+        theta = (self._couplings, self._bias, self._rule, self._memory)
+        shares = [
+            (thread, count, barrier, blas(), path[1:], start, *theta) for thread in range(count)
+        ]
+        self.block_steps = in_threads(_learn, shares)[0]
         if not (np.isfinite(self._couplings).all() and np.isfinite(self._bias).all()):
             raise Diverged("couplings are no longer finite")
-
-    def _work(self, piece: int, after: Float32, start: Float32) -> Generator[None, None, None]:
-        """One piece's share of a trajectory; at each ``yield`` it waits for the others."""
-        first, length = 0, self._longest
-        while first < len(after):
-            last = min(first + length, len(after))
-            block = self._block(last - first)
-            self._load(block, piece, after[first:last], start[first:last])
-            yield
-            if last - first > self.period and not (yield from self._sweep(block, piece)):
-                length = self.period * max(1, length // self.period // 2)
-                continue
-            self._apply(block, piece)
-            yield
-            first = last
-
-    def _block(self, steps: int) -> _Block:
-        block = self._blocks.get(steps)
-        if block is None:  # several pieces may ask at once: all must get the same
-            block = self._blocks.setdefault(
-                steps, _Block(steps, self.physics, swept=steps > self.period)
-            )
-        return block
-
-    def _load(self, block: _Block, piece: int, x: Float32, start: Float32) -> None:
-        """X′ and R⁰ = start + c (J x′ + b) of this piece's units into the block."""
-        n, c = self.physics.visible, np.float32(self.physics.residual_scale)
-        v, h = self._pieces[piece]
-        block.x_v[:, v] = x[:, :n][:, v]
-        block.x_h[:, h] = x[:, n:][:, h]
-        np.matmul(x[:, n:], self._couplings[v].T, out=block.sums_v[:, v])
-        np.matmul(x, self._couplings[:, h], out=block.sums_h[:, h])
-        bias_v, bias_h = self._bias[:n], self._bias[n:]
-        _start_residuals(start[:, :n], block.sums_v, bias_v, v.start, v.stop, c, block.r_v)
-        _start_residuals(start[:, n:], block.sums_h, bias_h, h.start, h.stop, c, block.r_h)
-
-    def _sweep(self, block: _Block, piece: int) -> Generator[None, None, bool]:
-        """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
-        v, h = self._pieces[piece]
-        steps = len(block.r_v)
-        rate = np.float32(self.learning_rate * self.physics.residual_scale)
-        causal = _causal_mask(steps, self.period)
-        block.start_v[:, v] = block.r_v[:, v]
-        block.start_h[:, h] = block.r_h[:, h]
-        if piece == 0:
-            np.matmul(block.x_h, block.x_h.T, out=block.gram_h)
-        if piece == PIECES - 1:
-            np.matmul(block.x_v, block.x_v.T, out=block.gram_v)
-        on_visible, on_hidden = np.empty((2, steps, 2 * steps), np.float32)
-        before = 1.0
-        for sweep in range(MOST_SWEEPS):
-            np.matmul(block.x_h[:, h], block.r_h[:, h].T, out=block.cross_h[piece])
-            np.matmul(block.x_v[:, v], block.r_v[:, v].T, out=block.cross_v[piece])
-            yield
-            if sweep == 0:
-                np.multiply(causal, block.gram_h, out=on_visible[:, :steps])
-                everything = block.gram_h + block.gram_v + np.float32(1)
-                np.multiply(causal, everything, out=on_hidden[:, steps:])
-            cross_h, cross_v = block.cross_h.sum(axis=0), block.cross_v.sum(axis=0)
-            np.multiply(causal, cross_h, out=on_visible[:, steps:])
-            np.multiply(causal, cross_h + cross_v, out=on_hidden[:, :steps])
-            np.matmul(on_visible, block.rx_visible[:, v], out=block.sums_v[:, v])
-            np.matmul(on_hidden, block.xr_hidden[:, h], out=block.sums_h[:, h])
-            b, span_v, span_h = block, (v.start, v.stop), (h.start, h.stop)
-            of_v = _correct_visible(b.start_v, b.sums_v, *span_v, rate, b.r_v)
-            of_h = _correct_hidden(b.start_h, b.sums_h, b.x_h, *span_h, self.period, rate, b.r_h)
-            block.squares[piece] = np.add(of_v, of_h)
-            yield
-            change_squared, size_squared = block.squares.sum(axis=0)
-            change = float(np.sqrt(change_squared / size_squared)) if size_squared > 0 else 0.0
-            # Sweeps contract by change/before, so what is left is about change²/before. The first
-            # change tells nothing of that: residuals are mostly noise, changes are coherent.
-            if change == 0 or (sweep > 0 and change * change <= TOLERANCE * before):
-                return True
-            if not change <= 0.5 * before:
-                return False
-            before = change
-        return False
-
-    def _apply(self, block: _Block, piece: int) -> None:
-        """θ ← θ − α (RᵀX_h + XᵀR_h, …) of this piece: one rank-2B update for each array."""
-        n, alpha = self.physics.visible, -self.learning_rate
-        v, h = self._pieces[piece]
-        multiply(alpha, block.rx_visible[:, v].T, block.xr_hidden, 1.0, self._couplings[v])
-        # Hidden–hidden: this piece's rows of the lower triangle, then their mirror image.
-        low, high = _triangle_rows(self.physics.hidden)[piece]
-        x, r, couplings = block.x_h[:, low:high], block.r_h[:, low:high], self._couplings[n:]
-        multiply_symmetric(alpha, x, r, 1.0, couplings[low:high, low:high])
-        if low > 0:
-            rows = couplings[low:high, :low]
-            multiply(alpha, x.T, block.r_h[:, :low], 1.0, rows)
-            multiply(alpha, r.T, block.x_h[:, :low], 1.0, rows)
-        _mirror(couplings, low, high)
-        with np.errstate(over="ignore", invalid="ignore"):  # divergence is noticed by ``learn``
-            self._bias[n:][h] += np.float32(alpha) * block.r_h[:, h].sum(axis=0)
-
-
-def _pieces(physics: Physics) -> list[tuple[slice, slice]]:
-    """Visible and hidden units of each piece."""
-
-    def cut(units: int) -> list[slice]:
-        return [slice(units * p // PIECES, units * (p + 1) // PIECES) for p in range(PIECES)]
-
-    return list(zip(cut(physics.visible), cut(physics.hidden), strict=True))
-
-
-def _triangle_rows(hidden: int) -> list[tuple[int, int]]:
-    """Rows of a triangle of equal area for each piece."""
-    edges = [round(hidden * (p / PIECES) ** 0.5) for p in range(PIECES + 1)]
-    return [(edges[p], edges[p + 1]) for p in range(PIECES)]
-
-
-@cache
-def _causal_mask(steps: int, period: int) -> NDArray[Any]:
-    """U[k, l] = 1 where the update that contains step l has been applied before step k."""
-    group = np.arange(steps) // period
-    return (group[:, None] > group[None, :]).astype(np.float32)
 
 
 def learn_stepwise(
