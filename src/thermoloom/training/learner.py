@@ -166,11 +166,22 @@ def _work(physics: Physics, steps: int, swept: bool) -> _Work:
     """Memory for blocks of up to ``steps`` steps; those within one period are not ``swept``."""
     n_v, n_h = physics.visible, physics.hidden
     few = steps if swept else 0
-    shapes = [
-        *((2 * steps, n_v), (2 * steps, n_h), (few, n_v), (few, n_h), (steps, n_v), (steps, n_h)),
-        *((2, few, few), (2, PIECES, few, few), (PIECES, 2, few, 2 * few)),
-    ]
-    return _Work(*(np.empty(shape, np.float32) for shape in shapes), np.empty((PIECES, 2)))
+
+    def memory(*shape: int) -> Float32:
+        return np.empty(shape, np.float32)
+
+    return _Work(
+        rx_visible=memory(2 * steps, n_v),
+        xr_hidden=memory(2 * steps, n_h),
+        start_v=memory(few, n_v),
+        start_h=memory(few, n_h),
+        sums_v=memory(steps, n_v),
+        sums_h=memory(steps, n_h),
+        gram=memory(2, few, few),
+        cross=memory(2, PIECES, few, few),
+        operator=memory(PIECES, 2, few, 2 * few),
+        squares=np.empty((PIECES, 2)),
+    )
 
 
 class _Rule(NamedTuple):
