@@ -1,0 +1,411 @@
+"""Theory in the report: predictions beside measurements, and where the heat comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from thermoloom.presentation import page
+from thermoloom.presentation.figures import (
+    FigureSpec,
+    Saved,
+    Table,
+    empty,
+    in_a_row,
+    intervals,
+    light_grid,
+    only,
+    panel,
+)
+from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE
+
+RULES = ("batch", "online")
+BLOCKS = {
+    "visible_hidden": "visible–hidden couplings",
+    "hidden_hidden": "hidden–hidden couplings",
+    "hidden_bias": "hidden biases",
+}
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def draw_training(saved: Saved) -> Figure:
+    """Learning curves and noise across seeds, predicted and measured."""
+    figure, axes = in_a_row([1.5, 1.25], 2.5)
+    if saved.run.has("curves.csv"):
+        _curves(axes[0], saved.table("curves"))
+    else:
+        empty(axes[0], "no predicted curves")
+    panel(axes[0], "a", "validation loss: lines predicted, points measured")
+    if saved.run.has("noise.csv"):
+        _noise(axes[1], saved.table("noise"))
+    else:
+        empty(axes[1], "no spread across seeds")
+    panel(axes[1], "b", "noise across seeds")
+    return figure
+
+
+def _curves(axes: Axes, table: Table) -> None:
+    for rule in RULES:
+        own = only(table, rule=rule)
+        if not len(own["cycle"]):
+            continue
+        axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
+                  linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
+        axes.errorbar(own["cycle"], own["measured"], own["sd"], fmt=MARKERS[rule], markersize=2.6,
+                      color=COLOURS[rule], elinewidth=0.7, markerfacecolor="white",
+                      markeredgewidth=0.8)  # fmt: skip
+    axes.set_xlabel("training cycle")
+    axes.set_ylabel("validation loss per step")
+    axes.legend(loc="upper right")
+    light_grid(axes)
+    lines = [line for line in axes.lines if len(np.atleast_1d(line.get_xdata())) > 8]
+    cycle = table["cycle"]
+    if cycle.max() >= 100 and lines:
+        _later(axes, table)
+
+
+def _later(axes: Axes, table: Table) -> None:
+    """The later two thirds, where the fall at the beginning hides all else."""
+    inset = axes.inset_axes((0.36, 0.27, 0.62, 0.45))
+    for rule in RULES:
+        own = only(table, rule=rule)
+        late = own["cycle"] >= own["cycle"].max() / 3
+        inset.plot(own["cycle"][late], own["predicted"][late], color=COLOURS[rule], linewidth=0.9,
+                   linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
+        inset.errorbar(own["cycle"][late], own["measured"][late], own["sd"][late],
+                       fmt=MARKERS[rule], markersize=2, color=COLOURS[rule], elinewidth=0.6,
+                       markerfacecolor="white", markeredgewidth=0.6)  # fmt: skip
+    inset.tick_params(labelsize=5.5, length=2)
+    inset.margins(y=0.12)
+    light_grid(inset)
+
+
+def _noise(axes: Axes, table: Table) -> None:
+    labels = list(BLOCKS)
+    for rule, offset in zip(RULES, (0.16, -0.16), strict=True):
+        own = only(table, rule=rule)
+        rows = [len(labels) - 1 - labels.index(block) + offset for block in own["block"]]
+        axes.plot(own["predicted"], rows, "|", color=COLOURS[rule], markersize=11,
+                  markeredgewidth=1.6, label=f"{rule}, predicted")  # fmt: skip
+        axes.plot(own["measured"], rows, MARKERS[rule], color=COLOURS[rule], markersize=4,
+                  markerfacecolor="white", label=f"{rule}, measured")  # fmt: skip
+    axes.set_yticks(range(len(labels)), [BLOCKS[b].replace(" ", "\n") for b in reversed(labels)])
+    axes.set_ylim(-0.6, len(labels) - 0.4)
+    axes.set_xlim(0, 1.12 * max(table["predicted"].max(), table["measured"].max()))
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("standard deviation of a parameter (E₀)")
+    axes.legend(loc="upper right", fontsize=6)
+    light_grid(axes, "x")
+
+
+def training_caption(summary: dict[str, Any]) -> str:
+    return page.fill(
+        "(a) Validation loss without the squared-increment term. Lines: the mean over all paths, "
+        "and the noise that paths leave, computed without a trajectory; points: mean of {pairs} "
+        "trained computers with their standard deviation. (b) Standard deviation of a parameter "
+        "across seeds after {cycles} cycles, by block.",
+        summary,
+    )
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def draw_limits(saved: Saved) -> Figure:
+    """Critical learning rates, the offset's shift, and bits."""
+    figure, axes = in_a_row([1.1, 1.1, 1.1, 1.15], 2.35)
+    titles = ("batch learning rate", "online learning rate", "offset", "bits")
+    scan = saved.table("scan") if saved.run.has("scan.csv") else None
+    for part, rule in zip(axes, RULES, strict=False):
+        if scan is not None and (scan["rule"] == rule).any():
+            _scan(part, only(scan, rule=rule), rule)
+        else:
+            empty(part, "not measured")
+    for part, name, draw in ((axes[2], "offset", _offset), (axes[3], "bits", _bits)):
+        if saved.run.has(f"{name}.csv"):
+            draw(part, saved.table(name))
+        else:
+            empty(part, "not measured")
+    for part, letter, title in zip(axes, "abcd", titles, strict=True):
+        panel(part, letter, title)
+    return figure
+
+
+def _scan(axes: Axes, table: Table, rule: str) -> None:
+    """Final loss over the learning rate; what ceased to be finite stands at the top."""
+    ceiling = 1e12
+    loss = np.where(np.isfinite(table["final_loss"]), table["final_loss"], ceiling)
+    shown = np.clip(np.where(np.isfinite(table["diverged_in"]), ceiling, loss), None, ceiling)
+    axes.set_yscale("symlog", linthresh=10, linscale=0.6)
+    axes.axvline(1, color=INK, linewidth=0.9, linestyle="--")
+    colour = COLOURS[rule]
+    for kind, fill, label in ((False, colour, "stable"), (True, "white", "grows")):
+        chosen = table["unstable"] == kind
+        axes.plot(table["factor"][chosen], shown[chosen], MARKERS[rule], color=colour,
+                  markerfacecolor=fill, label=label)  # fmt: skip
+    axes.annotate("predicted", (1, 1), xycoords=("data", "axes fraction"), xytext=(-3, -4),
+                  textcoords="offset points", rotation=90, va="top", ha="right", fontsize=6,
+                  color=FAINT)  # fmt: skip
+    axes.set_xlabel("rate / predicted critical rate")
+    axes.set_ylabel("loss per step at the end")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.12, y=0.12)
+    axes.legend(loc="upper left", handletextpad=0.2)
+    light_grid(axes)
+
+
+def _offset(axes: Axes, table: Table) -> None:
+    for rule in RULES:
+        own = only(table, rule=rule)
+        axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
+                  linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
+        axes.plot(own["cycle"], own["measured"], MARKERS[rule], color=COLOURS[rule],
+                  markerfacecolor="white", markersize=3.4)  # fmt: skip
+    axes.set_xlabel("training cycle")
+    axes.set_ylabel("mean shift of hidden biases (E₀)")
+    axes.legend(loc="upper right")
+    light_grid(axes)
+
+
+def _bits(axes: Axes, table: Table) -> None:
+    axes.plot(table["bits"], table["predicted"], color=INK, label="updates that survive")
+    axes.plot(table["bits"], table["measured"], "o", color=INK, markerfacecolor="white")
+    axes.plot(table["bits"], table["nonzero"], "D--", color=PURPLE, markersize=3.2, linewidth=0.8,
+              label="couplings moved")  # fmt: skip
+    axes.set_xlabel("bits")
+    axes.set_ylabel("fraction")
+    axes.set_ylim(-0.04, 1.04)
+    axes.set_xticks(table["bits"])
+    axes.legend(loc="upper left")
+    light_grid(axes)
+
+
+def limits_caption(summary: dict[str, Any]) -> str:
+    plan = summary["settings"]["experiment"]
+    return page.fill(
+        "(a, b) Loss at the end of short trainings ({batch} cycles of batch, {online} of online "
+        "training) over the learning rate in units of the predicted critical one; hollow: the "
+        "loss grows, at the top edge it is no longer finite. (c) Mean shift of the hidden biases "
+        "by a residual offset of {offset:g}, predicted (lines) and trained (points). (d) Fraction "
+        "of updates that move a visible–hidden coupling from zero on a grid of so many bits, "
+        "predicted (line) and measured (circles), and the fraction of couplings that are not zero "
+        "after {grid} cycles (diamonds).",
+        {
+            "batch": plan["batch_scan_cycles"],
+            "online": plan["online_scan_cycles"],
+            "offset": plan["offset"],
+            "grid": plan["grid_cycles"],
+        },
+    )
+
+
+# --- where the heat comes from --------------------------------------------------------------------
+
+LINE_STYLES = {
+    "optimum → batch": (COLOURS["batch"], "s-"),
+    "optimum → online": (COLOURS["online"], "o-"),
+    "batch → online": (GREY, "D-"),
+}
+ACCOUNTS = {
+    "difference": "batch − online",
+    "around_optimum": "noise around θ*",
+    "from_noise": "noise around means",
+    "from_mean": "means without noise",
+}
+
+
+def draw_origin(saved: Saved) -> Figure:
+    """Heat along lines, over the size of noise, and the account of the difference."""
+    figure, axes = in_a_row([1.15, 1.15, 1.1], 2.5)
+    origin = saved.summary["origin"]
+    if origin is None:
+        for part in axes:
+            empty(part, "not measured")
+        return figure
+    _lines(axes[0], origin["curves"])
+    _sizes(axes[1], origin)
+    accounts = origin["accounts"]
+    intervals(
+        axes[2],
+        list(ACCOUNTS.values()),
+        [accounts[key]["mean"] for key in ACCOUNTS],
+        [accounts[key]["interval"] for key in ACCOUNTS],
+    )
+    axes[2].set_xlabel("heat, batch − online (E₀)")
+    light_grid(axes[2], "x")
+    titles = ("straight lines", "noise around the optimum", "the difference")
+    for part, letter, title in zip(axes, "abc", titles, strict=True):
+        panel(part, letter, title)
+    return figure
+
+
+def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
+    for name, (colour, style) in LINE_STYLES.items():
+        points = [row for row in curves if row["curve"] == name]
+        if points:
+            axes.plot([p["value"] for p in points], [p["heat"] for p in points], style,
+                      color=colour, markersize=3.4, label=name)  # fmt: skip
+    axes.set_xlabel("position on the line")
+    axes.set_ylabel("mean heat (E₀)")
+    axes.legend(loc="best")
+    light_grid(axes)
+
+
+def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
+    """Heat is drawn over the variance, in which it is linear to lowest order."""
+    points = [row for row in origin["curves"] if row["curve"] == "isotropic noise"]
+    size = origin["size"]
+    variance = [(size * p["value"]) ** 2 for p in points]
+    heat, sd = [p["heat"] for p in points], [p["sd"] or 0.0 for p in points]
+    axes.errorbar(variance, heat, sd, fmt="^-", color=COLOURS["optimum"], markersize=4,
+                  elinewidth=0.7, label="θ* + isotropic noise")  # fmt: skip
+    accounts = origin["accounts"]
+    for rule in RULES:
+        squares = [row for row in origin["norms"] if row["rule"] == rule]
+        weight = sum(row["noise"] ** 2 for row in squares)
+        count = sum((row["noise"] / row["noise_rms"]) ** 2 for row in squares if row["noise_rms"])
+        x = weight / count
+        around = accounts["optimum"]["mean"] + accounts["noise_around_optimum"][rule]["mean"]
+        axes.plot([x], [around], MARKERS[rule], color=COLOURS[rule], label=f"θ* + noise of {rule}")
+        axes.plot([x], [accounts[rule]["mean"]], MARKERS[rule], color=COLOURS[rule],
+                  markerfacecolor="white", label=f"{rule} computers")  # fmt: skip
+    axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0), useMathText=True)
+    axes.set_xlabel("variance of the noise (E₀²)")
+    axes.set_ylabel("mean heat (E₀)")
+    axes.legend(loc="upper left", fontsize=6)
+    light_grid(axes)
+
+
+def origin_caption(summary: dict[str, Any]) -> str:
+    origin = summary["origin"]
+    if origin is None:
+        return "The heat of mixtures was not measured."
+    return page.fill(
+        "All heats of a pair are sampled with the same random numbers, {samples} samples each. "
+        "(a) Heat along straight lines in parameter space between the optimum, batch and online "
+        "computers, mean of {lines} pair(s). (b) Heat over the variance of noise a parameter: "
+        "isotropic noise around the optimum (mean and standard deviation across {seeds} pairs), "
+        "the noise of trained computers put around the optimum (filled), and the trained computers "
+        "themselves (hollow). (c) The heat difference between batch and online computers and what "
+        "explains it: noise put around θ*; the last two add up to the difference. 95 % intervals "
+        "across pairs.",
+        {
+            "samples": origin["samples"],
+            "lines": origin["line_pairs"],
+            "seeds": origin["accounts"]["seeds"],
+        },
+    )
+
+
+FIGURES = (
+    FigureSpec("training", "Training, predicted and measured", draw_training, training_caption),
+    FigureSpec("limits", "Limits, predicted and measured", draw_limits, limits_caption),
+    FigureSpec("origin", "Where the heat comes from", draw_origin, origin_caption),
+)
+
+
+# --- the section ----------------------------------------------------------------------------------
+
+
+def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
+    """What was found, every prediction beside its measurement, and the account of the heat."""
+    name = summary["experiment"]
+    return "".join(
+        [
+            page.heading(3, "Result", f"{name}-result"),
+            page.paragraph(
+                "Ours, not the paper's. The loss is quadratic in θ and units on a noising path are "
+                "independent, so the expected loss over all paths, its minimum θ* and the course "
+                "of training follow from the prototypes' fields alone, without a trajectory."
+            ),
+            page.quantity_table(summary["quantities"]),
+            page.heading(3, "Predictions beside measurements", f"{name}-predictions"),
+            figures["training"],
+            figures["limits"],
+            prediction_table(summary),
+            scan_table(summary),
+            page.heading(3, "Where the heat comes from", f"{name}-origin"),
+            *([page.paragraph(conclusion(summary))] if summary["origin"] else []),
+            figures["origin"],
+            *([norm_table(summary), curve_table(summary)] if summary["origin"] else []),
+        ]
+    )
+
+
+def prediction_table(summary: dict[str, Any]) -> str:
+    rows = [
+        {"topic": topic["topic"] if first == 0 else "", **row}
+        for topic in summary["topics"]
+        for first, row in enumerate(topic["rows"])
+    ]
+
+    def filled(key: str) -> Any:
+        return lambda row: page.fill(row[key], row["values"])
+
+    columns = [
+        page.text_column("", "topic"),
+        page.Column("quantity", filled("quantity"), numeric=False),
+        page.Column("predicted", filled("predicted"), numeric=False),
+        page.Column("measured", filled("measured"), numeric=False),
+        page.Column("agree?", lambda row: page.badge(row["verdict"]), numeric=False),
+    ]
+    return page.table("Predictions, none of them fitted, and what was measured.", columns, rows)
+
+
+def scan_table(summary: dict[str, Any]) -> str:
+    columns = [
+        page.text_column("rule", "rule"),
+        page.value_column("rate / critical", "factor", "g"),
+        page.value_column("learning-rate scale", "scale", ".4g"),
+        page.value_column("cycles", "cycles", "d"),
+        page.Column("", lambda row: "grows" if row["unstable"] else "stable", numeric=False),
+        page.value_column("not finite in cycle", "diverged_in", "d"),
+        page.value_column("loss at the end", "final_loss", ".4g"),
+        page.value_column("growth of θ a round", "growth", ".3f"),
+        page.value_column("predicted", "predicted_growth", ".3f"),
+    ]
+    return page.table("Short trainings near the critical rates", columns, summary["scan"], True)
+
+
+def norm_table(summary: dict[str, Any]) -> str:
+    columns = [
+        page.text_column("rule", "rule"),
+        page.Column("", lambda row: BLOCKS[row["block"]], numeric=False),
+        page.value_column("|mean − θ*|", "mean", ".3f"),
+        page.value_column("|noise|", "noise", ".3f"),
+        page.value_column("mean, a parameter", "mean_rms", ".5f"),
+        page.value_column("noise, a parameter", "noise_rms", ".5f"),
+    ]
+    return page.table(
+        "Distance of trained computers from the optimum, split into the mean over seeds (freed of "
+        "the noise left in it) and the noise across seeds; a hidden–hidden edge counts once.",
+        columns,
+        summary["origin"]["norms"],
+    )
+
+
+def curve_table(summary: dict[str, Any]) -> str:
+    columns = [
+        page.text_column("", "curve"),
+        page.value_column("position or size", "value", ".2f"),
+        page.value_column("heat (E₀)", "heat"),
+        page.value_column("s.d. across pairs", "sd"),
+        page.value_column("pairs", "pairs", "d"),
+    ]
+    return page.table(
+        "Heat along lines and over the size of isotropic noise around the optimum",
+        columns,
+        summary["origin"]["curves"],
+        True,
+    )
+
+
+def conclusion(summary: dict[str, Any]) -> str:
+    found = summary["origin"]["conclusion"]
+    return page.fill(found["text"], found["values"])
