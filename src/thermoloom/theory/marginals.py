@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Physics
 from thermoloom.errors import UserError
+from thermoloom.threads import threads
 from thermoloom.training.noising import PREPARATION_AMPLITUDE, RAMP_FRACTION
 
 Array64 = NDArray[np.float64]
@@ -123,10 +124,11 @@ def solve_marginals(physics: Physics, largest_field: float, tolerance: float = 1
     refinement, error = 1.0, math.inf
     for _ in range(_ATTEMPTS):
         nodes = _field_nodes(physics, largest, tolerance, refinement)
-        tables = _tabulate(physics, nodes.fields, largest, refinement)
         checked = nodes.between(5)
+        with threads(1):  # these matrices are too small to share
+            tables = _tabulate(physics, nodes.fields, largest, refinement)
+            exact = _tabulate(physics, checked, largest, refinement * _REFINEMENT)
         marginals = Marginals(physics, nodes, *tables, error)
-        exact = _tabulate(physics, checked, largest, refinement * _REFINEMENT)
         error = _largest_difference(marginals, checked, exact)
         if error <= tolerance:
             return replace(marginals, error=error)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ from thermoloom.errors import UserError
 from thermoloom.physics.computer import Computer
 from thermoloom.streams import jit
 from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
+from thermoloom.threads import threads
 
 Fields = NDArray[np.floating[Any]]
 
@@ -349,7 +351,9 @@ def solve_optimum(
     began = time.perf_counter()
     marginals = solve_marginals(physics, float(np.abs(fields).max()))
     loss = ExpectedLoss(physics, fields, marginals)
-    theta, iterations = conjugate_gradients(loss, tolerance, progress, max_iterations)
+    # Thin products gain little from a second thread and lose much where a core is busy.
+    with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
+        theta, iterations = conjugate_gradients(loss, tolerance, progress, max_iterations)
     slope = loss.slope(theta)
     relative = (loss.layout.inner(slope, slope) / _square(loss)) ** 0.5 if _square(loss) else 0.0
     return Optimum(
