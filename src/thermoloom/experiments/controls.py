@@ -124,7 +124,7 @@ def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, A
     save_tables(screens, run)
     rates = {rule: screens.curve(RATE, rule) for rule in RULES}
     delays = screens.curve(PERIOD)
-    return base_summary(screens) | {
+    return base_summary(screens, plan, ControlsPlan()) | {
         "rate_differences": rate_rows(rates),
         "period_differences": period_rows(delays),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},

@@ -315,9 +315,7 @@ def _results(
     clock: Clock,
 ) -> dict[str, Any]:
     """Seed-level numbers of a model: what one observation consists of."""
-    means = {
-        name: float(np.mean([getattr(t, name) for _, t in terms])) for name in PathTerms._fields
-    }
+    values = [term for _, term in terms]
     return {
         "heat": asdict(spread(generated.heat)),
         "quality": quality.summary(),
@@ -331,8 +329,8 @@ def _results(
         },
         "paths": {
             "count": len(terms),
-            **means,
-            "identity_error": max(t.identity_error for _, t in terms),
+            **{n: float(np.mean([getattr(t, n) for t in values])) for n in PathTerms._fields},
+            "identity_error": max(t.identity_error for t in values),
         }
         if terms
         else None,

@@ -137,12 +137,12 @@ def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]
     screens = collect([c for name in SCREENS for c in plan.screen(name)], folder)
     save_tables(screens, run)
     curves = {name: screens.curve(name) for name in SCREENS}
-    return base_summary(screens) | {
+    return base_summary(screens, plan, NoisePlan()) | {
         "cycles": {"update": plan.update_cycles, "residual": plan.residual_cycles},
         "samples": {"update": plan.update_samples, "residual": plan.residual_samples},
         "amplitude": plan.amplitude,
         "quantities": quantities(curves),
-        "statements": statements(curves),
+        "statements": statements(curves, plan.update_cycles),
     }
 
 
@@ -176,7 +176,7 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     ):
         curve = curves[name]
         if curve.has(0) and len(curve.values) > 1:
-            ratio = curve.heat(curve.values[-1]) / curve.heat(0)
+            ratio = curve.ratio(curve.values[-1], 0)
             value = ratio if math.isfinite(ratio) else None
             rows.append(paper.quantity(NAME, f"{name} ratio", label, value, digits=".3g"))
     marked = crossover(curves[OFFSET], 1 + NEAR)
@@ -198,7 +198,7 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
 
     ``between`` by interpolation of the logarithm of heat; None if it never does.
     """
-    if not curve.has(0):
+    if not curve.has(0) or curve.heat(0) <= 0:
         return None
     level = factor * curve.heat(0)
     for low, high in pairwise(curve.values):
@@ -214,13 +214,22 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
 # --- the paper's statements -----------------------------------------------------------------------
 
 
-def statements(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, Any]]:
+    """All of them; update noise adds up, so its crossover is that of a number of cycles."""
     update, residual = curves[UPDATE], curves[RESIDUAL]
     offset, memory = curves[OFFSET], curves[MEMORY]
+    cycles = NoisePlan.update_cycles
+    too_short = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
+    of_update = {
+        "near_baseline": near_baseline,
+        "crossover": crossing_over,
+        "low_noise": low_noise,
+    }
     return [
-        near_baseline(update),
-        crossing_over(update),
-        low_noise(update),
+        *(
+            check(update) if update_cycles == cycles else paper.missing(NAME, key, too_short)
+            for key, check in of_update.items()
+        ),
         monotone(residual),
         baselines(update, residual),
         smallest_offset(offset),
@@ -256,7 +265,7 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
             NAME, "crossover", f"the grid lacks 0, {CROSSOVER[0]:.2f} or {CROSSOVER[1]:.2f}"
         )
     found = crossover(curve, LARGE)
-    ratios = [curve.heat(value) / curve.heat(0) for value in CROSSOVER]
+    ratios = [curve.ratio(value, 0) for value in CROSSOVER]
     if found is None:
         return paper.statement(
             NAME,
@@ -264,7 +273,7 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
             paper.DIFFERS,
             "heat does not double up to σ_upd = {last:.2f}, where it is {ratio:.2f} × the baseline",
             last=curve.values[-1],
-            ratio=curve.heat(curve.values[-1]) / curve.heat(0),
+            ratio=curve.ratio(curve.values[-1], 0),
         )
     return paper.statement(
         NAME,
@@ -329,7 +338,7 @@ def monotone(curve: Curve) -> dict[str, Any]:
         count=len(steps),
         percent=whole.percent,
         last=curve.values[-1],
-        largest=100 * max(step.mean for step in steps) / curve.heat(0),
+        largest=100 * max(step.mean for step in steps) / abs(curve.heat(0)),
     )
 
 
@@ -376,8 +385,8 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
 def orders(curve: Curve) -> dict[str, Any]:
     if not curve.has(0) or curve.values[-1] <= 0:
         return paper.missing(NAME, "orders", "no offset was tested")
-    ratio = curve.heat(curve.values[-1]) / curve.heat(0)
-    reached = [value for value in curve.values if curve.heat(value) >= ORDERS * curve.heat(0)]
+    ratio = curve.ratio(curve.values[-1], 0)
+    reached = [value for value in curve.values if curve.ratio(value, 0) >= ORDERS]
     return paper.statement(
         NAME,
         "orders",
@@ -409,7 +418,7 @@ def correlation(curve: Curve) -> dict[str, Any]:
         "rises in {rising} of {count} steps of the grid, to {ratio:.3g} × at ρ = {last:g}",
         rising=rising,
         count=len(steps),
-        ratio=curve.heat(curve.values[-1]) / curve.heat(0),
+        ratio=curve.ratio(curve.values[-1], 0),
         last=curve.values[-1],
     )
 

@@ -269,7 +269,7 @@ def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, 
     found = Found(screens, folder)
     rows = [found.row(m) for m in screens.measured]
     save_tables(screens, run, rows)
-    return base_summary(screens) | {
+    return base_summary(screens, plan, PrecisionPlan()) | {
         "rows": rows,
         "references": {
             STORAGE: _heat_or_none(found.storage),
@@ -358,7 +358,7 @@ class Found:
 
 def differences(curve: Curve, bits: float) -> dict[str, float]:
     """Relative differences to the 32-bit reference: heat, and quality where it is defined."""
-    found = {"heat": curve.heat(bits) / curve.heat(UNQUANTIZED) - 1}
+    found = {"heat": _change(curve, bits)}
     for name in SUMMARIES:
         here, there = curve.quality(bits, name), curve.quality(UNQUANTIZED, name)
         if here is not None and there:
@@ -366,11 +366,17 @@ def differences(curve: Curve, bits: float) -> dict[str, float]:
     return found
 
 
+def _change(curve: Curve, bits: float) -> float:
+    """Heat minus that of the reference, in units of it."""
+    reference = curve.heat(UNQUANTIZED)
+    return (curve.heat(bits) - reference) / abs(reference)
+
+
 def quantities(found: Found) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
     rows = []
     if found.storage.has(2, UNQUANTIZED):
-        ratio = found.storage.heat(2) / found.storage.heat(UNQUANTIZED)
+        ratio = found.storage.ratio(2, UNQUANTIZED)
         rows.append(
             paper.quantity(
                 NAME, "two_bit_heat", "heat with two-bit storage, of the reference",
@@ -435,7 +441,7 @@ def two_bits(curve: Curve) -> list[dict[str, Any]]:
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
     if not curve.has(2, UNQUANTIZED):
         return [paper.missing(NAME, key, "two bits were not tested") for key in keys]
-    ratio = curve.heat(2) / curve.heat(UNQUANTIZED)
+    ratio = curve.ratio(2, UNQUANTIZED)
     heat = paper.statement(
         NAME,
         "two_bit_heat",
@@ -476,7 +482,7 @@ def four_and_five_bits(found: Found) -> dict[str, Any]:
     if not curve.has(2, 4, 5, UNQUANTIZED):
         return paper.missing(NAME, key, "2, 4 or 5 bits were not tested")
     two, four, five = (found.mean_ks(bits) for bits in (2, 4, 5))
-    changes = [curve.heat(bits) / curve.heat(UNQUANTIZED) - 1 for bits in (4, 5)]
+    changes = [_change(curve, bits) for bits in (4, 5)]
     approach = all(abs(change) <= CLOSE for change in changes)
     if two is not None and four is not None and five is not None:
         approach &= max(four, five) < two / 2
@@ -586,7 +592,7 @@ def stochastic_recovery(found: Found) -> dict[str, Any]:
         key,
         verdict,
         "heat relative to the reference, stochastic (nearest): "
-        + ", ".join(f"{{s{b}:+.0f}} % ({{n{b}:+.0f}} %) at {b} bits" for b in tested),
+        + ", ".join(f"{{s{b}:+.1f}} % ({{n{b}:+.1f}} %) at {b} bits" for b in tested),
         **{f"s{b}": value for b, value in zip(tested, away[STOCHASTIC], strict=True)},
         **{f"n{b}": value for b, value in zip(tested, away[NEAREST], strict=True)},
     )

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.models import RUNS, Paths, measures_path
-from thermoloom.experiments.plan import SECTION
+from thermoloom.experiments.plan import SECTION, Plan
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import spread
 from thermoloom.runs.execution import Task
 from thermoloom.runs.jobs import training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory
+from thermoloom.runs.store import MANIFEST, RunDirectory, flatten
 
 NO_PATHS = Paths(per_prototype=0)
 """Screens measure heat and quality; nothing on additional paths."""
@@ -213,7 +213,8 @@ class Change:
 
     @property
     def percent(self) -> float:
-        return 100 * self.mean / self.reference
+        """Of the size of the reference; heat may be negative where little was learned."""
+        return 100 * self.mean / abs(self.reference)
 
     @property
     def resolved(self) -> bool:
@@ -243,6 +244,10 @@ class Curve:
     def heat(self, value: float) -> float:
         """Mean over seeds of the mean heat; infinite if one of them diverged."""
         return float(np.mean([m.heat for m in self.at(value)]))
+
+    def ratio(self, value: float, reference: float) -> float:
+        """Heat in units of the size of the heat at ``reference``."""
+        return self.heat(value) / abs(self.heat(reference))
 
     def quality(self, value: float, name: str) -> float | None:
         """Mean over seeds of a measure of quality."""
@@ -368,12 +373,26 @@ def save_tables(
     run.save_table("samples", columns)
 
 
-def base_summary(screens: Screens) -> dict[str, Any]:
-    """What every experiment of screens reports, before its statements."""
+def shortened(plan: Plan, whole: Plan) -> list[str]:
+    """Lengths in which a plan falls short of the paper's, as ``cycles 12 (paper: 100)``."""
+    here, there = flatten(plan.as_dict()), flatten(whole.as_dict())
+    return [
+        f"{key.partition('.')[2].replace('_', ' ')} {value} (paper: {there[key]})"
+        for key, value in here.items()
+        if key.endswith(("cycles", "samples")) and value < there[key]
+    ]
+
+
+def base_summary(screens: Screens, plan: Plan, whole: Plan) -> dict[str, Any]:
+    """What every experiment of screens reports, before its statements.
+
+    ``whole``: the plan of the paper, to which the lengths are compared.
+    """
     diverged = [m for m in screens.measured if m.diverged]
     seeds = sorted({m.condition.seed for m in screens.measured})
     return {
         "missing": screens.missing,
+        "shortened": shortened(plan, whole),
         "seeds": seeds,
         "seed_count": len(seeds),
         "conditions": len(screens.measured),

@@ -17,6 +17,7 @@ from thermoloom.presentation.screens import (
     diverged_note,
     response,
     rows_of,
+    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE
@@ -90,15 +91,15 @@ def _periods(axes: Axes, saved: Saved) -> None:
 
 
 def _pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
-    """An open circle for each seed, a bar with the 95 % interval for their mean."""
+    """An open circle for each seed; beside them their mean with its 95 % interval."""
     for position, row in enumerate(rows):
         differences = row["differences"]
-        shift = np.linspace(-0.1, 0.1, len(differences)) if len(differences) > 1 else np.zeros(1)
-        axes.plot(position + shift, differences, "o", color=colour, markerfacecolor="none",
-                  markersize=5, markeredgewidth=0.9)  # fmt: skip
-        axes.plot([position - 0.2, position + 0.2], [row["mean"]] * 2, color=INK, linewidth=1.4)
+        shift = np.linspace(-0.22, -0.02, len(differences)) if len(differences) > 1 else [-0.12]
+        axes.plot(position + np.array(shift), differences, "o", color=colour,
+                  markerfacecolor="none", markersize=5, markeredgewidth=0.9)  # fmt: skip
         if row["interval"] is not None:
-            axes.plot([position + 0.28] * 2, row["interval"], color=INK, linewidth=1)
+            axes.plot([position + 0.14] * 2, row["interval"], color=INK, linewidth=1.2)
+        axes.plot([position + 0.14], [row["mean"]], "D", color=INK, markersize=3.5)
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
     axes.set_xticks(range(len(rows)), [f"{row['value']:g}" for row in rows])
     axes.set_xlim(-0.6, len(rows) - 0.4)
@@ -111,10 +112,10 @@ def caption(summary: dict[str, Any]) -> str:
     return page.fill(
         "Figure 6 of the paper. (a) Seed-level heat of batch and online training at three "
         f"learning rates ({{rc}} cycles, {{rs}} samples); small: single seeds, {spread}. (b) "
-        "Batch − online in pairs; open circles: single seeds, bar: mean, line: 95 % Student-t "
-        "interval. (c) Seed-level heat by update period M ({pc} cycles, {ps} samples); grey lines "
-        "join the runs of one seed. (d) Heat relative to M = 1 in pairs. {seeds} independently "
-        "seeded pairs.",
+        "Batch − online in pairs; open circles: single seeds, diamond: mean with its 95 % "
+        "Student-t interval. (c) Seed-level heat by update period M ({pc} cycles, {ps} samples); "
+        "grey lines join the runs of one seed. (d) Heat relative to M = 1 in pairs. Independent "
+        "seeds: {seeds}.",
         {
             "rc": summary["cycles"]["rate"],
             "rs": summary["samples"]["rate"],
@@ -134,6 +135,7 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     return "".join(
         [
             page.heading(3, "Result", f"{name}-result"),
+            shortened_note(summary),
             page.paragraph(
                 "Whether the lower heat of online training persists at other learning rates, and "
                 "how late an update may be applied. All computers of a seed see the same noising "

@@ -16,9 +16,11 @@ from thermoloom.presentation.screens import (
     condition_table,
     curve_of,
     diverged_note,
+    logarithmic,
     response,
     rows_of,
     seeds_note,
+    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
@@ -44,11 +46,11 @@ def draw(saved: Saved) -> Figure:
     _screen(memory, saved, MEMORY, GREEN)
     memory.set_xlabel(r"correlation $\rho$ of successive errors")
     panel(memory, "d", rf"AR(1) noise, $\sigma_{{\rm res}}$ = {amplitude:g}")
-    for axes in (offset, memory):
-        axes.set_yscale("log")
+    logarithmic(offset, curve_of(saved, OFFSET))
+    logarithmic(memory, curve_of(saved, MEMORY))
     for axes in (update, residual):
         low, high = axes.get_ylim()
-        axes.set_ylim(max(0.0, low - 0.1 * (high - low)), high + 0.08 * (high - low))
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
     for axes in (update, residual, offset, memory):
         axes.set_ylabel("mean heat ($E_0$)")
         light_grid(axes)
@@ -121,6 +123,7 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     return "".join(
         [
             page.heading(3, "Result", f"{name}-result"),
+            shortened_note(summary),
             page.paragraph(
                 "How the heat of the trained computer responds to errors of its training, by "
                 "where they enter and how they hang together. Thermal paths, error stream and "

@@ -35,6 +35,7 @@ from thermoloom.presentation.screens import (
     response,
     rows_of,
     seeds_note,
+    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
@@ -91,12 +92,12 @@ def _storage(axes: Axes, saved: Saved) -> None:
 def _training(axes: Axes, saved: Saved) -> None:
     places = _places(saved, TRAINING)
     reference = curve_of(saved, TRAINING, REFERENCE)
-    for rounding in ROUNDINGS:
+    for rounding, shift in zip(ROUNDINGS, (-0.08, 0.08), strict=True):
         curve = curve_of(saved, TRAINING, rounding)
         response(
             axes,
             curve,
-            [places[v] for v in curve["value"]],
+            [places[v] + shift for v in curve["value"]],
             COLOURS[rounding],
             MARKERS[rounding],
             hollow=_without_couplings(saved, rounding, curve["value"]),
@@ -180,11 +181,13 @@ def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, st
                       marker=marker, markersize=3.5,
                       label=label if line == "-" else None)  # fmt: skip
     axes.axhline(100, color=FAINT, linewidth=1, linestyle="--", zorder=0)
-    if screen == TRAINING:
-        for variant, line in variants:
-            axes.plot([], [], line, color=INK, label=f"{variant} rounding")
     axes.set_ylabel("of the 32-bit reference (%)")
-    axes.legend(loc="best", fontsize=6.5)
+    if screen == STORAGE:
+        axes.legend(loc="best", fontsize=6.5)
+    else:  # colours are those of the panel before
+        lines = [axes.plot([], [], line, color=INK)[0] for _, line in variants]
+        axes.legend(lines, [f"{variant} rounding" for variant, _ in variants], loc="best",
+                    fontsize=6.5)  # fmt: skip
     _bit_axis(axes, places, screen)
     light_grid(axes)
 
@@ -271,6 +274,7 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     return "".join(
         [
             page.heading(3, "Result", f"{name}-result"),
+            shortened_note(summary),
             page.paragraph(
                 "How many bits it takes to store a trained computer, and how many to train one. "
                 "Both grids are symmetric around zero with 2<sup>b</sup> − 1 levels, one for each "

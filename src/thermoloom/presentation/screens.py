@@ -46,7 +46,8 @@ def response(
     )  # fmt: skip
     if any(hollow):
         chosen = np.array(hollow, bool)
-        axes.plot(x[chosen], curve["heat"][chosen], marker, color=colour, markerfacecolor="white")
+        axes.plot(x[chosen], curve["heat"][chosen], marker, color=colour, markerfacecolor="white",
+                  zorder=3)  # fmt: skip
     mark_diverged(axes, x, curve)
 
 
@@ -65,6 +66,15 @@ def baseline(axes: Axes, heat: float, style: str = ":", label: str | None = None
     """The heat that all others are compared with."""
     if np.isfinite(heat):
         axes.axhline(heat, color=FAINT, linewidth=1, linestyle=style, zorder=0, label=label)
+
+
+def logarithmic(axes: Axes, curve: Table) -> None:
+    """A logarithmic heat axis, linear around zero where heats are not all positive."""
+    heats = curve["heat"][np.isfinite(curve["heat"])]
+    if len(heats) and heats.min() > 0:
+        axes.set_yscale("log")
+    elif len(heats):
+        axes.set_yscale("symlog", linthresh=max(float(np.abs(heats).min()), 1e-3))
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -121,6 +131,14 @@ def seeds_note(summary: Mapping[str, Any]) -> str:
         "it describes sampling, not replication.",
         {"seed": seeds[0]},
     )
+
+
+def shortened_note(summary: Mapping[str, Any]) -> str:
+    """A shorter run than the paper's says so."""
+    if not summary["shortened"]:
+        return ""
+    lengths = escape(", ".join(summary["shortened"]))
+    return page.note(f"⚠ A shorter run than the paper's: {lengths}. Verdicts speak of this run.")
 
 
 def diverged_note(summary: Mapping[str, Any]) -> str:
