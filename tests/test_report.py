@@ -149,6 +149,8 @@ def test_what_has_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
         (3.3e-5, ".2g", "3.3 × 10<sup>−5</sup>"),
         (-1.25, ".1f", "−1.2"),
         (0.5, "+.1f", "+0.5"),
+        (-0.001, "+.2f", "0.00"),
+        (0.00018, ".2g", "1.8 × 10<sup>−4</sup>"),
         (7, "d", "7"),
     ],
 )

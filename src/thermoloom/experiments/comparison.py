@@ -234,7 +234,7 @@ def change(experiment: str, pairs: Pairs, key: str, value: str, sign: int) -> di
             experiment,
             key,
             verdict,
-            "{percent:+.1f} % of the batch mean; one pair has no interval",
+            "{percent:+.2f} % of the batch mean; one pair has no interval",
             percent=compared.mean_percent_difference,
         )
     low, high = compared.percent_interval
@@ -242,7 +242,7 @@ def change(experiment: str, pairs: Pairs, key: str, value: str, sign: int) -> di
         experiment,
         key,
         verdict,
-        "{percent:+.1f} % of the batch mean, 95 % interval [{low:+.1f}, {high:+.1f}] %",
+        "{percent:+.2f} % of the batch mean, 95 % interval [{low:+.2f}, {high:+.2f}] %",
         percent=compared.mean_percent_difference,
         low=low,
         high=high,

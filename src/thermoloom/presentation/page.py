@@ -37,12 +37,16 @@ def number(value: Any, spec: str = ".2f") -> str:
     """A number with its full value in the markup; a dash where there is none."""
     if value is None:
         return DASH
+    if spec.endswith("g") and 0 < abs(value) < 1e-3:  # 0.00018 is better read as 1.8 × 10⁻⁴
+        spec = ".1e"
     return f'<data value="{value!r}">{pretty(format(value, spec))}</data>'
 
 
 def pretty(text: str) -> str:
-    """Minus signs and powers of ten as they are printed: 3.3e-05 → 3.3 × 10⁻⁵."""
+    """Minus signs and powers of ten as they are printed: 3.3e-05 → 3.3 × 10⁻⁵; zero has no sign."""
     mantissa, exponent_mark, exponent = text.partition("e")
+    if not mantissa.strip("+-0."):
+        mantissa = mantissa.lstrip("+-")
     mantissa = mantissa.replace("-", "−")
     if not exponent_mark:
         return mantissa
@@ -152,8 +156,8 @@ def difference_table(
     ]
     if percent:
         columns += [
-            value_column("% of batch", "percent", "+.1f"),
-            interval_column("95 % interval", "percent_interval", "+.1f"),
+            value_column("% of batch", "percent", "+.2f"),
+            interval_column("95 % interval", "percent_interval", "+.2f"),
         ]
     return table(caption, columns, rows)
 

@@ -114,37 +114,37 @@ def draw_comparison(saved: Saved) -> Figure:
 def _loss_curves(axes: Any, saved: Saved) -> None:
     curves = saved.table("curves")
     seeds = saved.summary["seeds"]
-    for rule in RULES:
-        rows = only(curves, rule=rule)
-        cycle = only(rows, seed=seeds[0])["cycle"]
-        losses = np.array([only(rows, seed=seed)["loss"] for seed in seeds])
-        mean = losses.mean(axis=0)
-        axes.plot(cycle, mean, color=COLOURS[rule], label=rule,
-                  linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
-        if len(seeds) > 1:
-            sd = losses.std(axis=0, ddof=1)
-            axes.fill_between(cycle, mean - sd, mean + sd, color=COLOURS[rule], alpha=0.22,
-                              linewidth=0)  # fmt: skip
+    cycle = only(curves, rule=RULES[0], seed=seeds[0])["cycle"]
+    losses = {
+        rule: np.array([only(curves, rule=rule, seed=seed)["loss"] for seed in seeds])
+        for rule in RULES
+    }
+    _bands(axes, cycle, losses)
     axes.set_xlabel("training cycle")
     axes.set_ylabel("validation loss per step")
     axes.legend(loc="upper right")
     light_grid(axes)
-    _zoom_on_plateau(axes, list(axes.lines), cycle)
     panel(axes, "a", "loss on the fixed path")
-
-
-def _zoom_on_plateau(axes: Any, lines: list[Any], cycle: np.ndarray[Any, Any]) -> None:
-    """An inset of the later two thirds, where the fall at the beginning hides all else."""
     later = cycle >= cycle[-1] / 3
-    if later.sum() < 8:
-        return
-    inset = axes.inset_axes((0.42, 0.3, 0.55, 0.38))
-    for line in lines:
-        inset.plot(cycle[later], np.asarray(line.get_ydata())[later], color=line.get_color(),
-                   linestyle=line.get_linestyle(), linewidth=0.9)  # fmt: skip
-    inset.tick_params(labelsize=5.5, length=2)
-    inset.margins(y=0.15)
-    light_grid(inset)
+    if later.sum() >= 8:  # the fall at the beginning hides all else
+        inset = axes.inset_axes((0.42, 0.28, 0.55, 0.4))
+        _bands(inset, cycle[later], {rule: loss[:, later] for rule, loss in losses.items()})
+        inset.tick_params(labelsize=5.5, length=2)
+        inset.margins(y=0.15)
+        light_grid(inset)
+
+
+def _bands(axes: Any, cycle: Any, losses: dict[str, np.ndarray[Any, Any]]) -> None:
+    """Mean over seeds, and one standard deviation around it where there are several."""
+    for rule, loss in losses.items():
+        mean = loss.mean(axis=0)
+        style: Any = "-" if rule == "online" else (0, (4, 1.5))
+        axes.plot(cycle, mean, color=COLOURS[rule], label=rule, linestyle=style)
+        if len(loss) > 1:
+            sd = loss.std(axis=0, ddof=1)
+            axes.fill_between(
+                cycle, mean - sd, mean + sd, color=COLOURS[rule], alpha=0.22, linewidth=0
+            )
 
 
 def _heat_pairs(axes: Any, saved: Saved) -> None:
