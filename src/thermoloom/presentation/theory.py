@@ -64,9 +64,7 @@ def _curves(axes: Axes, table: Table) -> None:
     axes.set_ylabel("validation loss per step")
     axes.legend(loc="upper right")
     light_grid(axes)
-    lines = [line for line in axes.lines if len(np.atleast_1d(line.get_xdata())) > 8]
-    cycle = table["cycle"]
-    if cycle.max() >= 100 and lines:
+    if len(np.unique(table["cycle"])) > 15:
         _later(axes, table)
 
 
@@ -100,7 +98,7 @@ def _noise(axes: Axes, table: Table) -> None:
     axes.set_xlim(0, 1.12 * max(table["predicted"].max(), table["measured"].max()))
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("standard deviation of a parameter (E₀)")
-    axes.legend(loc="upper right", fontsize=6)
+    axes.legend(loc="lower left", fontsize=6)
     light_grid(axes, "x")
 
 
@@ -139,24 +137,25 @@ def draw_limits(saved: Saved) -> Figure:
 
 def _scan(axes: Axes, table: Table, rule: str) -> None:
     """Final loss over the learning rate; what ceased to be finite stands at the top."""
-    ceiling = 1e12
-    loss = np.where(np.isfinite(table["final_loss"]), table["final_loss"], ceiling)
-    shown = np.clip(np.where(np.isfinite(table["diverged_in"]), ceiling, loss), None, ceiling)
+    ended = np.isfinite(table["diverged_in"]) | ~np.isfinite(table["final_loss"])
+    finite = np.where(ended, -np.inf, table["final_loss"])
+    top = 10 * max(100.0, float(finite.max()))
+    shown = np.where(ended, top, finite)
     axes.set_yscale("symlog", linthresh=10, linscale=0.6)
-    axes.axvline(1, color=INK, linewidth=0.9, linestyle="--")
+    axes.axvline(1, color=FAINT, linewidth=0.9, linestyle="--", zorder=0)
     colour = COLOURS[rule]
-    for kind, fill, label in ((False, colour, "stable"), (True, "white", "grows")):
-        chosen = table["unstable"] == kind
+    for grows, fill in ((False, colour), (True, "white")):
+        chosen = (table["unstable"] == grows) & ~ended
         axes.plot(table["factor"][chosen], shown[chosen], MARKERS[rule], color=colour,
-                  markerfacecolor=fill, label=label)  # fmt: skip
-    axes.annotate("predicted", (1, 1), xycoords=("data", "axes fraction"), xytext=(-3, -4),
-                  textcoords="offset points", rotation=90, va="top", ha="right", fontsize=6,
-                  color=FAINT)  # fmt: skip
+                  markerfacecolor=fill)  # fmt: skip
+    axes.plot(table["factor"][ended], shown[ended], "x", color=colour, markersize=4.5)
     axes.set_xlabel("rate / predicted critical rate")
     axes.set_ylabel("loss per step at the end")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.margins(x=0.12, y=0.12)
-    axes.legend(loc="upper left", handletextpad=0.2)
+    decades = np.arange(1, np.log10(top) + 1, max(1, np.ceil(np.log10(top) / 6)))
+    axes.set_yticks([0, *10**decades])
+    axes.set_ylim(min(-3.0, 1.3 * float(shown.min())), 5 * top)
+    axes.margins(x=0.12)
     light_grid(axes)
 
 
@@ -180,9 +179,10 @@ def _bits(axes: Axes, table: Table) -> None:
               label="couplings moved")  # fmt: skip
     axes.set_xlabel("bits")
     axes.set_ylabel("fraction")
-    axes.set_ylim(-0.04, 1.04)
+    axes.set_ylim(-0.04, 1.38)
+    axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_xticks(table["bits"])
-    axes.legend(loc="upper left")
+    axes.legend(loc="upper left", borderaxespad=0.1)
     light_grid(axes)
 
 
@@ -190,8 +190,8 @@ def limits_caption(summary: dict[str, Any]) -> str:
     plan = summary["settings"]["experiment"]
     return page.fill(
         "(a, b) Loss at the end of short trainings ({batch} cycles of batch, {online} of online "
-        "training) over the learning rate in units of the predicted critical one; hollow: the "
-        "loss grows, at the top edge it is no longer finite. (c) Mean shift of the hidden biases "
+        "training) over the learning rate in units of the predicted critical one (dashed); hollow: "
+        "the loss grows, ×: it is no longer finite. (c) Mean shift of the hidden biases "
         "by a residual offset of {offset:g}, predicted (lines) and trained (points). (d) Fraction "
         "of updates that move a visible–hidden coupling from zero on a grid of so many bits, "
         "predicted (line) and measured (circles), and the fraction of couplings that are not zero "
@@ -261,7 +261,7 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
     """Heat is drawn over the variance, in which it is linear to lowest order."""
     points = [row for row in origin["curves"] if row["curve"] == "isotropic noise"]
     size = origin["size"]
-    variance = [(size * p["value"]) ** 2 for p in points]
+    variance = [1e4 * (size * p["value"]) ** 2 for p in points]
     heat, sd = [p["heat"] for p in points], [p["sd"] or 0.0 for p in points]
     axes.errorbar(variance, heat, sd, fmt="^-", color=COLOURS["optimum"], markersize=4,
                   elinewidth=0.7, label="θ* + isotropic noise")  # fmt: skip
@@ -270,15 +270,14 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
         squares = [row for row in origin["norms"] if row["rule"] == rule]
         weight = sum(row["noise"] ** 2 for row in squares)
         count = sum((row["noise"] / row["noise_rms"]) ** 2 for row in squares if row["noise_rms"])
-        x = weight / count
+        x = 1e4 * weight / count
         around = accounts["optimum"]["mean"] + accounts["noise_around_optimum"][rule]["mean"]
         axes.plot([x], [around], MARKERS[rule], color=COLOURS[rule], label=f"θ* + noise of {rule}")
         axes.plot([x], [accounts[rule]["mean"]], MARKERS[rule], color=COLOURS[rule],
                   markerfacecolor="white", label=f"{rule} computers")  # fmt: skip
-    axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0), useMathText=True)
-    axes.set_xlabel("variance of the noise (E₀²)")
+    axes.set_xlabel("variance of the noise (10⁻⁴ E₀²)")
     axes.set_ylabel("mean heat (E₀)")
-    axes.legend(loc="upper left", fontsize=6)
+    axes.legend(loc="best", fontsize=6)
     light_grid(axes)
 
 

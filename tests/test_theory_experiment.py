@@ -1,0 +1,323 @@
+"""The theory experiment on a computer of a few units, each number against another way to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_report import Reader, leaves
+
+from thermoloom.errors import UserError
+from thermoloom.experiments import experiment, paper
+from thermoloom.experiments.heat_origin import (
+    RULES,
+    Split,
+    accounts,
+    conclusion,
+    conditions,
+    norm_rows,
+    read_split,
+)
+from thermoloom.experiments.optimum import optimum_measures, optimum_path
+from thermoloom.experiments.run import Performed, compute, perform
+from thermoloom.experiments.theory_rows import growth_of, last_below
+from thermoloom.generation import generate
+from thermoloom.measures.diagnostics import additional_path
+from thermoloom.physics.action import path_loss, residuals
+from thermoloom.physics.computer import Computer
+from thermoloom.runs.jobs import computer_of
+from thermoloom.runs.store import RunDirectory, read_table
+from thermoloom.theory.optimum import Layout
+from thermoloom.training.noising import noising_path
+from thermoloom.training.trainer import train
+
+TINY: dict[str, dict[str, Any]] = {
+    "physics": {"visible": 49, "hidden": 10, "duration": 0.2},
+    "prototypes": {"resize": True},
+    "training": {"cycles": 9, "validation_every": 3},
+    "generation": {"samples": 6},
+    "experiment": {
+        "seeds": [1, 2, 3],
+        "paths_per_prototype": 1,
+        "batch_scan": [0.8, 1.3],
+        "offset_cycles": 6,
+        "bits": [8, 14],
+        "heat_samples": 6,
+        "noise_sizes": [1.0],
+    },
+}
+_FOLDER = tempfile.TemporaryDirectory(prefix="thermoloom-tests-")  # removed when tests end
+
+
+def plan() -> Any:
+    return experiment("theory").plan("quick", TINY)
+
+
+@cache
+def performed() -> Performed:
+    return perform(experiment("theory"), plan(), Path(_FOLDER.name), workers=1)
+
+
+@pytest.fixture
+def done() -> Performed:
+    return performed()
+
+
+def rows(summary: dict[str, Any], topic: str) -> list[dict[str, Any]]:
+    return next(entry["rows"] for entry in summary["topics"] if entry["topic"] == topic)
+
+
+# --- the whole way --------------------------------------------------------------------------------
+
+
+def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None:
+    assert done.failures == []
+    assert done.summary["missing"] == []
+    assert all(entry["rows"] for entry in done.summary["topics"])
+    reasons = [r for e in done.summary["topics"] for r in e["rows"] if r["predicted"] == "–"]
+    assert reasons == []
+    assert done.summary["statements"] == []  # the paper makes none
+    assert done.summary["quantities"][0]["value"] > 0
+
+
+def test_every_number_on_the_page_is_in_the_summary(done: Performed) -> None:
+    text = (done.path / "report.html").read_text(encoding="utf-8")
+    reader = Reader(text)
+    known = list(leaves(json.loads((done.path / "summary.json").read_text(encoding="utf-8"))))
+    numbers = {repr(value) for value in known if isinstance(value, (int, float))}
+    assert len(reader.numbers) > 100
+    assert set(reader.numbers) <= numbers
+    plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))
+    assert reader.tags.count("img") == 3
+
+
+def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
+    done: Performed, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(done.path.parent, folder)
+    manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
+    again = compute(experiment("theory"), plan(), folder, workers=1)
+    assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
+    assert again.summary == done.summary
+    work = plan().origin(2)
+    shutil.rmtree(folder / work.path)
+    (folder / work.path).write_text("in the way")
+    broken = compute(experiment("theory"), plan(), folder, workers=1)
+    assert len(broken.failures) == 1
+    assert broken.summary["origin"] is None
+    assert "where the heat comes from is left out" in broken.summary["missing"][0]
+
+
+def test_one_seed_has_no_noise_and_is_refused() -> None:
+    with pytest.raises(UserError, match="at least two"):
+        experiment("theory").plan("quick", {"experiment": {"seeds": [1]}})
+
+
+# --- the optimum ----------------------------------------------------------------------------------
+
+
+def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
+    folder, chosen = done.path.parent, plan()
+    computer = computer_of(RunDirectory.open(folder / optimum_path(chosen)))
+    physics, fields = chosen.settings.physics, chosen.limits.fields
+    table = read_table(done.path / "paths.csv")
+    own = table["loss"][table["rule"] == "optimum"]
+    expected = [
+        path_loss(computer, physics, additional_path(physics, fields, i, chosen.path_seed)[1]).full
+        for i in range(3)
+    ]
+    np.testing.assert_allclose(own, expected, rtol=1e-5)
+    assert (table["loss"][table["rule"] != "optimum"].reshape(6, 3) > own).all()
+    for seed, run in zip(chosen.seeds, optimum_measures(chosen, folder, chosen.seeds), strict=True):
+        heat = generate(physics, computer, 6, 90000 + seed).heat
+        assert run.results["heat"]["mean"] == pytest.approx(heat.mean(), rel=1e-9)
+    origin = read_table(done.path / "origin.csv")
+    alone = (origin["centre"] == "optimum") & (origin["noise"] == "none")
+    assert origin["heat"][alone][2] == pytest.approx(heat.mean(), rel=1e-6)
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) -> None:
+    chosen = plan()
+    settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
+    biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
+    pair = [train(s, chosen.limits.fields).computer.hidden_bias for s in (settings, biased)]
+    table = read_table(done.path / "offset.csv")
+    last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
+    assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
+    # biases alone would move by −α μ_bias a step
+    first = -settings.learning_rate * chosen.offset * 6 * settings.physics.steps
+    assert 0.5 * first > last[0] > first
+
+
+def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> None:
+    chosen = plan()
+    physics, fields = chosen.settings.physics, chosen.limits.fields
+    limits = chosen.limits.found(done.path.parent)
+    rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
+    n, kept = physics.visible, []
+    for cycle in range(chosen.grid_cycles):
+        path = noising_path(physics, fields[cycle % 3], 1, cycle)
+        r = residuals(Computer.zeros(physics), physics, path)
+        for k in ((np.arange(12) + 0.5) * physics.steps / 12).astype(int):
+            x = path[k + 1]
+            update = rate * (np.outer(r[k, :n], x[n:]) + np.outer(x[:n], r[k, n:]))
+            kept.append((np.abs(update) > largest / (2**13 - 1) / 2).mean())
+    table = read_table(done.path / "bits.csv")
+    assert table["measured"][table["bits"] == 14] == pytest.approx([np.mean(kept)], abs=1e-3)
+    assert table["measured"][table["bits"] == 8] == 0
+
+
+def test_growth_is_the_root_of_that_of_the_loss() -> None:
+    unstable, growth = growth_of(3.0 * 1.44 ** np.arange(15), False)
+    assert unstable
+    assert growth == pytest.approx(1.2, rel=1e-6)
+    assert growth_of(2.0 + 0.1 * np.cos(np.arange(15)), False)[0] is False
+    assert growth_of(np.array([1.0, np.inf, np.nan]), False) == (True, None)
+    assert growth_of(np.ones(4), True) == (True, None)
+    assert last_below(np.array([4, 8, 12]), np.array([0.0, 0.001, 0.5]), 0.01) == 8
+    assert last_below(np.array([4, 8]), np.array([0.5, 0.6]), 0.01) is None
+
+
+# --- where the heat comes from --------------------------------------------------------------------
+
+LAYOUT = Layout(30, 20)
+
+
+def random_split(seeds: int, noise: float, shift: float) -> Split:
+    rng = np.random.default_rng(0)
+
+    def vector(scale: float) -> Any:
+        values = scale * rng.standard_normal(LAYOUT.size)
+        _, hh, _ = LAYOUT.split(values)
+        lower = np.tril(hh, -1)
+        hh[...] = lower + lower.T
+        return values
+
+    optimum = vector(1.0)
+    trained = {}
+    for rule in RULES:
+        mean = optimum + vector(shift)
+        trained[rule] = np.array([mean + vector(noise) for _ in range(seeds)])
+    return Split(LAYOUT, optimum, trained)
+
+
+def test_the_split_recovers_the_noise_and_a_mean_shift_below_it() -> None:
+    split = random_split(seeds=4, noise=0.5, shift=0.1)
+    couplings = split.trained["batch"][:, : 30 * 20]
+    assert split.noise["batch"]["visible_hidden"] == pytest.approx(
+        couplings.var(axis=0, ddof=1).mean()
+    )
+    assert split.size == pytest.approx(0.5, rel=0.1)
+    found = {(r["rule"], r["block"]): r for r in norm_rows(split)}
+    for rule in RULES:
+        entry = found[rule, "visible_hidden"]
+        # the mean of four seeds alone is 0.27 away: the noise left in it has been taken off
+        assert entry["mean_rms"] == pytest.approx(0.1, abs=0.06)
+        assert entry["noise"] == pytest.approx(0.5 * 600**0.5, rel=0.1)
+
+
+def test_mixtures_contain_the_trained_computers_and_lines_run_between_them() -> None:
+    split = random_split(seeds=3, noise=0.3, shift=0.2)
+    found = list(conditions(split, position=1, seed=7, points=3, sizes=[2.0]))
+    mixed = {(c.centre, c.noise): c.theta for c in found if c.part == "mixed"}
+    assert len(mixed) == 12
+    for rule in RULES:
+        np.testing.assert_allclose(mixed[rule, rule], split.trained[rule][1], atol=1e-12)
+    np.testing.assert_array_equal(mixed["optimum", "none"], split.optimum)
+    lines = {(c.centre, c.noise): c.theta for c in found if c.part == "line"}
+    middle = (split.trained["batch"][1] + split.trained["online"][1]) / 2
+    np.testing.assert_allclose(lines["batch", "online"], middle)
+    added = next(c.theta for c in found if c.part == "size") - split.optimum
+    vh, hh, _ = LAYOUT.split(added)
+    assert vh.std() == pytest.approx(2 * split.size, rel=0.1)
+    np.testing.assert_array_equal(hh, hh.T)
+    assert not np.diagonal(hh).any()
+
+
+def heats(noise: dict[str, float], mean: dict[str, float], seeds: int = 5) -> dict[str, Any]:
+    """Heats that are exactly 100 + mean of the centre + variance of all noise in it."""
+    table: dict[str, list[Any]] = {key: [] for key in ("seed", "part", "centre", "noise", "heat")}
+    for seed in range(seeds):
+        for centre, shift in {"optimum": 0.0, **mean}.items():
+            for name, variance in {"none": 0.0, **noise, "isotropic": 1.0}.items():
+                kept = noise.get(centre, 0.0) / seeds
+                heat = 100 + shift + kept + variance * (1 - 1 / seeds) + 0.3 * seed
+                entry = (seed, "mixed", centre, name, heat)
+                for key, value in zip(table, entry, strict=True):
+                    table[key].append(value)
+    return {key: np.array(column) for key, column in table.items()}
+
+
+def test_the_account_tells_noise_from_mean_exactly_where_heat_is_linear_in_variance() -> None:
+    found = accounts(heats(noise={"batch": 9.0, "online": 4.0}, mean={"batch": 3.0, "online": 1.0}))
+    expected = {"difference": 7.0, "from_noise": 5.0, "from_mean": 2.0, "around_optimum": 5.0}
+    for key, value in expected.items():
+        assert found[key]["mean"] == pytest.approx(value)
+    assert found["noise"]["batch"]["mean"] == pytest.approx(9)
+    assert found["noise_around_optimum"]["online"]["mean"] == pytest.approx(4)
+    assert found["mean_shift"]["batch"]["mean"] == pytest.approx(3)
+    assert found["isotropic"]["mean"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("noise", "mean", "words"),
+    [
+        ((9.0, 2.0), (1.0, 1.0), "the hypothesis holds: "),
+        ((9.0, 5.0), (5.0, 1.0), "holds in part"),
+        ((4.0, 4.0), (5.0, 1.0), "fails: .* where the rules' means lie"),
+    ],
+)
+def test_the_conclusion_follows_the_numbers(noise: Any, mean: Any, words: str) -> None:
+    by_rule = [dict(zip(RULES, pair, strict=True)) for pair in (noise, mean)]
+    found = conclusion(accounts(heats(*by_rule)))
+    text = found["text"].format(**found["values"])
+    assert re.search(words, text)
+    share = (noise[0] - noise[1]) / (noise[0] - noise[1] + mean[0] - mean[1])
+    assert f"{100 * share:.0f} %" in text
+
+
+def test_an_unresolved_difference_has_no_origin() -> None:
+    table = heats({"batch": 1.0, "online": 1.0}, {"batch": 0.1, "online": 0.0})
+    corner = (table["centre"] == "batch") & (table["noise"] == "batch")
+    table["heat"][corner] += np.array([5.0, -5.0, 4.0, -4.0, 0.0])
+    assert "not resolved" in conclusion(accounts(table))["text"]
+
+
+def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
+    table = read_table(done.path / "origin.csv")
+    found = done.summary["origin"]["accounts"]
+    split = read_split(done.path.parent, plan().base, plan().seeds)
+    physics = plan().settings.physics
+    by_rule = {}
+    for rule in RULES:
+        trained = [
+            generate(
+                physics, split.layout.computer(split.trained[rule][s], np.float32), 6, 90001 + s
+            )
+            for s in range(3)
+        ]
+        by_rule[rule] = np.mean([g.heat.mean() for g in trained])
+        assert found[rule]["mean"] == pytest.approx(by_rule[rule], rel=1e-5)
+    difference = by_rule["batch"] - by_rule["online"]
+    assert found["difference"]["mean"] == pytest.approx(difference, abs=1e-4)
+    parts = found["from_noise"]["mean"] + found["from_mean"]["mean"]
+    assert parts == pytest.approx(found["difference"]["mean"], abs=1e-9)
+    assert set(table["part"]) == {"mixed", "size", "line"}
+
+
+def test_verdicts_are_the_words_of_the_report(done: Performed) -> None:
+    verdicts = {r["verdict"] for e in done.summary["topics"] for r in e["rows"]}
+    assert verdicts <= {paper.HOLDS, paper.DIFFERS, paper.NOT_MEASURED}
+    assert all(r["verdict"] == paper.HOLDS for r in rows(done.summary, "The optimum"))
