@@ -345,6 +345,9 @@ class Fake:
     def heat(self) -> float:
         return math.inf if self.diverged else float(np.mean(self.samples["heat"]))
 
+    def quality(self, name: str) -> float:
+        return 20.0
+
     def row(self) -> dict[str, Any]:
         return {"heat_sem": stats.sem(self.samples["heat"]), "cycles": 1, "samples": 2}
 
@@ -373,7 +376,7 @@ def test_crossover_by_hand() -> None:
 
 
 def test_verdicts_on_made_up_curves() -> None:
-    paper_like = made_up({0.0: 100, 0.1: 97, 0.15: 98, 0.3: 104, 0.35: 400})
+    paper_like = made_up({0.0: 100, 0.1: 97, 0.15: 98, 0.3: 104, 0.35: 120})
     assert noise.near_baseline(paper_like)["verdict"] == paper.HOLDS
     assert noise.crossing_over(paper_like)["verdict"] == paper.HOLDS
     assert noise.low_noise(paper_like)["verdict"] == paper.HOLDS

@@ -22,8 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from thermoloom.config import Settings
 from thermoloom.experiments import paper
 from thermoloom.experiments.plan import Experiment, Plan
@@ -47,17 +45,16 @@ UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "
 SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)
 
 NEAR = 0.10
-"""Heat is near a baseline within this fraction of it, and markedly higher beyond."""
-LARGE = 2.0
-"""Degradation is large where heat is this many times its baseline: there is the crossover."""
+"""Heat is near a baseline within this fraction of it, and markedly higher beyond: there is the
+crossover."""
 ORDERS = 100.0
 """Heat changes by orders of magnitude from this factor on."""
 PARTICULARLY = 2.0
 """A rise stands out if it is this many times any other."""
-LOW_NOISE = 0.15
-"""Amplitudes up to here count as low noise."""
+LOWEST = 3.0
+"""The lowest of several points counts as resolved beyond this many of its standard errors."""
 CROSSOVER = (0.30, 0.35)
-"""Where the paper has its crossover."""
+"""Where the paper has its crossover; noise is low before it."""
 GRID = tuple(round(0.05 * i, 2) for i in range(9))
 
 
@@ -152,12 +149,12 @@ def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives one of them."""
     update, residual = curves[UPDATE], curves[RESIDUAL]
-    crossing = crossover(update, LARGE)
+    crossing = crossover(update, 1 + NEAR)
     rows = [
         paper.quantity(
             NAME,
             "crossover",
-            "σ_upd at which heat has doubled",
+            f"σ_upd that raises heat by {100 * NEAR:.0f} %",
             None if crossing is None else crossing[2],
             digits=".3f",
             note="interpolated between the conditions of the grid",
@@ -260,60 +257,64 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
 
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
+    """Between which neighbours of the grid heat leaves its baseline behind."""
     if not curve.has(0, *CROSSOVER):
         return paper.missing(
             NAME, "crossover", f"the grid lacks 0, {CROSSOVER[0]:.2f} or {CROSSOVER[1]:.2f}"
         )
-    found = crossover(curve, LARGE)
-    ratios = [curve.ratio(value, 0) for value in CROSSOVER]
-    if found is None:
-        return paper.statement(
-            NAME,
-            "crossover",
-            paper.DIFFERS,
-            "heat does not double up to σ_upd = {last:.2f}, where it is {ratio:.2f} × the baseline",
-            last=curve.values[-1],
-            ratio=curve.ratio(curve.values[-1], 0),
-        )
+    found = crossover(curve, 1 + NEAR)
+    where = (
+        "heat never exceeds the baseline by {near:.0f} %"
+        if found is None
+        else "heat exceeds the baseline by {near:.0f} % between {low:.2f} and {high:.2f}"
+    )
+    low, high, _ = found or (None, None, None)
+    before, after = (curve.change(value, 0).percent for value in CROSSOVER)
     return paper.statement(
         NAME,
         "crossover",
-        paper.HOLDS if found[:2] == CROSSOVER else paper.DIFFERS,
-        "heat doubles between {low:.2f} and {high:.2f}; it is {before:.2f} × the baseline at "
-        f"{CROSSOVER[0]:.2f} and {{after:.3g}} × at {CROSSOVER[1]:.2f}",
-        low=found[0],
-        high=found[1],
-        before=ratios[0],
-        after=ratios[1],
+        paper.HOLDS if (low, high) == CROSSOVER else paper.DIFFERS,
+        where + f"; {{before:+.1f}} % at {CROSSOVER[0]:.2f}, {{after:+.1f}} % at "
+        f"{CROSSOVER[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
+        near=100 * NEAR,
+        low=low,
+        high=high,
+        before=before,
+        after=after,
+        end=curve.change(curve.values[-1], 0).percent,
+        last=curve.values[-1],
     )
 
 
 def low_noise(curve: Curve) -> dict[str, Any]:
-    """Every low amplitude below the baseline, modestly, and the lowest one resolved."""
-    low = [value for value in curve.values if 0 < value <= LOW_NOISE + 1e-9]
+    """The lowest point before the crossover: below the baseline, modestly, and resolved.
+
+    With what becomes of quality there: the paper warns that lower heat need not be better.
+    """
+    low = [value for value in curve.values if 0 < value <= CROSSOVER[0] + 1e-9]
     if not low or not curve.has(0):
-        return paper.missing(NAME, "low_noise", f"no amplitude from 0 to {LOW_NOISE:.2f}")
-    changes = [curve.change(value, 0) for value in low]
-    lowest = min(changes, key=lambda change: change.mean)
-    below = sum(change.mean < 0 for change in changes)
-    modest = abs(lowest.percent) <= 100 * NEAR
-    if below == len(changes) and lowest.resolved and modest:
-        verdict = paper.HOLDS
-    else:
-        mean = float(np.mean([change.mean for change in changes]))
-        verdict = paper.UNRESOLVED if mean < 0 and modest else paper.DIFFERS
+        return paper.missing(NAME, "low_noise", f"no amplitude up to {CROSSOVER[0]:.2f}")
+    lowest = min(low, key=curve.heat)
+    change = curve.change(lowest, 0)
+    modest = -100 * NEAR <= change.percent < 0
+    resolved = change.error is not None and -change.mean > LOWEST * change.error
+    distances = [curve.quality(value, "prototype_distance") for value in (lowest, 0)]
     return paper.statement(
         NAME,
         "low_noise",
-        verdict,
-        "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest by "
-        "{change:+.2f} ± {error:.2f} E₀ ({percent:+.1f} %)",
-        below=below,
-        count=len(changes),
+        paper.DIFFERS if not modest else paper.HOLDS if resolved else paper.UNRESOLVED,
+        "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest at "
+        "{lowest:.2f}, by {change:+.2f} ± {error:.2f} E₀ ({percent:+.1f} %), with a "
+        "nearest-prototype distance of {distance:.2f} against {reference:.2f}",
+        below=sum(curve.heat(value) < curve.heat(0) for value in low),
+        count=len(low),
         last=low[-1],
-        change=lowest.mean,
-        error=lowest.error,
-        percent=lowest.percent,
+        lowest=lowest,
+        change=change.mean,
+        error=change.error,
+        percent=change.percent,
+        distance=distances[0],
+        reference=distances[1],
     )
 
 
