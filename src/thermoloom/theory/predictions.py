@@ -26,7 +26,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 from scipy.special import erfc
 
 from thermoloom.config import Physics
@@ -175,21 +175,32 @@ def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     return float(values[0])
 
 
-def round_growth(rule: MeanRule, rounds: int = 25) -> float:
-    """Factor by which one round over all prototypes stretches the deviation it stretches most.
+def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
+    """Spectral radius of Π_p (1 − αH_p): growth of a deviation in one round over all prototypes.
 
-    Power iteration with the product Π_p (1 − αH_p), started in the steepest directions.
+    By Arnoldi iteration. The steep directions of the prototypes overlap without being the same,
+    so the largest eigenvalues are complex pairs, on which a power iteration never settles.
     """
-    inner = rule.prototypes[0][0].loss.layout.inner
-    start = [w.loss.zero_gradient for windows in rule.prototypes for w in windows[:1]]
-    deviation = sum(start[1:], start[0].copy())
-    growth = 0.0
-    for _ in range(rounds):
-        deviation = deviation / math.sqrt(inner(deviation, deviation))
+
+    def one_round(deviation: Array64) -> Array64:
+        deviation = deviation.ravel()
         for prototype in range(len(rule.prototypes)):
             deviation = rule.deviate(deviation, prototype)
-        growth = math.sqrt(inner(deviation, deviation))
-    return growth
+        return deviation
+
+    rng = np.random.default_rng(0)
+    start = sum(gradient_noise(windows[0].loss, rng) for windows in rule.prototypes)
+    operator = LinearOperator((rule.size, rule.size), matvec=one_round, dtype=np.float64)
+    values = eigs(
+        operator,
+        k=1,
+        which="LM",
+        v0=start,
+        tol=tolerance,
+        ncv=min(24, rule.size),
+        return_eigenvectors=False,
+    )
+    return float(np.abs(values[0]))
 
 
 @dataclass(frozen=True)
