@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -88,6 +89,49 @@ for _name in NAMES:
     run_app.command(_name)(_command(_name))
 
 
+@run_app.command("all")
+def run_all(
+    preset: Preset = "paper",
+    out: Out = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    shared: Shared = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
+) -> None:
+    """Run every experiment, then one report for all; says first what it will take."""
+    from thermoloom.experiments.estimate import estimate
+    from thermoloom.runs.catalog import readable_bytes
+    from thermoloom.threads import available_cores
+
+    folder = out or Path(DEFAULT_OUT.get(preset, "results"))
+    values = layers(config, assignments, None)
+    chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in NAMES]
+    compile_now()
+    needed = estimate(chosen, folder, workers or available_cores())
+    typer.echo(
+        f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
+        f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
+        err=True,
+    )
+    if sys.stdin.isatty() and needed.seconds > 600 and not yes:
+        typer.confirm("go on?", abort=True)
+    failed = []
+    for name in NAMES:
+        typer.echo(f"--- {name} ---", err=True)
+        try:
+            run_experiment(name, preset, values, folder, workers, cluster, shared)
+        except typer.Exit:
+            failed.append(name)
+    from thermoloom.presentation.report import write_report
+
+    typer.echo(f"report of all  {write_report(folder).path}")
+    if failed:
+        typer.echo(f"with failures: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
+
+
 def layers(
     config: Path | None, assignments: list[str] | None, seeds: str | None
 ) -> dict[str, dict[str, Any]]:
@@ -147,12 +191,9 @@ def run_experiment(
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
     from thermoloom.experiments.run import perform
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling
     from thermoloom.runs.execution import progress_for
 
-    with compiling():
-        compile_kernels()
+    compile_now()
     compiled = time.monotonic()
     done = perform(
         chosen,
@@ -174,6 +215,15 @@ def run_experiment(
         for line in done.failures:
             typer.echo(f"  {line}", err=True)
         raise typer.Exit(1)
+
+
+def compile_now() -> None:
+    """Compile the kernels, or load them, before anything is timed."""
+    from thermoloom.kernels import compile_kernels
+    from thermoloom.presentation.progress import compiling
+
+    with compiling():
+        compile_kernels()
 
 
 def result_lines(summary: dict[str, Any]) -> list[str]:

@@ -111,6 +111,8 @@ class Experiment:
     """Settings that the experiment itself sets; the user cannot."""
     later: Callable[[Any, Path], list[Task]] | None = None
     """``later(plan, folder)``: tasks that follow from what the first ones left in the folder."""
+    foreseen: Callable[[Any], list[Settings]] | None = None
+    """Computers of the later tasks as far as they can be told in advance, to estimate time."""
 
     def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
         """A preset with the user's settings on top."""

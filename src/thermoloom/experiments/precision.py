@@ -192,6 +192,17 @@ def later(plan: PrecisionPlan, folder: Path) -> list[Task]:
     return found
 
 
+def foreseen(plan: PrecisionPlan) -> list[Settings]:
+    """The computers trained on a grid, whose ranges are not known yet."""
+    unknown = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
+    return [
+        plan.model(seed, bits=bits, rounding=rounding, **unknown)
+        for seed in plan.seeds
+        for rounding in ROUNDINGS
+        for bits in plan.training_bits
+    ]
+
+
 def storage_settings(settings: Settings, bits: float) -> dict[str, Any]:
     """What identifies a stored computer: its training, its sampling and its bits."""
     prototypes = load_prototypes(settings.prototypes, settings.physics)
@@ -647,6 +658,7 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     later=later,
+    foreseen=foreseen,
     assemble=assemble,
     varied=VARIED,
 )

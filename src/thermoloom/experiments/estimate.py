@@ -1,0 +1,151 @@
+"""What experiments will take: time and disk, from rates measured here in a few seconds.
+
+    time ≈ Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation), over the workers
+
+What is done already does not count. Diagnostics, figures and pages add some tens of percent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from thermoloom.config import Physics, Settings
+from thermoloom.experiments.models import RUNS
+from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.generation import GROUP, generate
+from thermoloom.physics.computer import Computer
+from thermoloom.runs.jobs import archive_name, training_path
+from thermoloom.runs.store import MANIFEST, read_manifest
+from thermoloom.threads import threads
+from thermoloom.training.learner import drive
+from thermoloom.training.noising import noising_path
+from thermoloom.training.trainer import make_learner
+
+PROBE_STEPS = 192
+"""Steps of the short trajectories on which rates are measured."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left to do."""
+
+    trainings: int
+    samples: int
+    seconds: float
+    bytes: int
+
+
+def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: int) -> Estimate:
+    """Time and disk for these experiments in a results folder; a training that several need counts
+    once, and work that is done does not.
+    """
+    models = [model for experiment, plan in chosen for model in models_of(experiment, plan)]
+    left = {path: model for path, model in _by_path(folder, models).items() if not _is_done(path)}
+    samples = {
+        (path, archive_name(model.generation_seed, model.generation.samples)): model
+        for path, model in ((training_path(folder / RUNS, model), model) for model in models)
+        if not _has(path, archive_name(model.generation_seed, model.generation.samples))
+    }
+    rates = _Rates()
+    work = sum(
+        model.training.cycles * model.physics.steps * rates.training(model)
+        for model in left.values()
+    )
+    work += sum(
+        model.generation.samples * model.physics.steps * rates.generation(model.physics)
+        for model in samples.values()
+    )
+    disk = sum(_training_bytes(model.physics) for model in left.values())
+    disk += sum(8 * m.generation.samples * m.physics.units for m in samples.values())
+    count = sum(model.generation.samples for model in samples.values())
+    return Estimate(len(left), count, work / workers, disk)
+
+
+def models_of(experiment: Experiment, plan: Plan) -> list[Settings]:
+    """Computers that an experiment trains and samples, those of later tasks included."""
+    tasks = experiment.tasks(plan)
+    named = [model for task in tasks for model in task.arguments.get("models", [])]
+    foreseen = experiment.foreseen(plan) if experiment.foreseen else []
+    return [Settings.from_dict(model) for model in named] + foreseen
+
+
+def _by_path(folder: Path, models: Iterable[Settings]) -> dict[Path, Settings]:
+    return {training_path(folder / RUNS, model): model for model in models}
+
+
+def _is_done(path: Path) -> bool:
+    return (path / MANIFEST).exists() and read_manifest(path).state in ("done", "diverged")
+
+
+def _has(path: Path, archive: str) -> bool:
+    return _is_done(path) and f"{archive}.safetensors" in read_manifest(path).files
+
+
+def _training_bytes(physics: Physics) -> int:
+    """The trained parameters and two checkpoints."""
+    return 3 * 4 * physics.hidden * (physics.units + 1)
+
+
+class _Rates:
+    """Seconds a step, measured on one thread, once for each kind of learner and size."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, float] = {}
+
+    def training(self, model: Settings) -> float:
+        """Of one learner and step; a share of the path is left out, it is a few percent."""
+        chosen = model.imperfections
+        kind = (
+            model.physics,
+            model.training.rule,
+            chosen.bits < 32,
+            chosen.rounding if chosen.bits < 32 else "",
+            chosen.update_noise > 0,
+        )
+        if model.training.rule == "optimum":
+            return 0.0
+        if kind not in self._known:
+            self._known[kind] = _time_training(model)
+        return self._known[kind]
+
+    def generation(self, physics: Physics) -> float:
+        """Of one sample and step."""
+        if physics not in self._known:
+            self._known[physics] = _time_generation(physics)
+        return self._known[physics]
+
+
+def _short(physics: Physics) -> Physics:
+    return replace(physics, duration=min(PROBE_STEPS, physics.steps) * physics.dt)
+
+
+def _time_training(model: Settings) -> float:
+    physics = _short(model.physics)
+    short = replace(model, physics=physics)
+    if model.training.rule == "delayed":
+        period = min(model.period, physics.steps)
+        short = short.updated({"training": {"period": period}})
+    field = np.ones(physics.units, np.float32)
+    with threads(1):
+        path = noising_path(physics, field, 0, 0)
+        drives = drive(physics, path)
+        learner = make_learner(short)
+        learner.learn(path, None, drives)
+        began = time.perf_counter()
+        learner.learn(path, None, drives)
+        return (time.perf_counter() - began) / physics.steps
+
+
+def _time_generation(physics: Physics) -> float:
+    short = replace(physics, duration=min(40, physics.steps) * physics.dt)
+    with threads(1):
+        computer = Computer.zeros(short)
+        generate(short, computer, 1, 0)
+        began = time.perf_counter()
+        generate(short, computer, GROUP, 0)
+        return (time.perf_counter() - began) / (GROUP * short.steps)

@@ -1,0 +1,68 @@
+"""What experiments will take, and doing all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from thermoloom.config import Settings
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.experiments.estimate import estimate, models_of
+from thermoloom.runs.jobs import generate_run, train_runs, training_path
+
+TINY = {
+    "physics": {"visible": 196, "hidden": 16, "duration": 0.1},
+    "prototypes": {"resize": True},
+}
+
+
+def test_work_that_is_done_does_not_count(tmp_path: Path) -> None:
+    comparison = experiment("comparison")
+    plan = comparison.plan("quick", TINY | {"training": {"cycles": 3}})
+    before = estimate([(comparison, plan)], tmp_path, workers=1)
+    models = [m for m in models_of(comparison, plan) if m.training.rule != "optimum"]
+    assert {m.training.rule for m in models} == {"batch", "online"}
+    assert before.seconds > 0
+    first: Settings = models[0]
+    path = training_path(tmp_path / "runs", first)
+    train_runs([(path, first)])
+    generate_run(path, first.generation.samples, first.generation_seed)
+    after = estimate([(comparison, plan)], tmp_path, workers=1)
+    assert after.trainings == before.trainings - 1
+    assert after.samples == before.samples - first.generation.samples
+    assert after.bytes < before.bytes
+
+
+def test_shared_trainings_count_once(tmp_path: Path) -> None:
+    """The stored checkpoint of the precision screen is a computer of the comparison."""
+    pair = [
+        (experiment(name), experiment(name).plan("paper", TINY))
+        for name in ("comparison", "precision")
+    ]
+    together = estimate(pair, tmp_path, workers=1)
+    alone = [estimate([one], tmp_path, workers=1) for one in pair]
+    assert together.trainings == sum(one.trainings for one in alone) - 1
+
+
+def test_all_experiments_in_one_command(tmp_path: Path) -> None:
+    sets = ["visible=196", "hidden=16", "resize=true"]
+    command = ["run", "all", "--preset", "quick", "--out", "all", "--workers", "2"]
+    command += [word for text in sets for word in ("--set", text)]
+    done = subprocess.run(
+        [sys.executable, "-c", "from thermoloom.cli import main; main()", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(r"to do: \d+ trainings and [\d,]+ samples, about \d+ min and", done.stderr)
+    for name in NAMES:
+        assert (
+            json.loads((tmp_path / "all" / name / "summary.json").read_text())["experiment"] == name
+        )
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert page.count("<h2") >= len(NAMES)
