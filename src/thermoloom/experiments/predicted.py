@@ -22,8 +22,6 @@ from thermoloom.theory.predictions import (
     batch_stability,
     mean_parameters,
     mean_rule,
-    offset_bias_law,
-    offset_rate,
     offset_response,
     online_stability,
     round_growth,
@@ -37,6 +35,8 @@ from thermoloom.training.quantization import largest_magnitude
 from thermoloom.training.trainer import validation_path
 
 LIMITS, PREDICTION = "limits", "prediction"
+DRAWS = 50_000
+"""Random pairs, steps and states from which the fraction of surviving updates is found."""
 BLOCKS = ("visible_hidden", "hidden_hidden", "hidden_bias")
 
 
@@ -70,13 +70,12 @@ def predict_limits(
             {"bits": bits}
             | {
                 f"surviving_{name}": [
-                    surviving_fraction(physics, fields, marginals, rate, largest, b, hidden)
+                    surviving_fraction(physics, fields, marginals, rate, largest, b, hidden, DRAWS)
                     for b in bits
                 ]
                 for name, largest, hidden in zip(BLOCKS, ranges, (False, True), strict=False)
             },
         )
-        response = offset_response(ground.loss)
         pending.results |= {
             "batch": asdict(batch),
             "online": asdict(online),
@@ -88,11 +87,7 @@ def predict_limits(
                 for name, largest in zip(BLOCKS, ranges, strict=False)
                 if name != "hidden_bias"
             },
-            "offset": {
-                "law": offset_bias_law(physics),
-                "rate": offset_rate(physics, rate),
-                "response": float(response.hidden_bias.mean()),
-            },
+            "offset_response": float(offset_response(ground.loss).hidden_bias.mean()),
         }
     return {}
 

@@ -27,7 +27,7 @@ class TheoryPlan(PairPlan):
     online_scan_cycles: int = 6
     offset: float = 0.01
     """Residual offset μ_bias of the trainings that show the offset law."""
-    offset_cycles: int = 60
+    offset_cycles: int = 100
     bits: tuple[int, ...] = (4, 6, 8, 10, 12, 14, 16)
     """Bit depths of the grid on which updates may vanish."""
     grid_cycles: int = 3

@@ -26,7 +26,12 @@ from thermoloom.experiments.theory_runs import Ground
 from thermoloom.physics.computer import Computer
 from thermoloom.runs.jobs import training_path
 from thermoloom.runs.store import MANIFEST, RunDirectory
-from thermoloom.theory.predictions import spread, stationary_variance
+from thermoloom.theory.predictions import (
+    offset_bias_law,
+    offset_rate,
+    spread,
+    stationary_variance,
+)
 
 CLOSE = 0.1
 """Predicted and measured sizes agree if they differ by less than this fraction."""
@@ -402,21 +407,6 @@ def _computer(run: RunDirectory, name: str) -> Computer:
 def offset_rows(found: Findings, run: RunDirectory) -> list[Row]:
     """The shift that a residual offset makes, against trainings with and without it."""
     rows, table = [], []
-    if found.limits is not None:
-        law = found.limits.results["offset"]
-        rows.append(
-            row(
-                "where an offset finally drives the hidden biases, a unit of offset",
-                "{law:.0f} for biases alone; {response:.1f} on average beside couplings that share "
-                "the work; {rate:.2f} % of the way a cycle",
-                "see the next rows: training is far from over after {cycles} cycles",
-                paper.NOT_MEASURED,
-                law=law["law"],
-                response=law["response"],
-                rate=100 * law["rate"],
-                cycles=found.plan.offset_cycles,
-            )
-        )
     for rule in RULES:
         title = f"mean shift of hidden biases by an offset, {rule}"
         probe = found.plan.offset_probe(rule).found(found.folder)
@@ -455,7 +445,29 @@ def offset_rows(found: Findings, run: RunDirectory) -> list[Row]:
         )
     if table:
         run.save_table("offset", columns_of(table))
+        rows.insert(0, law_row(found, table))
     return rows
+
+
+def law_row(found: Findings, table: Sequence[Row]) -> Row:
+    """The law for biases that an offset moves alone: b = −(2k_BT/μΔt) μ_bias (1 − (1 − ρ)^n)."""
+    physics, plan = found.plan.settings.physics, found.plan
+    law, rate = offset_bias_law(physics), offset_rate(physics, plan.base.learning_rate)
+    cycles = plan.offset_cycles
+    alone = law * plan.offset * (1 - (1 - rate) ** cycles)
+    ends = {entry["rule"]: entry["measured"] for entry in table if entry["cycle"] == cycles}
+    return row(
+        "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
+        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % a cycle",
+        ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
+        verdict(all(near(alone, end) for end in ends.values())),
+        offset=plan.offset,
+        cycles=cycles,
+        alone=alone,
+        final=law * plan.offset,
+        rate=100 * rate,
+        **ends,
+    )
 
 
 def bits_rows(found: Findings, run: RunDirectory) -> list[Row]:
