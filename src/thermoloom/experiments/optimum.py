@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,11 @@ def optimum_model(plan: PairPlan, seed: int) -> Settings:
     return own.updated({"generation": {"seed": plan.model("batch", seed).generation_seed}})
 
 
+def _paths(plan: PairPlan, seed: int) -> Paths:
+    """θ* is the same for all seeds, so it is compared on the additional paths only once."""
+    return plan.paths if seed == plan.seeds[0] else replace(plan.paths, per_prototype=0)
+
+
 def optimum_path(plan: PairPlan) -> Path:
     """Run directory of θ*, relative to the results folder."""
     return training_path(Path(RUNS), plan.model(RULE, plan.seeds[0]))
@@ -34,19 +39,26 @@ def optimum_path(plan: PairPlan) -> Path:
 def optimum_task(plan: PairPlan) -> Task:
     """Solve, then sample and measure with the generation seed of every pair."""
     models = [optimum_model(plan, seed) for seed in plan.seeds]
-    measures = [measures_path(Path(), model, plan.paths) for model in models]
+    paths = [_paths(plan, seed) for seed in plan.seeds]
+    measures = [measures_path(Path(), *each) for each in zip(models, paths, strict=True)]
     return Task(
         name="the optimum: solve, sample, measure",
         function="thermoloom.experiments.optimum:solve_and_measure",
-        arguments={"models": [m.as_dict() for m in models], "paths": asdict(plan.paths)},
+        arguments={
+            "models": [model.as_dict() for model in models],
+            "paths": [asdict(each) for each in paths],
+        },
         outputs=tuple(dict.fromkeys(str(path) for path in (optimum_path(plan), *measures))),
     )
 
 
 def solve_and_measure(
-    workdir: Path, report: Report, models: list[dict[str, Any]], paths: dict[str, Any]
+    workdir: Path, report: Report, models: list[dict[str, Any]], paths: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """θ* of ``models[0]``, and its measures with the generation seed of every model."""
+    """θ* of ``models[0]``, and its measures with the generation seed of every model.
+
+    ``paths``: additional noising paths, for every model.
+    """
     chosen = [Settings.from_dict(model) for model in models]
     total = sum(settings.generation.samples for settings in chosen)
     done = 0.0
@@ -57,14 +69,14 @@ def solve_and_measure(
         report(min(round(done), total), total, None)
 
     solve_run(training_path(workdir / RUNS, chosen[0]), chosen[0])
-    for settings in chosen:
-        measure_model(workdir, settings, Paths(**paths), Clock(), advance)
+    for settings, on in zip(chosen, paths, strict=True):
+        measure_model(workdir, settings, Paths(**on), Clock(), advance)
     return {}
 
 
 def optimum_measures(plan: PairPlan, folder: Path, seeds: Sequence[int]) -> list[RunDirectory]:
     """Measures of θ* for these seeds; empty where one of them is not there."""
-    paths = [measures_path(folder, optimum_model(plan, seed), plan.paths) for seed in seeds]
+    paths = [measures_path(folder, optimum_model(plan, seed), _paths(plan, seed)) for seed in seeds]
     if not all((path / MANIFEST).exists() for path in paths):
         return []
     runs = [RunDirectory.open(path) for path in paths]

@@ -23,9 +23,9 @@ from typing import Any
 
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.experiments import heat_origin, paper
-from thermoloom.experiments.heat_origin import RULES
+from thermoloom.experiments.heat_origin import CENTRES, LINES, NOISES, RULES
 from thermoloom.experiments.models import RUNS, measuring_tasks
-from thermoloom.experiments.optimum import optimum_path, optimum_task
+from thermoloom.experiments.optimum import RULE, optimum_path, optimum_task
 from thermoloom.experiments.pairs import collect
 from thermoloom.experiments.plan import Experiment
 from thermoloom.experiments.probes import scan_task
@@ -76,6 +76,22 @@ def later(plan: TheoryPlan, folder: Path) -> list[Task]:
             found.append(scan_task(f"learning rates, {rule}", models))
         found.append(plan.grid(limits).task("grids of bits", "probes:train_on_grids"))
     return found
+
+
+def foreseen(plan: TheoryPlan) -> list[Settings]:
+    """The mixtures whose heat is measured, as so many samples of a computer that is not trained."""
+    counts = {
+        seed: len(CENTRES) * len(NOISES)
+        + len(plan.noise_sizes)
+        + len(LINES) * max(0, plan.line_points_of(seed) - 2)
+        for seed in plan.seeds
+    }
+    return [
+        plan.model(RULE, plan.seeds[0]).updated(
+            {"generation": {"samples": count * plan.heat_samples, "seed": seed}}
+        )
+        for seed, count in counts.items()
+    ]
 
 
 # --- where the heat comes from --------------------------------------------------------------------
@@ -222,4 +238,5 @@ EXPERIMENT = Experiment(
         "imperfections.bits",
     ),
     later=later,
+    foreseen=foreseen,
 )

@@ -65,10 +65,14 @@ class TheoryPlan(PairPlan):
         return offset_work(self.model(rule, self.seeds[0]), self.offset, self.offset_cycles)
 
     def origin(self, seed: int) -> Work:
-        lines = self.line_points if self.seeds.index(seed) < self.line_pairs else 0
+        points = self.line_points_of(seed)
         return origin_work(
-            self.model("batch", seed), self.seeds, self.heat_samples, lines, self.noise_sizes
+            self.model("batch", seed), self.seeds, self.heat_samples, points, self.noise_sizes
         )
+
+    def line_points_of(self, seed: int) -> int:
+        """Points on the lines of this pair: none beyond the first ``line_pairs``."""
+        return self.line_points if self.seeds.index(seed) < self.line_pairs else 0
 
     # Works that follow from the predicted limits.
 

@@ -136,10 +136,11 @@ def near(predicted: float, measured: float, within: float = CLOSE) -> bool:
 
 def solve_rows(found: Findings, run: RunDirectory) -> list[Row]:
     """θ* on the additional paths beside every trained computer, paired by path."""
-    if not found.optimum or not found.optimum[0].has("paths.csv"):
+    first = optimum_measures(found.plan, found.folder, found.plan.seeds[:1])
+    if not first or not first[0].has("paths.csv"):
         return [unmeasured("loss of the optimum on additional paths", "there are none")]
     solved = RunDirectory.open(found.folder / optimum_path(found.plan)).results
-    best = found.optimum[0].load_table("paths")
+    best = first[0].load_table("paths")
     models = list(found.pairs.models.values())
     tables = [model.measures.load_table("paths") for model in models]
     run.save_table(
