@@ -406,6 +406,24 @@ def test_a_change_is_taken_in_pairs_of_samples() -> None:
     assert change.percent == pytest.approx(1.0)
 
 
+def test_a_change_over_several_seeds_is_one_of_seed_means() -> None:
+    heats = {(0.0, 1): 100.0, (0.0, 2): 200.0, (0.1, 1): 101.0, (0.1, 2): 203.0}
+    fakes = [
+        Fake(SimpleNamespace(value=value, seed=seed), {"heat": np.array([heat - 5, heat + 5])})
+        for (value, seed), heat in heats.items()
+    ]
+    change = Curve(fakes).change(0.1, 0.0)  # type: ignore[arg-type]
+    assert change.mean == pytest.approx(2.0)
+    assert change.error == pytest.approx(stats.sem([1.0, 3.0]))
+    assert change.percent == pytest.approx(100 * 2 / 150)
+
+
+def test_a_diverged_reference_is_no_reference() -> None:
+    lost = made_up({0.0: None, 0.1: 100, 0.3: 100, 0.35: 400})
+    for check in (noise.near_baseline, noise.crossing_over, noise.low_noise, noise.monotone):
+        assert check(lost)["verdict"] == paper.NOT_MEASURED
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_statement_of_the_paper_is_judged_once(name: str) -> None:
     expected = list(paper.paper()[name]["statements"])

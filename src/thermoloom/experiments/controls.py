@@ -360,10 +360,10 @@ EXPERIMENT = Experiment(
         "paper": ControlsPlan(),
         "quick": ControlsPlan(
             seeds=(101, 102),
-            rate_cycles=8,
+            rate_cycles=10,
             rate_samples=12,
             periods=(1, 100, 2500),
-            period_cycles=8,
+            period_cycles=10,
             period_samples=12,
         ),
     },

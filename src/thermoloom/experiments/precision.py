@@ -386,7 +386,7 @@ def _change(curve: Curve, bits: float) -> float:
 def quantities(found: Found) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
     rows = []
-    if found.storage.has(2, UNQUANTIZED):
+    if found.storage.has(UNQUANTIZED, 2):
         ratio = found.storage.ratio(2, UNQUANTIZED)
         rows.append(
             paper.quantity(
@@ -450,7 +450,7 @@ def _verdict(holds: bool) -> str:
 def two_bits(curve: Curve) -> list[dict[str, Any]]:
     """Low heat of the two-bit computer, and what becomes of its samples."""
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
-    if not curve.has(2, UNQUANTIZED):
+    if not curve.has(UNQUANTIZED, 2):
         return [paper.missing(NAME, key, "two bits were not tested") for key in keys]
     ratio = curve.ratio(2, UNQUANTIZED)
     heat = paper.statement(
@@ -490,7 +490,7 @@ def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[st
 
 def four_and_five_bits(found: Found) -> dict[str, Any]:
     key, curve = "four_five_bits", found.storage
-    if not curve.has(2, 4, 5, UNQUANTIZED):
+    if not curve.has(UNQUANTIZED, 2, 4, 5):
         return paper.missing(NAME, key, "2, 4 or 5 bits were not tested")
     two, four, five = (found.mean_ks(bits) for bits in (2, 4, 5))
     changes = [_change(curve, bits) for bits in (4, 5)]
@@ -525,7 +525,7 @@ def _in_words(changes: dict[str, float]) -> tuple[str, dict[str, float]]:
 
 def four_bit_quality(curve: Curve) -> dict[str, Any]:
     key = "four_bit_quality"
-    if not curve.has(4, UNQUANTIZED):
+    if not curve.has(UNQUANTIZED, 4):
         return paper.missing(NAME, key, "4 bits were not tested")
     changes = {k: v for k, v in differences(curve, 4).items() if k != "heat"}
     template, values = _in_words(changes)
@@ -534,7 +534,7 @@ def four_bit_quality(curve: Curve) -> dict[str, Any]:
 
 
 def _tested(curve: Curve, wanted: tuple[int, ...]) -> list[int]:
-    return [bits for bits in wanted if curve.has(bits)]
+    return [bits for bits in wanted if curve.at(bits)]
 
 
 def zero_couplings(found: Found) -> dict[str, Any]:
@@ -562,7 +562,7 @@ def _percent(fraction: float | None) -> float | None:
 
 def enough_bits(found: Found, rounding: str, key: str) -> dict[str, Any]:
     curve = found.training[rounding]
-    if not curve.has(ENOUGH_BITS, UNQUANTIZED):
+    if not curve.has(UNQUANTIZED, ENOUGH_BITS):
         return paper.missing(NAME, key, f"{ENOUGH_BITS} bits or the reference were not trained")
     template, values = _in_words(differences(curve, ENOUGH_BITS))
     verdict = _verdict(is_close(curve, ENOUGH_BITS))
@@ -587,7 +587,7 @@ def stochastic_nonzero(found: Found) -> dict[str, Any]:
 def stochastic_recovery(found: Found) -> dict[str, Any]:
     """Heat nearer to the reference than with rounding to nearest, at every low bit depth."""
     key, curves = "stochastic_recovery", found.training
-    tested = [b for b in LOW_BITS if all(curves[r].has(b, UNQUANTIZED) for r in ROUNDINGS)]
+    tested = [b for b in LOW_BITS if all(curves[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
         return paper.missing(NAME, key, "none of 4, 6 and 8 bits was trained both ways")
     away = {
@@ -611,7 +611,7 @@ def stochastic_recovery(found: Found) -> dict[str, Any]:
 
 def stochastic_quality(found: Found) -> dict[str, Any]:
     key, curve = "stochastic_quality", found.training[STOCHASTIC]
-    if not curve.has(8, UNQUANTIZED):
+    if not curve.has(UNQUANTIZED, 8):
         return paper.missing(NAME, key, "8 bits or the reference were not trained")
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
     template, values = _in_words(changes)
@@ -622,7 +622,7 @@ def stochastic_quality(found: Found) -> dict[str, Any]:
 def lowest_tested(found: Found) -> dict[str, Any]:
     """Of the paper's bit depths only 16 is close, with either rounding; ours are also reported."""
     key, curves = "lowest_tested", found.training
-    wanted = (8, ENOUGH_BITS, UNQUANTIZED)
+    wanted = (UNQUANTIZED, 8, ENOUGH_BITS)
     if not all(curves[rounding].has(*wanted) for rounding in ROUNDINGS):
         return paper.missing(NAME, key, "8 or 16 bits or the reference were not trained")
     holds = all(
@@ -648,12 +648,12 @@ EXPERIMENT = Experiment(
         "paper": PrecisionPlan(),
         "quick": PrecisionPlan(
             settings=Settings(
-                training=Training(cycles=12), generation=GenerationSettings(samples=20)
+                training=Training(cycles=10), generation=GenerationSettings(samples=16)
             ),
             storage_bits=(2, 4, 5, 32),
             training_bits=(8, 16),
-            training_cycles=12,
-            training_samples=20,
+            training_cycles=10,
+            training_samples=16,
         ),
     },
     tasks=tasks,

@@ -237,9 +237,11 @@ class Curve:
     def at(self, value: float) -> list[Measured]:
         return [m for m in self.measured if math.isclose(m.condition.value, value, abs_tol=1e-12)]
 
-    def has(self, *values: float) -> bool:
-        """Whether all of these were measured (or diverged)."""
-        return all(self.at(value) for value in values)
+    def has(self, reference: float, *values: float) -> bool:
+        """Whether these were carried out, and the first of them, the reference, did not diverge."""
+        base = self.at(reference)
+        finite = bool(base) and not any(m.diverged for m in base)
+        return finite and all(self.at(value) for value in values)
 
     def heat(self, value: float) -> float:
         """Mean over seeds of the mean heat; infinite if one of them diverged."""

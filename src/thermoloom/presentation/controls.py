@@ -110,7 +110,7 @@ def caption(summary: dict[str, Any]) -> str:
     seeds = summary["seed_count"]
     spread = "bars: one standard deviation across seed means" if seeds > 1 else "one seed, no bars"
     return page.fill(
-        "Figure 6 of the paper. (a) Seed-level heat of batch and online training at three "
+        "Figure 6 of the paper. (a) Seed-level heat of batch and online training at several "
         f"learning rates ({{rc}} cycles, {{rs}} samples); small: single seeds, {spread}. (b) "
         "Batch − online in pairs; open circles: single seeds, diamond: mean with its 95 % "
         "Student-t interval. (c) Seed-level heat by update period M ({pc} cycles, {ps} samples); "
@@ -185,6 +185,6 @@ def _pair_table(
         ),
         page.value_column("mean", "mean", "+.2f"),
         page.interval_column("95 % interval", "interval", "+.2f"),
-        page.value_column("%", "percent", "+.1f"),
+        page.value_column(f"% of {reference}", "percent", "+.1f"),
     ]
     return page.table(caption, columns, rows)
