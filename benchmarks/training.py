@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from benchmarks import peers
 from benchmarks.harness import (
     Contestant,
     Options,
-    Place,
     Result,
     Row,
     Seconds,
@@ -24,19 +24,16 @@ from benchmarks.harness import (
     default_fields,
     force_flops,
     in_turns,
-    present,
     sgemm,
     update_flops,
-    where_time_goes,
 )
-from thermoloom.config import Settings
+from thermoloom.config import Physics, Settings
 from thermoloom.kernels import compile_kernels
+from thermoloom.linear_algebra import blas
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer
 from thermoloom.threads import threads
-from thermoloom.training import learner as learner_module
-from thermoloom.training import trainer as trainer_module
-from thermoloom.training.learner import Learner
+from thermoloom.training.learner import PIECES, Learner, _apply, _load, _sweep, drive
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import Trainee, train_together
 
@@ -212,14 +209,40 @@ def _validation(settings: Settings, cycle: Seconds) -> Row:
 
 
 def profile(settings: Settings) -> list[Share]:
-    """Where the time of a step goes: timers around the trainer's and the learner's functions."""
-    pieces = min(all_threads(), getattr(learner_module, "PIECES", 1))
-    places = present(
-        Place(trainer_module, "noising_path", "noising path"),
-        Place(trainer_module, "drive", "drive (onsite residuals)"),
-        Place(Learner, "_load", "load and forces", pieces),
-        Place(Learner, "_sweep", "causal sweeps", pieces),
-        Place(Learner, "_apply", "update", pieces),
-    )
-    work = cycles(Trainee.new(settings), count=1)
-    return where_time_goes(places, work, settings.physics.steps, repetitions=12)
+    """Where the time of a step goes, on one thread: the learner's compiled parts, one by one."""
+    physics = settings.physics
+    with threads(1):
+        learner = Learner.from_settings(settings)
+        field = default_fields(settings)[0]
+        for cycle in range(3):  # sweeps are fewer once something is learned
+            learner.learn(noising_path(physics, field, 1, cycle))
+        turns = [_parts_of_a_cycle(learner, physics, field, cycle) for cycle in range(3, 9)]
+    fastest = min(turns, key=lambda parts: sum(parts.values()))
+    whole = sum(fastest.values())
+    return [Share(n, t / physics.steps * 1e6, "µs", t / whole) for n, t in fastest.items()]
+
+
+def _parts_of_a_cycle(
+    learner: Learner, physics: Physics, field: peers.Float32, cycle: int
+) -> dict[str, Seconds]:
+    """One trajectory as ``learner._learn`` does it, with a look at the clock between the parts."""
+    parts: dict[str, Seconds] = {}
+
+    def timed(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        began = time.perf_counter()
+        found = function(*arguments)
+        parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
+        return found
+
+    path = timed("noising path", noising_path, physics, field, 1, cycle)
+    start = timed("drive (onsite residuals)", drive, physics, path)
+    theta, rule, work = (learner._couplings, learner._bias), learner._rule, learner._memory
+    after, routines, barrier = path[1:], blas(), np.zeros(3, np.int64)
+    for first in range(0, physics.steps, rule.longest):
+        x, r = after[first : first + rule.longest], start[first : first + rule.longest]
+        for piece in range(PIECES):
+            timed("forces", _load, piece, routines, x, r, *theta, rule.c, work)
+        timed("causal sweeps", _sweep, 0, 1, barrier, routines, len(x), rule, work)
+        for piece in range(PIECES):
+            timed("update", _apply, piece, routines, len(x), rule.alpha, work, *theta)
+    return parts
