@@ -8,6 +8,7 @@ from scipy.stats import chi2
 
 from thermoloom.config import Physics
 from thermoloom.errors import UserError
+from thermoloom.generation import generate
 from thermoloom.physics.computer import Computer, energy_gradient
 from thermoloom.theory.marginals import field_amplitude, solve_marginals
 from thermoloom.theory.optimum import ExpectedLoss, solve_optimum
@@ -208,3 +209,12 @@ def test_wrong_sizes_and_unreachable_tolerances_are_named():
         ExpectedLoss(SMALL, np.ones((2, 9)))
     with pytest.raises(UserError, match="tolerance = 1e-06"):
         solve_optimum(SMALL, small_fields(), max_iterations=2)
+
+
+def test_the_solved_computer_is_symmetric_to_the_bit_and_can_be_sampled():
+    """Sums of matrix products are symmetric up to round-off only, from some size on."""
+    physics = Physics(visible=40, hidden=150, dt=0.02, duration=0.2)
+    fields = np.random.default_rng(4).normal(0, 1.2, (3, physics.units))
+    computer = solve_optimum(physics, fields).computer
+    computer.check(physics)
+    assert np.isfinite(generate(physics, computer, 2, seed=1).heat).all()

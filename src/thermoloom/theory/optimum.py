@@ -73,7 +73,9 @@ class Layout:
         return np.concatenate(parts)
 
     def computer(self, vector: Array64, dtype: Any = np.float64) -> Computer:
-        return Computer(*(part.astype(dtype) for part in self.split(vector)))
+        """A vector as a computer; J_hh, symmetric up to round-off here, is so to the bit there."""
+        vh, hh, b = self.split(vector)
+        return Computer(vh.astype(dtype), (0.5 * (hh + hh.T)).astype(dtype), b.astype(dtype))
 
 
 @dataclass(frozen=True)
