@@ -213,7 +213,7 @@ def test_wrong_sizes_and_unreachable_tolerances_are_named():
 
 def test_the_solved_computer_is_symmetric_to_the_bit_and_can_be_sampled():
     """Sums of matrix products are symmetric up to round-off only, from some size on."""
-    physics = Physics(visible=40, hidden=150, dt=0.02, duration=0.2)
+    physics = Physics(visible=40, hidden=512, dt=0.02, duration=0.2)
     fields = np.random.default_rng(4).normal(0, 1.2, (3, physics.units))
     computer = solve_optimum(physics, fields).computer
     computer.check(physics)
