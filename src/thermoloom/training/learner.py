@@ -75,17 +75,19 @@ def drive(physics: Physics, path: Float32) -> Float32:
     return out
 
 
-# Kernels take one row's slice at a time: a slice starts at 0, which lets loops run in vectors.
+# Kernels take slices of rows of whole arrays: then the compiler sees that they start at 0 and are
+# contiguous, and loops run in vectors.
 
 
 @jit
-def _start_residuals(start, forces, bias, low, high, c, r):  # type: ignore[no-untyped-def]
-    """r ← start + c (forces + bias) for units low … high."""
-    b = bias[low:high]
+def _start_residuals(path, start, forces, bias, before, low, high, c, x, r):  # type: ignore[no-untyped-def]
+    """x ← path and r ← start + c (forces + bias) for units low … high of those after ``before``."""
+    b = bias[before + low : before + high]
     for k in range(r.shape[0]):
-        s, f, out = start[k, low:high], forces[k, low:high], r[k, low:high]
+        s, f, out = start[k, before + low : before + high], forces[k, low:high], r[k, low:high]
         for i in range(out.size):
             out[i] = s[i] + c * (f[i] + b[i])
+        x[k, low:high] = path[k, before + low : before + high]
 
 
 @fast_jit
@@ -126,16 +128,22 @@ def _correct_hidden(start, sums, x, low, high, period, rate, r):  # type: ignore
 
 
 @jit
-def _mirror(couplings, low, high):  # type: ignore[no-untyped-def]
-    """Rows low … high of a lower triangle into the upper one; the diagonal becomes zero."""
+def _mirror(couplings, before, low, high):  # type: ignore[no-untyped-def]
+    """Rows low … high of a lower triangle into the upper one; the diagonal becomes zero.
+
+    The triangle begins at row ``before`` of the array.
+    """
     tile = 32  # a tile of both triangles stays in the cache
     for row in range(low, high, tile):
-        for column in range(0, high, tile):
-            for a in range(row, min(row + tile, high)):
-                for b in range(column, min(column + tile, a)):
-                    couplings[b, a] = couplings[a, b]
+        row_end = min(row + tile, high)
+        for column in range(0, row_end, tile):
+            for b in range(column, min(column + tile, row_end)):
+                first = max(row, b + 1)
+                image = couplings[before + b, first : max(first, row_end)]
+                for i in range(image.size):
+                    image[i] = couplings[before + first + i, b]
     for a in range(low, high):
-        couplings[a, a] = 0
+        couplings[before + a, a] = 0
 
 
 class _Work(NamedTuple):
@@ -207,32 +215,36 @@ def _load(piece, routines, x, start, couplings, bias, c, work):  # type: ignore[
     h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
     r_v, x_v = work.rx_visible[:steps], work.rx_visible[steps : 2 * steps]
     x_h, r_h = work.xr_hidden[:steps], work.xr_hidden[steps : 2 * steps]
-    for k in range(steps):
-        x_v[k, v:v_end] = x[k, v:v_end]
-        x_h[k, h:h_end] = x[k, n_v + h : n_v + h_end]
     sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
-    multiply(routines, 1.0, x[:, n_v:], couplings[v:v_end].T, 0.0, sums_v[:, v:v_end])
+    multiply(routines, 1.0, x[:, n_v:], couplings[v:v_end, :n_h].T, 0.0, sums_v[:, v:v_end])
     multiply(routines, 1.0, x, couplings[:, h:h_end], 0.0, sums_h[:, h:h_end])
-    _start_residuals(start[:, :n_v], sums_v, bias[:n_v], v, v_end, np.float32(c), r_v)
-    _start_residuals(start[:, n_v:], sums_h, bias[n_v:], h, h_end, np.float32(c), r_h)
+    _start_residuals(x, start, sums_v, bias, 0, v, v_end, np.float32(c), x_v, r_v)
+    _start_residuals(x, start, sums_h, bias, n_v, h, h_end, np.float32(c), x_h, r_h)
 
 
 @jit
 def _operator(steps, period, gram, cross, out):  # type: ignore[no-untyped-def]
     """The matrices in front of [R_v, X_v] and of [X_h, R_h], masked by U."""
     for k in range(steps):
+        gram_h, gram_v = gram[0, k, :steps], gram[1, k, :steps]
+        cross_h, cross_v = cross[0, :, k, :steps], cross[1, :, k, :steps]
+        r_v, x_v = out[0, k, :steps], out[0, k, steps : 2 * steps]
+        x_h, r_h = out[1, k, :steps], out[1, k, steps : 2 * steps]
         seen = k // period * period  # updates of these steps are already applied at step k
-        for m in range(steps):
+        for m in range(seen):
             sum_h = np.float32(0)
             sum_v = np.float32(0)
             for piece in range(PIECES):
-                sum_h += cross[0, piece, k, m]
-                sum_v += cross[1, piece, k, m]
-            u = np.float32(1) if m < seen else np.float32(0)
-            out[0, k, m] = u * gram[0, k, m]
-            out[0, k, steps + m] = u * sum_h
-            out[1, k, m] = u * (sum_h + sum_v)
-            out[1, k, steps + m] = u * (gram[0, k, m] + gram[1, k, m] + np.float32(1))
+                sum_h += cross_h[piece, m]
+                sum_v += cross_v[piece, m]
+            r_v[m] = gram_h[m]
+            x_v[m] = sum_h
+            x_h[m] = sum_h + sum_v
+            r_h[m] = gram_h[m] + gram_v[m] + np.float32(1)
+        r_v[seen:] = 0
+        x_v[seen:] = 0
+        x_h[seen:] = 0
+        r_h[seen:] = 0
 
 
 @jit
@@ -244,7 +256,7 @@ def _sweep(thread, threads, barrier, routines, steps, rule, work):  # type: igno
     start_v, start_h = work.start_v[:steps], work.start_h[:steps]
     sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
     gram, cross = work.gram[:, :steps, :steps], work.cross[:, :, :steps, :steps]
-    operator = work.operator[thread][:, :steps, : 2 * steps]
+    operator = work.operator[thread, :, :steps, : 2 * steps]
     rate = np.float32(rule.alpha * rule.c)
     if thread == 0:
         multiply(routines, 1.0, x_h, x_h.T, 0.0, gram[0])
@@ -262,7 +274,7 @@ def _sweep(thread, threads, barrier, routines, steps, rule, work):  # type: igno
             multiply(routines, 1.0, x_h[:, h:h_end], r_h[:, h:h_end].T, 0.0, cross[0, p])
             multiply(routines, 1.0, x_v[:, v:v_end], r_v[:, v:v_end].T, 0.0, cross[1, p])
         wait_for_all(threads, barrier)
-        _operator(steps, rule.period, gram, cross, operator)
+        _operator(steps, rule.period, work.gram, work.cross, work.operator[thread])
         for p in range(thread, PIECES, threads):
             v, v_end = n_v * p // PIECES, n_v * (p + 1) // PIECES
             h, h_end = n_h * p // PIECES, n_h * (p + 1) // PIECES
@@ -294,7 +306,7 @@ def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignor
     h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
     rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
     x_h, r_h = xr[:steps], xr[steps:]
-    multiply(routines, -alpha, rx[:, v:v_end].T, xr, 1.0, couplings[v:v_end])
+    multiply(routines, -alpha, rx[:, v:v_end].T, xr, 1.0, couplings[v:v_end, :n_h])
     # Hidden–hidden: rows of the lower triangle, of equal area a piece, then their mirror image.
     low = int(np.round(n_h * np.sqrt(piece / PIECES)))
     high = int(np.round(n_h * np.sqrt((piece + 1) / PIECES)))
@@ -303,10 +315,12 @@ def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignor
     if low > 0:
         multiply(routines, -alpha, x.T, r_h[:, :low], 1.0, own[:, :low])
         multiply(routines, -alpha, r.T, x_h[:, :low], 1.0, own[:, :low])
-    _mirror(couplings[n_v:], low, high)
+    _mirror(couplings, n_v, low, high)
+    own_bias = bias[n_v + h : n_v + h_end]
     for k in range(steps):
-        for i in range(h, h_end):
-            bias[n_v + i] -= np.float32(alpha) * r_h[k, i]
+        residual = r_h[k, h:h_end]
+        for i in range(own_bias.size):
+            own_bias[i] -= np.float32(alpha) * residual[i]
 
 
 @jit
@@ -352,10 +366,11 @@ class Learner:
         # J_vh above J_hh: the couplings of every unit to the hidden ones, in one array. Its rows
         # are 16 floats longer than a multiple of 32: at a distance of a power of two, the
         # rows of a column would all fall into the same few places of the cache.
-        padded = np.zeros((physics.units, 32 * (physics.hidden // 32 + 1) + 16), np.float32)
-        self._couplings = padded[:, : physics.hidden]
-        self._couplings[: physics.visible] = start.visible_hidden
-        self._couplings[physics.visible :] = start.hidden_hidden
+        row = 32 * (physics.hidden // 32 + 1) + 16
+        self._couplings = np.zeros((physics.units, row), np.float32)
+        self._couplings[:, : physics.hidden] = np.concatenate(
+            [start.visible_hidden, start.hidden_hidden]
+        )
         self._bias = np.zeros(physics.units, np.float32)
         self._bias[physics.visible :] = start.hidden_bias
         longest = min(period * max(1, block_steps // period), physics.steps)
@@ -373,7 +388,8 @@ class Learner:
     def computer(self) -> Computer:
         """A copy of θ."""
         n = self.physics.visible
-        return Computer(self._couplings[:n], self._couplings[n:], self._bias[n:]).copy()
+        couplings = self._couplings[:, : self.physics.hidden]
+        return Computer(couplings[:n], couplings[n:], self._bias[n:]).copy()
 
     def learn(
         self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
