@@ -28,9 +28,11 @@ from thermoloom.experiments.models import (
     nearest_samples,
     train_and_measure,
 )
+from thermoloom.experiments.optimum import optimum_path
 from thermoloom.experiments.pairs import collect
 from thermoloom.experiments.plan import Plan
 from thermoloom.experiments.run import Performed, compute
+from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.physics.computer import energy
 from thermoloom.prototypes import Prototypes
@@ -117,6 +119,24 @@ def test_cross_evaluation_contains_the_heat_and_labels_the_rest(small: Performed
         assert row["kind"] == ("heat released" if own else "diagnosis only")
         if own:
             assert row["drop"] == pytest.approx(small.summary["heat"][row["potential"]])
+
+
+def test_the_optimum_is_a_third_column_with_the_random_numbers_of_every_pair(
+    small: Performed,
+) -> None:
+    plan, folder = small_plan(), small.path.parent
+    computer = computer_of(RunDirectory.open(folder / optimum_path(plan)))
+    rows = small.summary["heat_rows"]
+    for row in rows:
+        states = generate(plan.settings.physics, computer, 8, 90000 + row["seed"])
+        assert row["optimum"] == pytest.approx(states.heat.mean(), rel=1e-9)
+    heat = np.mean([row["optimum"] for row in rows])
+    assert small.summary["optimum"]["heat"] == pytest.approx(heat)
+    drop = {row["moment"]: row["optimum"] for row in small.summary["energies"][5::6]}
+    assert drop["start"] - drop["end"] == pytest.approx(heat)
+    loss = next(row for row in small.summary["paths"] if row["key"] == "loss")
+    assert loss["optimum"] < min(loss["batch"], loss["online"])
+    assert "optimum (ours)" in (small.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_one_pair_has_no_interval_and_says_so(classified: Performed) -> None:
@@ -219,7 +239,8 @@ def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Per
 
 def test_tasks_share_paths_and_an_odd_last_pair_is_split() -> None:
     plan = experiment("comparison").presets["paper"]
-    tasks = experiment("comparison").tasks(plan)
+    optimum, *tasks = experiment("comparison").tasks(plan)
+    assert len(optimum.arguments["models"]) == 5
     assert [len(task.arguments["models"]) for task in tasks] == [2, 2, 2, 2, 1, 1]
     assert [task.arguments["replay"] for task in tasks] == [1, None, None, None, None, None]
     assert sum("replay-" in output for task in tasks for output in task.outputs) == 1

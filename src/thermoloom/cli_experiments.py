@@ -242,7 +242,7 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
     for statement in summary["statements"]:
         counts[statement["verdict"]] = counts.get(statement["verdict"], 0) + 1
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return [*lines, f"the paper's statements: {tally}"]
+    return [*lines, f"the paper's statements: {tally}"] if tally else lines
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:

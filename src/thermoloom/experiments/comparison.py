@@ -14,6 +14,7 @@ import numpy as np
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.experiments import paper
 from thermoloom.experiments.models import classified
+from thermoloom.experiments.optimum import optimum_task, with_optimum
 from thermoloom.experiments.pairs import (
     RULES,
     PairPlan,
@@ -21,11 +22,12 @@ from thermoloom.experiments.pairs import (
     base_summary,
     collect,
     save_tables,
-    tasks,
 )
+from thermoloom.experiments.pairs import tasks as pair_tasks
 from thermoloom.experiments.plan import Experiment
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
+from thermoloom.runs.execution import Task
 from thermoloom.runs.store import RunDirectory
 
 NAME = "comparison"
@@ -41,12 +43,18 @@ NEARLY_EQUAL = 0.1
 """Start energies are nearly equal if they differ by less than this fraction of the heat's own."""
 
 
+def tasks(plan: PairPlan) -> list[Task]:
+    """The pairs, and the optimum beside them."""
+    return [optimum_task(plan), *pair_tasks(plan)]
+
+
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the complete pairs, and the summary with its verdicts."""
     pairs = collect(plan, folder)
     save_tables(pairs, run)
     summary = base_summary(pairs) | {"plateau": plateau(pairs)}
     summary["classifier"] = classifier_record(pairs)
+    summary = with_optimum(summary, plan, folder)
     return summary | {
         "quantities": quantities(NAME, summary),
         "statements": [statement for check in CHECKS for statement in check(pairs, summary)],
@@ -97,6 +105,9 @@ def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]
         paper.quantity(experiment, "batch_heat", "mean heat, batch", heat["batch"], unit="E₀"),
         paper.quantity(experiment, "online_heat", "mean heat, online", heat["online"], unit="E₀"),
     ]
+    if summary.get("optimum"):
+        found, label = summary["optimum"]["heat"], "mean heat, optimum (ours)"
+        rows.append(paper.quantity(experiment, "optimum_heat", label, found, unit="E₀"))
     if summary["classifier"]:
         accuracy = summary["classifier"]["test_accuracy_percent"]
         rows.append(

@@ -7,14 +7,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS, Clock, Paths, measure_model, measures_path
-from thermoloom.experiments.pairs import PairPlan
+from thermoloom.experiments.pairs import ENERGIES, PairPlan
 from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import solve_run, training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory
+from thermoloom.runs.store import MANIFEST, RunDirectory, flatten
 
 RULE = "optimum"
+STAGES = ("generation", "quality", "diagnostics")
 
 
 def optimum_model(plan: PairPlan, seed: int) -> Settings:
@@ -81,3 +84,52 @@ def optimum_measures(plan: PairPlan, folder: Path, seeds: Sequence[int]) -> list
         return []
     runs = [RunDirectory.open(path) for path in paths]
     return runs if all(run.state == "done" for run in runs) else []
+
+
+# --- the third column of an experiment of pairs ---------------------------------------------------
+
+
+def with_optimum(summary: dict[str, Any], plan: PairPlan, folder: Path) -> dict[str, Any]:
+    """The summary of pairs with what the optimum has in every row, mean over the pairs' seeds.
+
+    Ours, beside the paper's two rules; left out where it was not measured.
+    """
+    runs = optimum_measures(plan, folder, summary["seeds"])
+    if not runs:
+        return summary | {"optimum": None}
+    heats = [run.results["heat"] for run in runs]
+    solved = RunDirectory.open(folder / optimum_path(plan)).results
+    spent = sum(run.results["timing"].get(stage, 0.0) for run in runs for stage in STAGES)
+    return summary | {
+        "optimum": {"heat": float(np.mean([heat["mean"] for heat in heats])), **solved},
+        "heat_rows": [
+            row | {"optimum": heat["mean"], "optimum_sd": heat["sd"]}
+            for row, heat in zip(summary["heat_rows"], heats, strict=True)
+        ],
+        **{
+            table: [
+                row | {"optimum": _mean(runs, f"{table}.{row['key']}")} for row in summary[table]
+            ]
+            for table in ("quality", "norms", "paths")
+        },
+        "energies": [
+            row | {"optimum": _mean(runs, *_energy_keys(row))} for row in summary["energies"]
+        ],
+        "timing": summary["timing"] | {"optimum": solved["seconds"] + spent},
+    }
+
+
+def _energy_keys(row: dict[str, Any]) -> list[str]:
+    moment = {"start": "initial", "end": "final"}[row["moment"]]
+    return [f"{moment}_energy.{part}" for part in ENERGIES[row["label"]]]
+
+
+def _mean(runs: Sequence[RunDirectory], *keys: str) -> float | None:
+    """Mean over those runs that have it of a sum of results, such as ``quality.max_softmax``."""
+    values = []
+    for run in runs:
+        flat = flatten(run.results)
+        parts = [flat.get(key) for key in keys]
+        if None not in parts:
+            values.append(sum(part for part in parts if part is not None))
+    return float(np.mean(values)) if values else None

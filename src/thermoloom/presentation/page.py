@@ -13,6 +13,8 @@ from html import escape
 from typing import Any
 
 DASH = "–"
+OURS = "optimum (ours)"
+"""Heading of the column that the paper does not have."""
 
 BADGES = {
     "inside the paper's interval": "good",
@@ -145,12 +147,16 @@ def difference_table(
     leading: Sequence[Column] = (),
     percent: bool = True,
 ) -> str:
-    """Batch, online, mean difference and its interval, a row a measure; one format for all."""
+    """Batch, online, mean difference and its interval, a row a measure; one format for all.
+
+    Where the rows have it, the optimum is a third column.
+    """
     columns = [
         *leading,
         text_column("", "label"),
         value_column("batch", "batch", spec),
         value_column("online", "online", spec),
+        *([value_column(OURS, "optimum", spec)] if any("optimum" in row for row in rows) else []),
         value_column("online − batch", "difference", "+" + spec),
         interval_column("95 % interval", "interval", "+" + spec),
     ]

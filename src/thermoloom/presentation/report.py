@@ -171,7 +171,9 @@ def _experiment(summary: dict[str, Any], figures: dict[str, str], single: bool) 
 
 
 def _tally(verdicts: dict[str, int]) -> str:
-    """How the paper's statements fared, at a glance."""
+    """How the paper's statements fared, at a glance; nothing where it makes none."""
+    if not verdicts["all"]:
+        return ""
     badges = "".join(
         page.badge(verdict, page.number(count, "d"))
         for verdict, count in verdicts.items()
