@@ -202,7 +202,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Change:
-    """Mean heat of a condition minus that of another, with a standard error.
+    """Mean heat (or another measure) of a condition minus that of another, with its error.
 
     Over the trajectories of one seed, which share their random numbers, or over several seeds.
     """
@@ -257,17 +257,18 @@ class Curve:
         known = [v for v in found if v is not None]
         return float(np.mean(known)) if known and len(known) == len(found) else None
 
-    def change(self, value: float, reference: float) -> Change:
-        """Heat at ``value`` minus heat at ``reference``, seeds or trajectories in pairs."""
+    def change(self, value: float, reference: float, measure: str = "heat") -> Change:
+        """A column of the samples at ``value`` minus that at ``reference``, in pairs.
+
+        Pairs of trajectories where there is one seed, of seed means where there are several.
+        """
         base = {m.condition.seed: m for m in self.at(reference)}
         pairs = [(m, base[m.condition.seed]) for m in self.at(value) if m.condition.seed in base]
-        level = float(np.mean([b.heat for _, b in pairs]))
         if any(m.diverged or b.diverged for m, b in pairs):
-            return Change(math.inf, None, level)
-        if len(pairs) == 1:
-            found = spread(pairs[0][0].samples["heat"] - pairs[0][1].samples["heat"])
-        else:
-            found = spread([m.heat - b.heat for m, b in pairs])
+            return Change(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
+        differences = [m.samples[measure] - b.samples[measure] for m, b in pairs]
+        found = spread(differences[0] if len(pairs) == 1 else [d.mean() for d in differences])
+        level = float(np.mean([b.samples[measure].mean() for _, b in pairs]))
         return Change(found.mean, found.sem, level)
 
     def points(self) -> list[dict[str, Any]]:
