@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from thermoloom.config import Settings
-from thermoloom.experiments.models import RUNS, Clock, Paths, measure_model, measures_path
+from thermoloom.experiments.models import (
+    RUNS,
+    SAMPLE_IN_CYCLES,
+    Clock,
+    Paths,
+    measure_model,
+    measures_path,
+)
 from thermoloom.experiments.pairs import ENERGIES, PairPlan
 from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import solve_run, training_path
@@ -63,7 +70,7 @@ def solve_and_measure(
     ``paths``: additional noising paths, for every model.
     """
     chosen = [Settings.from_dict(model) for model in models]
-    total = sum(settings.generation.samples for settings in chosen)
+    total = round(SAMPLE_IN_CYCLES * sum(s.generation.samples for s in chosen))
     done = 0.0
 
     def advance(cycles: float) -> None:
