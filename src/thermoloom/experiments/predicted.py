@@ -22,7 +22,6 @@ from thermoloom.theory.predictions import (
     batch_stability,
     mean_parameters,
     mean_rule,
-    offset_response,
     online_stability,
     round_growth,
     sampled_deviations,
@@ -87,7 +86,6 @@ def predict_limits(
                 for name, largest in zip(BLOCKS, ranges, strict=False)
                 if name != "hidden_bias"
             },
-            "offset_response": float(offset_response(ground.loss).hidden_bias.mean()),
         }
     return {}
 

@@ -31,13 +31,13 @@ class TheoryPlan(PairPlan):
     bits: tuple[int, ...] = (4, 6, 8, 10, 12, 14, 16)
     """Bit depths of the grid on which updates may vanish."""
     grid_cycles: int = 3
-    heat_samples: int = 100
+    heat_samples: int = 50
     """Samples of every mixture whose heat is measured."""
     line_points: int = 5
     """Points on each line between θ*, batch and online, both ends included."""
-    line_pairs: int = 2
+    line_pairs: int = 1
     """Pairs for which the lines are measured."""
-    noise_sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0)
+    noise_sizes: tuple[float, ...] = (0.7, 1.0, 1.4)
     """Amplitudes of isotropic noise around θ*, in units of the trained computers' own."""
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ from thermoloom.runs.store import MANIFEST, RunDirectory
 from thermoloom.theory.predictions import (
     offset_bias_law,
     offset_rate,
+    offset_response,
     spread,
     stationary_variance,
 )
@@ -454,12 +455,14 @@ def law_row(found: Findings, table: Sequence[Row]) -> Row:
     """The law for biases that an offset moves alone: b = −(2k_BT/μΔt) μ_bias (1 − (1 − ρ)^n)."""
     physics, plan = found.plan.settings.physics, found.plan
     law, rate = offset_bias_law(physics), offset_rate(physics, plan.base.learning_rate)
+    response = float(offset_response(found.ground.loss).hidden_bias.mean())
     cycles = plan.offset_cycles
     alone = law * plan.offset * (1 - (1 - rate) ** cycles)
     ends = {entry["rule"]: entry["measured"] for entry in table if entry["cycle"] == cycles}
     return row(
         "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
-        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % a cycle",
+        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % a cycle; "
+        "{response:.3f} in the end where couplings move too",
         ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
         verdict(all(near(alone, end) for end in ends.values())),
         offset=plan.offset,
@@ -467,6 +470,7 @@ def law_row(found: Findings, table: Sequence[Row]) -> Row:
         alone=alone,
         final=law * plan.offset,
         rate=100 * rate,
+        response=response * plan.offset,
         **ends,
     )
 

@@ -323,7 +323,7 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
                 "independent, so the expected loss over all paths, its minimum θ* and the course "
                 "of training follow from the prototypes' fields alone, without a trajectory."
             ),
-            page.quantity_table(summary["quantities"]),
+            headline_table(summary),
             page.heading(3, "Predictions beside measurements", f"{name}-predictions"),
             figures["training"],
             figures["limits"],
@@ -335,6 +335,20 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
             *([norm_table(summary), curve_table(summary)] if summary["origin"] else []),
         ]
     )
+
+
+def headline_table(summary: dict[str, Any]) -> str:
+    """The headline numbers; the paper has none of them."""
+
+    def value(row: Any) -> str:
+        return f"{page.number(row['value'], row['digits'])} {row['unit']}".strip()
+
+    columns = [
+        page.text_column("", "label"),
+        page.Column("", value),
+        page.Column("95 % interval", lambda row: page.interval(row["interval"], row["digits"])),
+    ]
+    return page.table("Headline numbers.", columns, summary["quantities"])
 
 
 def prediction_table(summary: dict[str, Any]) -> str:
