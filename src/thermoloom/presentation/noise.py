@@ -82,6 +82,7 @@ def _offset_axis(axes: Axes, saved: Saved) -> None:
         axes.set_xscale("symlog", linthresh=nonzero.min(), linscale=0.5)
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.minorticks_off()
+        axes.set_xlim(min(0.0, 1.3 * values.min()) - 0.3 * nonzero.min(), 1.3 * values.max())
 
 
 def caption(summary: dict[str, Any]) -> str:

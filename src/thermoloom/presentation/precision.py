@@ -107,7 +107,7 @@ def _training(axes: Axes, saved: Saved) -> None:
     for heat in reference["heat"]:
         baseline(axes, heat, "--", "unquantized float32")
     axes.plot([], [], "s", color=FAINT, markerfacecolor="white", label="$J_{vh}$ identically zero")
-    axes.legend(loc="center right", fontsize=6.5)
+    axes.legend(loc="best", fontsize=6.5)
     _bit_axis(axes, places, "training")
     panel(axes, "b", "rounded after every update")
 
@@ -160,7 +160,7 @@ def _distributions(axes: Axes, saved: Saved) -> None:
                   annotation_clip=False)  # fmt: skip
     axes.set_ylabel("heat of a trajectory ($E_0$)")
     _bit_axis(axes, places, "storage")
-    axes.set_xlim(-0.8, len(places) - 0.5)
+    axes.set_xlim(-0.5 - 0.08 * len(places), len(places) - 0.5)
     light_grid(axes)
     panel(axes, "a", "heats, and KS distance to 32 bits")
 

@@ -74,7 +74,9 @@ def logarithmic(axes: Axes, curve: Table) -> None:
     if len(heats) and heats.min() > 0:
         axes.set_yscale("log")
     elif len(heats):
-        axes.set_yscale("symlog", linthresh=max(float(np.abs(heats).min()), 1e-3))
+        linear = max(float(-heats.min()), 1e-3)
+        axes.set_yscale("symlog", linthresh=linear)
+        axes.set_ylim(-3 * linear, 3 * max(float(heats.max()), linear))
 
 
 # --- tables ---------------------------------------------------------------------------------------
