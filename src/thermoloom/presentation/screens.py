@@ -57,7 +57,7 @@ def mark_diverged(axes: Axes, x: Any, curve: Table) -> None:
         if count:
             axes.plot([position], [1], "x", color=FAINT, clip_on=False, markersize=6,
                       transform=axes.get_xaxis_transform())  # fmt: skip
-            axes.annotate(f"diverged\nin cycle {cycle:.0f}", (position, 1), fontsize=6, ha="center",
+            axes.annotate(f"diverged\n(cycle {cycle:.0f})", (position, 1), fontsize=6, ha="center",
                           va="top", xytext=(0, -5), textcoords="offset points", color=FAINT,
                           xycoords=axes.get_xaxis_transform())  # fmt: skip
 
