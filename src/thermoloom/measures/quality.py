@@ -141,9 +141,7 @@ def _unit(rows: Float64) -> Float64:
     varies = (rows != rows[:, :1]).any(axis=1, keepdims=True)
     centred = rows - rows.mean(axis=1, keepdims=True)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
-    unit: Float64 = np.divide(
-        centred, length, out=np.zeros_like(rows), where=varies & (length > 0)
-    )
+    unit: Float64 = np.divide(centred, length, out=np.zeros_like(rows), where=varies & (length > 0))
     return unit
 
 
