@@ -34,7 +34,9 @@ from thermoloom.physics.action import path_loss, residuals
 from thermoloom.physics.computer import Computer
 from thermoloom.runs.jobs import computer_of
 from thermoloom.runs.store import RunDirectory, read_table
+from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.optimum import Layout
+from thermoloom.theory.predictions import mean_parameters, mean_rule
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import train
 
@@ -315,6 +317,23 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
     parts = found["from_noise"]["mean"] + found["from_mean"]["mean"]
     assert parts == pytest.approx(found["difference"]["mean"], abs=1e-9)
     assert set(table["part"]) == {"mixed", "size", "line"}
+
+
+def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
+    chosen, folder = plan(), done.path.parent
+    physics, fields = chosen.settings.physics, chosen.limits.fields
+    marginals = solve_marginals(physics, float(np.abs(fields).max()))
+    heat = {}
+    for rule in RULES:
+        settings = chosen.model(rule, 1)
+        mean = mean_rule(physics, fields, marginals, settings.learning_rate, settings.period)
+        *_, (cycle, theta) = mean_parameters(mean, 9)
+        assert cycle == 9
+        computer = Layout(49, 10).computer(theta, np.float32)
+        heats_of = [generate(physics, computer, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
+        heat[rule] = np.mean(heats_of)
+    found = done.summary["origin"]["accounts"]["predicted_mean"]["mean"]
+    assert found == pytest.approx(heat["batch"] - heat["online"], abs=1e-4)
 
 
 def test_verdicts_are_the_words_of_the_report(done: Performed) -> None:

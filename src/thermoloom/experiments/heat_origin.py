@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.optimum import RULE as OPTIMUM
-from thermoloom.experiments.predicted import BLOCKS
+from thermoloom.experiments.predicted import BLOCKS, rule_work
 from thermoloom.experiments.theory_runs import Work
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
+from thermoloom.physics.computer import Computer
 from thermoloom.runs.execution import Report
 from thermoloom.runs.jobs import computer_of, training_path
 from thermoloom.runs.store import RunDirectory
@@ -41,7 +42,7 @@ from thermoloom.theory.predictions import Spread
 
 Vector = NDArray[np.float64]
 
-KIND = "heat-origin"
+KIND, PREDICTED = "heat-origin", "heat-predicted"
 RULES = ("batch", "online")
 CENTRES = (OPTIMUM, *RULES)
 NOISES = ("none", *RULES, "isotropic")
@@ -254,6 +255,47 @@ def read_split(folder: Path, settings: Settings, seeds: Sequence[int]) -> Split:
     return Split(layout, vector(OPTIMUM, seeds[0]), trained)
 
 
+# --- the means that theory predicts ---------------------------------------------------------------
+
+
+def predicted_work(
+    settings: Settings, seeds: Sequence[int], heat_samples: int, offset: float, offset_cycles: int
+) -> Work:
+    """Heat of E[θ] of both rules; the offset only names the predictions that hold E[θ]."""
+    more = {"seeds": list(seeds), "heat_samples": heat_samples}
+    return Work(PREDICTED, settings, more | {"offset": offset, "offset_cycles": offset_cycles})
+
+
+def measure_predicted(
+    workdir: Path,
+    report: Report,
+    model: dict[str, Any],
+    seeds: list[int],
+    heat_samples: int,
+    offset: float,
+    offset_cycles: int,
+) -> dict[str, Any]:
+    """Mean heat of the E[θ] of both rules, with the random numbers of every pair."""
+    settings = Settings.from_dict(model)
+    work = predicted_work(settings, seeds, heat_samples, offset, offset_cycles)
+    with work.begin(workdir) as pending:
+        if pending is None:
+            return {}
+        rows = []
+        for rule in RULES:
+            own = settings.updated({"training": {"rule": rule, "period": None}})
+            path = workdir / rule_work(own, offset, offset_cycles).path
+            arrays = RunDirectory.open(path).load_arrays("mean")
+            computer = Computer(*(arrays[block] for block in BLOCKS))
+            for seed in seeds:
+                at = settings.updated({"training": {"seed": seed}}).generation_seed
+                heat = generate(settings.physics, computer, heat_samples, at).heat
+                rows.append({"rule": rule, "seed": seed, "heat": float(heat.mean())})
+                report(len(rows), len(RULES) * len(seeds), None)
+        pending.run.save_table("heats", {key: [row[key] for row in rows] for key in rows[0]})
+    return {}
+
+
 # --- what the heats say ---------------------------------------------------------------------------
 
 Heats = dict[str, NDArray[Any]]
@@ -305,6 +347,12 @@ def estimate(values: NDArray[np.float64]) -> dict[str, Any]:
     return {"mean": compared.mean_difference, "interval": compared.interval}
 
 
+def predicted_difference(table: Heats) -> dict[str, Any]:
+    """Heat difference batch − online of the means that theory predicts, across pairs."""
+    batch, online = (table["heat"][table["rule"] == rule] for rule in RULES)
+    return estimate(batch - online)
+
+
 def conclusion(found: dict[str, Any]) -> dict[str, Any]:
     """What the account says of the hypothesis that noise around the optimum makes the difference.
 
@@ -322,7 +370,10 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
     elif share >= MOST:
         last = "So the hypothesis holds: noise around the optimum makes most of the difference."
     elif share >= LITTLE:
-        last = "So the hypothesis holds in part: noise around the optimum makes some of it."
+        last = (
+            "So the hypothesis holds in part: noise around the optimum makes some of the "
+            "difference, and where the rules' means lie the rest."
+        )
     else:
         last = (
             "So the hypothesis fails: noise around the optimum does not make the difference; it is "
@@ -330,6 +381,12 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
             if found["from_mean"]["mean"] / difference >= MOST
             else "So the hypothesis fails: noise around the optimum does not make the difference."
         )
+    known = found.get("predicted_mean")
+    predicted = (
+        ", and the means that theory predicts before any training by {predicted:+.2f} E₀"
+        if known
+        else ""
+    )
     return {
         "text": (
             "Batch computers release {difference:.2f} E₀ more heat than online computers (95 % "
@@ -340,7 +397,7 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
             "difference, {share:.0f} %; {left:+.2f} E₀ are left. Around their own means the "
             "noise of the two rules differs by {from_noise:+.2f} E₀; freed of noise, the means "
             "themselves differ by {from_mean:+.2f} E₀ (batch {batch_shift:+.2f}, online "
-            "{online_shift:+.2f} E₀ against the optimum). " + last
+            "{online_shift:+.2f} E₀ against the optimum)" + predicted + ". " + last
         ),
         "values": {
             "difference": difference,
@@ -357,6 +414,7 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
             "from_mean": found["from_mean"]["mean"],
             "batch_shift": found["mean_shift"]["batch"]["mean"],
             "online_shift": found["mean_shift"]["online"]["mean"],
+            "predicted": known["mean"] if known else None,
             "seeds": found["seeds"],
         },
     }

@@ -69,6 +69,12 @@ def later(plan: TheoryPlan, folder: Path) -> list[Task]:
             plan.origin(seed).task(f"heat, seed {seed}", "heat_origin:measure_heats", trained)
             for seed in plan.seeds
         ]
+    predictions = [plan.prediction(rule) for rule in RULES]
+    if all(work.found(folder) for work in predictions):
+        paths = [work.path for work in predictions]
+        found.append(
+            plan.predicted_heat.task("heat of E[θ]", "heat_origin:measure_predicted", paths)
+        )
     limits = plan.limits.found(folder)
     if limits is not None:
         for rule in reversed(RULES):
@@ -84,6 +90,7 @@ def foreseen(plan: TheoryPlan) -> list[Settings]:
         seed: len(CENTRES) * len(NOISES)
         + len(plan.noise_sizes)
         + len(LINES) * max(0, plan.line_points_of(seed) - 2)
+        + len(RULES)
         for seed in plan.seeds
     }
     return [
@@ -105,6 +112,8 @@ def origin_summary(found: Findings, run: RunDirectory) -> dict[str, Any] | None:
     run.save_table("norms", columns_of(norms))
     run.save_table("origin", found.origin)
     accounts = heat_origin.accounts(found.origin)
+    if found.predicted_heat is not None:
+        accounts["predicted_mean"] = heat_origin.predicted_difference(found.predicted_heat)
     return {
         "norms": norms,
         "size": found.split.size,
@@ -171,6 +180,7 @@ def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
         "around_optimum": "… that noise around the optimum explains",
         "from_noise": "… from the noise of the computers around their means",
         "from_mean": "… from where their means lie",
+        "predicted_mean": "… of the means that theory predicts",
     }
     return found + [
         paper.quantity(
@@ -182,6 +192,7 @@ def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
             unit="E₀",
         )
         for key, label in labels.items()
+        if key in accounts
     ]
 
 
@@ -191,7 +202,7 @@ def timing(found: Findings) -> dict[str, float]:
     works = {
         "predictions": [plan.limits, *(plan.prediction(rule) for rule in RULES)],
         "probes": [plan.offset_probe(rule) for rule in RULES],
-        "heat of mixtures": [plan.origin(seed) for seed in plan.seeds],
+        "heat of mixtures": [plan.predicted_heat, *(plan.origin(seed) for seed in plan.seeds)],
     }
     if found.limits is not None:
         works["probes"].append(plan.grid(found.limits))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.heat_origin import origin_work
+from thermoloom.experiments.heat_origin import origin_work, predicted_work
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import SECTION
 from thermoloom.experiments.predicted import limits_work, rule_work
@@ -68,6 +68,12 @@ class TheoryPlan(PairPlan):
         points = self.line_points_of(seed)
         return origin_work(
             self.model("batch", seed), self.seeds, self.heat_samples, points, self.noise_sizes
+        )
+
+    @property
+    def predicted_heat(self) -> Work:
+        return predicted_work(
+            self.base, self.seeds, self.heat_samples, self.offset, self.offset_cycles
         )
 
     def line_points_of(self, seed: int) -> int:

@@ -102,6 +102,12 @@ class Findings:
         lengths = [len(table["heat"]) for table in tables.values()]
         return {"seed": np.repeat(list(tables), lengths)} | columns
 
+    @cached_property
+    def predicted_heat(self) -> dict[str, NDArray[Any]] | None:
+        """Heat of E[θ] of both rules, for every pair's random numbers."""
+        run = self.plan.predicted_heat.found(self.folder)
+        return None if run is None else run.load_table("heats")
+
 
 def is_done(path: Path) -> bool:
     return (path / MANIFEST).exists() and RunDirectory.open(path).state == "done"
@@ -542,6 +548,29 @@ def last_below(bits: NDArray[Any], fraction: NDArray[Any], most: float) -> int |
     return max(few, default=None)
 
 
+def heat_rows(found: Findings, run: RunDirectory) -> list[Row]:
+    """Heat difference between the rules' means: those predicted, those of the trained computers."""
+    title = "heat difference batch − online of the rules' means, without noise"
+    if found.predicted_heat is None or found.origin is None:
+        return [unmeasured(title, "heats are missing")]
+    predicted = heat_origin.predicted_difference(found.predicted_heat)["mean"]
+    measured = heat_origin.accounts(found.origin)["from_mean"]
+    low, high = measured["interval"]
+    return [
+        row(
+            title,
+            "{predicted:+.2f} E₀ (from E[θ], before any training)",
+            "{measured:+.2f} E₀, 95 % interval [{low:+.2f}, {high:+.2f}] E₀ across {seeds} pairs",
+            verdict(low <= predicted <= high),
+            predicted=predicted,
+            measured=measured["mean"],
+            low=low,
+            high=high,
+            seeds=len(found.plan.seeds),
+        )
+    ]
+
+
 def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
     return {key: [entry[key] for entry in rows] for key in rows[0]}
 
@@ -553,4 +582,5 @@ TOPICS: dict[str, Callable[[Findings, RunDirectory], list[Row]]] = {
     "Noise around the mean": noise_rows,
     "Offset": offset_rows,
     "Bits": bits_rows,
+    "Heat": heat_rows,
 }

@@ -217,6 +217,7 @@ ACCOUNTS = {
     "around_optimum": "noise around θ*",
     "from_noise": "noise around means",
     "from_mean": "means without noise",
+    "predicted_mean": "means, predicted",
 }
 
 
@@ -231,11 +232,12 @@ def draw_origin(saved: Saved) -> Figure:
     _lines(axes[0], origin["curves"])
     _sizes(axes[1], origin)
     accounts = origin["accounts"]
+    known = [key for key in ACCOUNTS if key in accounts]
     intervals(
         axes[2],
-        list(ACCOUNTS.values()),
-        [accounts[key]["mean"] for key in ACCOUNTS],
-        [accounts[key]["interval"] for key in ACCOUNTS],
+        [ACCOUNTS[key] for key in known],
+        [accounts[key]["mean"] for key in known],
+        [accounts[key]["interval"] for key in known],
     )
     axes[2].set_xlabel("heat, batch − online (E₀)")
     light_grid(axes[2], "x")
@@ -292,8 +294,9 @@ def origin_caption(summary: dict[str, Any]) -> str:
         "isotropic noise around the optimum (mean and standard deviation across {seeds} pairs), "
         "the noise of trained computers put around the optimum (filled), and the trained computers "
         "themselves (hollow). (c) The heat difference between batch and online computers and what "
-        "explains it: noise put around θ*; the last two add up to the difference. 95 % intervals "
-        "across pairs.",
+        "explains it: noise put around θ*; noise around the means and means without noise, which "
+        "add up to the difference; and the means that theory predicts before any training. 95 % "
+        "intervals across pairs.",
         {
             "samples": origin["samples"],
             "lines": origin["line_pairs"],
