@@ -320,7 +320,7 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
 
 
 def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
-    chosen, folder = plan(), done.path.parent
+    chosen = plan()
     physics, fields = chosen.settings.physics, chosen.limits.fields
     marginals = solve_marginals(physics, float(np.abs(fields).max()))
     heat = {}
