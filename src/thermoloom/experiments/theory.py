@@ -223,20 +223,20 @@ EXPERIMENT = Experiment(
         "paper": TheoryPlan(),
         "quick": TheoryPlan(
             settings=Settings(
-                training=Training(cycles=30), generation=GenerationSettings(samples=20)
+                training=Training(cycles=20), generation=GenerationSettings(samples=10)
             ),
             seeds=(101, 102),
             paths_per_prototype=1,
             batch_scan=(0.9, 1.2),
-            batch_scan_cycles=24,
+            batch_scan_cycles=15,
             online_scan=(0.9, 1.1),
-            online_scan_cycles=3,
-            offset_cycles=10,
+            online_scan_cycles=2,
+            offset_cycles=5,
             bits=(8, 12, 16),
-            heat_samples=20,
-            line_points=3,
+            heat_samples=10,
+            line_points=2,
             line_pairs=1,
-            noise_sizes=(1.0, 2.0),
+            noise_sizes=(1.4,),
         ),
     },
     tasks=tasks,

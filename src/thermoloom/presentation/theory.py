@@ -248,6 +248,9 @@ def draw_origin(saved: Saved) -> Figure:
 
 
 def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
+    if not any(row["curve"] in LINE_STYLES for row in curves):
+        empty(axes, "no lines were measured")
+        return
     for name, (colour, style) in LINE_STYLES.items():
         points = [row for row in curves if row["curve"] == name]
         if points:
@@ -255,8 +258,15 @@ def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
                       color=colour, markersize=3.4, label=name)  # fmt: skip
     axes.set_xlabel("position on the line")
     axes.set_ylabel("mean heat (E₀)")
-    axes.legend(loc="best")
+    _legend_above(axes, 0.42)
     light_grid(axes)
+
+
+def _legend_above(axes: Axes, share: float) -> None:
+    """A legend in a share of the axis that is kept free above the data."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + share * (high - low))
+    axes.legend(loc="upper left", fontsize=6.5)
 
 
 def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
@@ -274,12 +284,14 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
         count = sum((row["noise"] / row["noise_rms"]) ** 2 for row in squares if row["noise_rms"])
         x = 1e4 * weight / count
         around = accounts["optimum"]["mean"] + accounts["noise_around_optimum"][rule]["mean"]
-        axes.plot([x], [around], MARKERS[rule], color=COLOURS[rule], label=f"θ* + noise of {rule}")
+        axes.plot([x], [around], MARKERS[rule], color=COLOURS[rule])
         axes.plot([x], [accounts[rule]["mean"]], MARKERS[rule], color=COLOURS[rule],
-                  markerfacecolor="white", label=f"{rule} computers")  # fmt: skip
+                  markerfacecolor="white")  # fmt: skip
+    for fill, label in ((FAINT, "θ* + noise of trained computers"), ("white", "these themselves")):
+        axes.plot([], [], "D", color=FAINT, markerfacecolor=fill, markersize=4, label=label)
     axes.set_xlabel("variance of the noise (10⁻⁴ E₀²)")
     axes.set_ylabel("mean heat (E₀)")
-    axes.legend(loc="best", fontsize=6)
+    _legend_above(axes, 0.42)
     light_grid(axes)
 
 
@@ -292,11 +304,11 @@ def origin_caption(summary: dict[str, Any]) -> str:
         "(a) Heat along straight lines in parameter space between the optimum, batch and online "
         "computers, mean of {lines} pair(s). (b) Heat over the variance of noise a parameter: "
         "isotropic noise around the optimum (mean and standard deviation across {seeds} pairs), "
-        "the noise of trained computers put around the optimum (filled), and the trained computers "
-        "themselves (hollow). (c) The heat difference between batch and online computers and what "
-        "explains it: noise put around θ*; noise around the means and means without noise, which "
-        "add up to the difference; and the means that theory predicts before any training. 95 % "
-        "intervals across pairs.",
+        "the noise of batch (squares) and online computers (circles) put around the optimum, and "
+        "these computers themselves (hollow). (c) The heat difference between batch and online "
+        "computers and what explains it: noise put around θ*; noise around the means and means "
+        "without noise, which add up to the difference; and the means that theory predicts before "
+        "any training. 95 % intervals across pairs.",
         {
             "samples": origin["samples"],
             "lines": origin["line_pairs"],
