@@ -28,7 +28,7 @@ from thermoloom.config import Physics, Settings
 from thermoloom.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.physics.computer import Computer
 from thermoloom.streams import jit
-from thermoloom.threads import in_threads, thread_count, wait_for_all, yield_address
+from thermoloom.threads import in_threads, thread_count, unit_ranges, wait_for_all, yield_address
 
 Float32 = NDArray[np.float32]
 
@@ -61,18 +61,19 @@ def _drive(path, inverse_2kT, c, quadratic, quartic, out):  # type: ignore[no-un
             out[k, i] = c * onsite - inverse_2kT * (x - path[k, i])
 
 
-def drive(physics: Physics, path: Float32) -> Float32:
+def drive(physics: Physics, path: Float32, out: Float32 | None = None) -> Float32:
     """Residuals that the onsite potential alone would have; shared by all learners of a path."""
-    out = np.empty((len(path) - 1, path.shape[1]), np.float32)
-    _drive(
-        path,
-        np.float32(1 / (2 * physics.kT)),
-        np.float32(physics.residual_scale),
-        np.float32(2 * physics.J2),
-        np.float32(4 * physics.J4),
-        out,
-    )
-    return out
+    drives = np.empty((len(path) - 1, path.shape[1]), np.float32) if out is None else out
+    constants = [
+        np.float32(value)
+        for value in (1 / (2 * physics.kT), physics.residual_scale, 2 * physics.J2, 4 * physics.J4)
+    ]
+
+    def steps(first: int, last: int) -> None:
+        _drive(path[first : last + 1], *constants, drives[first:last])
+
+    in_threads(steps, unit_ranges(len(drives), thread_count()))
+    return drives
 
 
 # Kernels take slices of rows of whole arrays: then the compiler sees that they start at 0 and are

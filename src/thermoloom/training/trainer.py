@@ -107,10 +107,11 @@ def train_together(
         if trainee.cycle == 0 and not trainee.curve:
             _validate(trainee, validation)
     path = np.empty((physics.steps + 1, physics.units), np.float32)
+    drives = np.empty((physics.steps, physics.units), np.float32)
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
         noising_path(physics, fields[cycle % len(fields)], seed, cycle, out=path)
-        drives = drive(physics, path)
+        drive(physics, path, out=drives)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         for trainee in present:
             errors = residual_errors(physics, trainee.settings.imperfections, seed, cycle)
