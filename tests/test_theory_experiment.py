@@ -52,6 +52,7 @@ TINY: dict[str, dict[str, Any]] = {
         "offset_cycles": 6,
         "bits": [8, 14],
         "heat_samples": 6,
+        "line_points": 3,
         "noise_sizes": [1.0],
     },
 }
