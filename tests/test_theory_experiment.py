@@ -53,6 +53,7 @@ TINY: dict[str, dict[str, Any]] = {
         "bits": [8, 14],
         "heat_samples": 6,
         "line_points": 3,
+        "line_pairs": 1,
         "noise_sizes": [1.0],
     },
 }
