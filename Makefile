@@ -39,7 +39,7 @@ bench: $(READY)
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
 	$(BIN)/python -m piptools compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
-		--no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--no-header --no-emit-options \
 		--extra dev --extra cluster --output-file requirements.lock pyproject.toml
 
 clean:
