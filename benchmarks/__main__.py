@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import Options, Result, Row, Share, all_threads
-from thermoloom.runs.store import machine, package_version, software_versions
+from thermoloom.runs.manifest import machine, package_version, software_versions
 
 GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps")
 LONG = ("sweeps",)

@@ -9,6 +9,7 @@ from typing import Any
 
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import Performed, perform
+from thermoloom.runs.execution import Machines
 
 SMALL: dict[str, dict[str, Any]] = {
     "physics": {"visible": 196, "hidden": 24, "duration": 0.3},
@@ -45,4 +46,4 @@ def one_pair() -> Performed:
 
 def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison") -> Performed:
     chosen = experiment(name)
-    return perform(chosen, chosen.plan("quick", values), folder, workers=1)
+    return perform(chosen, chosen.plan("quick", values), folder, Machines(1))

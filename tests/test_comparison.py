@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from experiment_runs import SMALL, one_pair, two_pairs
 from scipy import stats
 from typer.testing import CliRunner
 
-from thermoloom.cli_experiments import add_experiment_commands, layers, parse_seeds
+from thermoloom.cli import app
+from thermoloom.cli.experiments import parse_seeds, plan_values
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment, paper
@@ -36,8 +36,10 @@ from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.physics.computer import energy
 from thermoloom.prototypes import Prototypes
+from thermoloom.runs.execution import Machines
+from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of, generate_run, training_path
-from thermoloom.runs.store import RunDirectory, read_table
+from thermoloom.runs.store import RunDirectory
 
 
 @pytest.fixture
@@ -175,7 +177,7 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
     folder = small.path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = compute(experiment("comparison"), small_plan(), folder, workers=1)
+    again = compute(experiment("comparison"), small_plan(), folder, Machines(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == small.summary
     assert json.loads((small.path / "summary.json").read_text()) == again.summary
@@ -221,7 +223,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
     stone = training_path(tmp_path / "runs", plan.model("batch", 1))
     stone.parent.mkdir()
     stone.write_text("in the way")
-    done = compute(experiment("comparison"), plan, tmp_path, workers=1)
+    done = compute(experiment("comparison"), plan, tmp_path, Machines(1))
     assert len(done.failures) == 1
     assert "seed 1: batch, online: " in done.failures[0]
     assert "is a file, not a run directory" in done.failures[0]
@@ -233,7 +235,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
 def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
     other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
     with pytest.raises(UserError, match=r"experiment\.seeds"):
-        compute(experiment("comparison"), other, small.path.parent, workers=1)
+        compute(experiment("comparison"), other, small.path.parent, Machines(1))
     assert not training_path(small.path.parent / "runs", other.model("batch", 3)).exists()
 
 
@@ -337,7 +339,7 @@ def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None
     plan = small_plan()
     file = tmp_path / "settings.toml"
     file.write_text(plan.to_toml(without=chosen.varied), encoding="utf-8")
-    assert chosen.plan("paper", layers(file, None, None)) == plan
+    assert chosen.plan("paper", plan_values(file, None, None)) == plan
     assert chosen.preset_of(chosen.plan("quick")) == "quick"
     assert chosen.preset_of(plan) is None
     for values, message in (
@@ -360,14 +362,12 @@ def test_seeds_and_settings_from_the_command_line() -> None:
     assert parse_seeds("101-103, 7") == [101, 102, 103, 7]
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds("a-b")
-    given = layers(None, ["experiment.path_seed=5", "physics.kT=0.2"], "7,8")
+    given = plan_values(None, ["experiment.path_seed=5", "physics.kT=0.2"], "7,8")
     assert given == {"experiment": {"path_seed": 5, "seeds": [7, 8]}, "physics": {"kT": 0.2}}
     assert Plan().updated({"experiment": {"seeds": [7]}}).seeds == (7,)
 
 
 def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None:
-    app = typer.Typer()
-    add_experiment_commands(app)
     sets = [
         f"--set={section}.{key}={json.dumps(value)}"
         for section, entries in SMALL.items()

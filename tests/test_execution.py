@@ -21,18 +21,12 @@ import pytest
 import rich.console
 
 from thermoloom.errors import UserError
-from thermoloom.runs.execution import (
-    Outcome,
-    PlainProgress,
-    Progress,
-    RichProgress,
-    Task,
-    failures,
-    progress_for,
-    remote_task,
-    run_tasks,
-)
-from thermoloom.runs.store import RunDirectory, finished_results, package_version
+from thermoloom.runs.cluster import remote_task
+from thermoloom.runs.execution import Machines, run_tasks
+from thermoloom.runs.manifest import package_version
+from thermoloom.runs.progress import PlainProgress, Progress, RichProgress, progress_for
+from thermoloom.runs.store import RunDirectory, finished_results
+from thermoloom.runs.tasks import Outcome, Task, failures
 
 HERE = Path(__file__).parent
 needs_dask = pytest.mark.skipif(
@@ -150,7 +144,7 @@ def reference(
 ) -> tuple[dict[str, Outcome], dict[str, bytes]]:
     """The four runs by ``--workers 1``: everything else must come to the same bits."""
     folder = tmp_path_factory.mktemp("reference")
-    outcomes = run_tasks(learning(folder / "log", *RUNS), workers=1, folder=folder / "results")
+    outcomes = run_tasks(learning(folder / "log", *RUNS), folder / "results", Machines(1))
     assert [o.state for o in outcomes.values()] == ["done"] * 4
     return outcomes, contents(folder / "results")
 
@@ -166,7 +160,7 @@ def same(outcomes: dict[str, Outcome], folder: Path, reference: Any) -> None:
 
 def test_two_processes_give_the_bits_of_one(tmp_path: Path, reference: Any) -> None:
     log = tmp_path / "log"
-    outcomes = run_tasks(learning(log, *RUNS), workers=2, folder=tmp_path / "results")
+    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Machines(2))
     same(outcomes, tmp_path / "results", reference)
     pids = {line.split()[2] for line in log.read_text().splitlines()}
     assert len(pids) == 2
@@ -178,7 +172,7 @@ def test_killed_workers_lose_at_most_a_checkpoint_interval(tmp_path: Path, refer
     """Two of four tasks kill their process once, two cycles after a checkpoint."""
     log, heard = tmp_path / "log", Recorder()
     tasks = learning(log, "a", "bb", die_at=8) + learning(log, "ccc", "dddd")
-    outcomes = run_tasks(tasks, workers=2, folder=tmp_path / "results", progress=heard)
+    outcomes = run_tasks(tasks, tmp_path / "results", Machines(2), progress=heard)
     same(outcomes, tmp_path / "results", reference)
     assert [n for n in heard.notes if "died (signal 9); tried again" in n] == heard.notes
     assert len(heard.notes) == 2
@@ -198,7 +192,7 @@ def test_a_failing_task_fails_alone_with_its_reason(tmp_path: Path, workers: int
     ]
     heard = Recorder()
     killer = [Task("killer", name_of(suicide))] * (workers - 1)
-    outcomes = run_tasks([*tasks, *killer], workers=workers, folder=tmp_path, progress=heard)
+    outcomes = run_tasks([*tasks, *killer], tmp_path, Machines(workers), progress=heard)
     assert outcomes["fine"] == Outcome("done", {"result": 0.25})
     if killer:
         assert "died 3 times (last: signal 9)" in outcomes.pop("killer").reason
@@ -218,20 +212,18 @@ def test_one_thread_each_unless_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     before = count_threads(tmp_path, None)["threads"]
     several = [Task(f"{i}", name_of(count_threads)) for i in range(2)]
     for workers in (1, 2):
-        outcomes = run_tasks(several, workers=workers, folder=tmp_path).values()
+        outcomes = run_tasks(several, tmp_path, Machines(workers)).values()
         assert all(set(o.result["threads"]) == {1} for o in outcomes)
         assert all((o.result["pid"] == os.getpid()) == (workers == 1) for o in outcomes)
-    alone = run_tasks(several[:1], workers=2, folder=tmp_path)["0"]
+    alone = run_tasks(several[:1], tmp_path, Machines(2))["0"]
     assert alone.result == {"threads": before, "pid": os.getpid()}
 
 
 def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> None:
     log, heard = tmp_path / "log", Recorder()
-    run_tasks(learning(log, *RUNS[:3]), workers=1, folder=tmp_path / "results")
+    run_tasks(learning(log, *RUNS[:3]), tmp_path / "results", Machines(1))
     log.unlink()
-    outcomes = run_tasks(
-        learning(log, *RUNS), workers=2, folder=tmp_path / "results", progress=heard
-    )
+    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Machines(2), progress=heard)
     same(outcomes, tmp_path / "results", reference)
     assert {run for run, _ in computed(log)} == {"dddd"}
     assert heard.at_once == set(RUNS[:3])
@@ -242,8 +234,8 @@ import sys; from pathlib import Path
 from test_execution import *
 folder = Path(sys.argv[1])
 try:
-    run_tasks(learning(folder / "log", *RUNS, pause=0.02), workers=int(sys.argv[2]),
-              folder=folder / "results", progress=PlainProgress())
+    run_tasks(learning(folder / "log", *RUNS, pause=0.02), folder / "results",
+              Machines(int(sys.argv[2])), progress=PlainProgress())
 except KeyboardInterrupt as error:
     print(error); sys.exit(130)
 """
@@ -288,7 +280,7 @@ def test_coordinator_killed_with_sigkill_resumes(tmp_path: Path, reference: Any)
     before = computed(log)
     done = {run for run in RUNS if (run, 11) in before}
     assert 1 <= len(done) < 4
-    outcomes = run_tasks(learning(log, *RUNS, pause=0.02), workers=2, folder=results)
+    outcomes = run_tasks(learning(log, *RUNS, pause=0.02), results, Machines(2))
     same(outcomes, results, reference)
     again = computed(log)[len(before) :]
     assert not {run for run, _ in again} & done, "a finished task was done again"
@@ -312,15 +304,15 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
 
 def test_bad_calls(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--workers = 0: must be at least 1"):
-        run_tasks([], workers=0, folder=tmp_path)
+        run_tasks([], tmp_path, Machines(0))
     with pytest.raises(ValueError, match="same name"):
-        run_tasks([Task("a", "m:f"), Task("a", "m:f")], folder=tmp_path)
+        run_tasks([Task("a", "m:f"), Task("a", "m:f")], tmp_path)
     with pytest.raises(ValueError, match="relative"):
         Task("a", "m:f", outputs=("../elsewhere",))
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file: cannot be made"):
-        run_tasks([Task("a", "m:f")], folder=tmp_path / "file")
-    assert run_tasks([], folder=tmp_path) == {}
+        run_tasks([Task("a", "m:f")], tmp_path / "file")
+    assert run_tasks([], tmp_path) == {}
 
 
 # --- Dask ---------------------------------------------------------------------------------
@@ -389,7 +381,7 @@ def test_cluster_gives_the_bits_of_one_process_though_a_worker_is_killed(
     """No shared disk: run directories come back through the scheduler."""
     log, results, heard = tmp_path / "log", tmp_path / "results", Recorder()
     tasks = learning(log, "a", die_at=8) + learning(log, *RUNS[1:], pause=0.02)
-    outcomes = run_tasks(tasks, cluster=cluster[0], folder=results, progress=heard)
+    outcomes = run_tasks(tasks, results, Machines(cluster=cluster[0]), progress=heard)
     same(outcomes, results, reference)
     assert Path(f"{log}.died-a").exists()
     assert 4 * 12 < len(computed(log)) <= 4 * 12 + 3, "at most one checkpoint interval is lost"
@@ -397,7 +389,7 @@ def test_cluster_gives_the_bits_of_one_process_though_a_worker_is_killed(
     assert heard.most_running >= 2  # one more while a killed worker's task has begun elsewhere
     scratch = list(cluster[1].glob("thermoloom-*/*"))
     assert scratch == [], "nothing stays on the workers"
-    again = run_tasks(tasks, cluster=cluster[0], folder=results)
+    again = run_tasks(tasks, results, Machines(cluster=cluster[0]))
     assert again == outcomes
     assert len(computed(log)) <= 4 * 12 + 3, "finished tasks are not done again"
 
@@ -409,11 +401,11 @@ def test_cluster_continues_what_a_laptop_began_and_sends_inputs(
     log, results = tmp_path / "log", tmp_path / "results"
     with RunDirectory.create(results / "a", "learning", {"run": "a", "cycles": 12}) as store:
         store.save_checkpoint(9, {"theta": np.eye(60, dtype=np.float32)})
-    outcomes = run_tasks(learning(log, "a"), cluster=cluster[0], folder=results)
+    outcomes = run_tasks(learning(log, "a"), results, Machines(cluster=cluster[0]))
     assert outcomes["a"].state == "done"
     assert computed(log) == [("a", 9), ("a", 10), ("a", 11)]
     reader = Task("look", name_of(look), {"source": "a"}, inputs=("a",))
-    result = run_tasks([reader], cluster=cluster[0], folder=results)["look"].result
+    result = run_tasks([reader], results, Machines(cluster=cluster[0]))["look"].result
     assert result["first"] == RunDirectory.open(results / "a").load_arrays("theta")["theta"][0, 0]
     assert not Path(result["workdir"]).is_relative_to(tmp_path)
 
@@ -428,7 +420,7 @@ def test_cluster_with_a_shared_disk_and_failing_tasks(
         Task("broken", name_of(break_down), {"divisor": 0}),
         Task("look", name_of(count_threads)),
     ]
-    outcomes = run_tasks(tasks, cluster=cluster[0], folder=tmp_path / "results", shared=True)
+    outcomes = run_tasks(tasks, tmp_path / "results", Machines(cluster=cluster[0], shared=True))
     assert failures(outcomes) == [
         "refused: physics.kT = -1: must be positive",
         "broken: ZeroDivisionError: division by zero",
@@ -452,7 +444,7 @@ def test_cluster_with_another_version_is_refused(tmp_path: Path, cluster: tuple[
         with distributed.Client(cluster[0], set_as_default=False) as client:
             client.wait_for_workers(3, timeout=30)
             with pytest.raises(UserError, match=rf"thermoloom 9\.9\.9, .* {package_version()};"):
-                run_tasks(learning(tmp_path / "log", "a"), cluster=cluster[0], folder=tmp_path)
+                run_tasks(learning(tmp_path / "log", "a"), tmp_path, Machines(cluster=cluster[0]))
             end(worker)
             wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     finally:
@@ -473,7 +465,7 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
     with running_cluster(tmp_path / "cluster", 1) as (address, scheduler):
         tasks = learning(log, "a") + learning(log, "bb", pause=0.1)
         with pytest.raises(UserError, match="scheduler is lost; 1 of 2 tasks are done") as caught:
-            run_tasks(tasks, cluster=address, folder=results, progress=KillsScheduler())
+            run_tasks(tasks, results, Machines(cluster=address), progress=KillsScheduler())
     assert "\n" not in str(caught.value)
     assert RunDirectory.open(results / "a").state == "done"
 
@@ -482,7 +474,7 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
 def test_unknown_cluster_is_one_line_within_seconds(tmp_path: Path) -> None:
     begun = time.monotonic()
     with pytest.raises(UserError, match=r"--cluster tcp://127\.0\.0\.1:9: no Dask") as caught:
-        run_tasks(learning(tmp_path / "log", "a"), cluster="tcp://127.0.0.1:9", folder=tmp_path)
+        run_tasks(learning(tmp_path / "log", "a"), tmp_path, Machines(cluster="tcp://127.0.0.1:9"))
     assert time.monotonic() - begun < 8
     assert "\n" not in str(caught.value)
 
@@ -492,7 +484,7 @@ def test_cluster_without_dask_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UserError, match=r"pip install thermoloom\[cluster\]"):
-        run_tasks(learning(tmp_path / "log", "a"), cluster="tcp://127.0.0.1:9", folder=tmp_path)
+        run_tasks(learning(tmp_path / "log", "a"), tmp_path, Machines(cluster="tcp://127.0.0.1:9"))
 
 
 def test_worker_refuses_a_late_version_and_a_folder_that_is_not_shared(tmp_path: Path) -> None:
@@ -537,7 +529,7 @@ class Recorder(Progress):
 def drive(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ten tasks, one done before, after 100 s one done, one failed and two half done."""
     now = 1000.0
-    monkeypatch.setattr("thermoloom.runs.execution.time.monotonic", lambda: now)
+    monkeypatch.setattr("thermoloom.runs.progress.time.monotonic", lambda: now)
     with progress.shown(10):
         progress.started("old")
         progress.finished("old", at_once=True)

@@ -24,18 +24,10 @@ from safetensors.numpy import load_file
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.runs.store import (
-    DamagedFileError,
-    RunDirectory,
-    decode_arrays,
-    finished_results,
-    lock_owner,
-    read_manifest,
-    read_table,
-    run_identity,
-    software_versions,
-    write_atomically,
-)
+from thermoloom.runs.files import DamagedFileError, lock_owner, write_atomically
+from thermoloom.runs.formats import decode_arrays, read_table
+from thermoloom.runs.manifest import read_manifest, run_identity, software_versions
+from thermoloom.runs.store import RunDirectory, finished_results
 
 SETTINGS = {"training": {"rule": "online", "cycles": 300}, "physics": {"kT": 0.1}}
 NOBODY = 65534

@@ -32,8 +32,10 @@ from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.physics.action import path_loss, residuals
 from thermoloom.physics.computer import Computer
+from thermoloom.runs.execution import Machines
+from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of
-from thermoloom.runs.store import RunDirectory, read_table
+from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.optimum import Layout
 from thermoloom.theory.predictions import mean_parameters, mean_rule
@@ -66,7 +68,7 @@ def plan() -> Any:
 
 @cache
 def performed() -> Performed:
-    return perform(experiment("theory"), plan(), Path(_FOLDER.name), workers=1)
+    return perform(experiment("theory"), plan(), Path(_FOLDER.name), Machines(1))
 
 
 @pytest.fixture
@@ -109,13 +111,13 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     folder = tmp_path / "copy"
     shutil.copytree(done.path.parent, folder)
     manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
-    again = compute(experiment("theory"), plan(), folder, workers=1)
+    again = compute(experiment("theory"), plan(), folder, Machines(1))
     assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
     assert again.summary == done.summary
     work = plan().origin(2)
     shutil.rmtree(folder / work.path)
     (folder / work.path).write_text("in the way")
-    broken = compute(experiment("theory"), plan(), folder, workers=1)
+    broken = compute(experiment("theory"), plan(), folder, Machines(1))
     assert len(broken.failures) == 1
     assert broken.summary["origin"] is None
     assert "where the heat comes from is left out" in broken.summary["missing"][0]

@@ -407,16 +407,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not valid TOML ({error})") from None
 
 
-def parse_assignment(text: str) -> dict[str, dict[str, Any]]:
+def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, Any]]:
     """``key=value`` from the command line as ``{section: {key: value}}``.
 
-    The value is read as TOML, and as a plain text where that fails (``rule=batch``).
+    The value is read as TOML, and as a plain text where that fails (``rule=batch``). Keys of
+    ``own_section`` are the caller's to check.
     """
     key, equals, raw = text.partition("=")
     key = key.strip()
     if not equals or not key:
         raise UserError(f"--set {text!r}: expected key=value, such as physics.kT=0.2")
     matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
+    if own_section and key.startswith(f"{own_section}."):
+        matches = [key]
     if not matches:
         raise UserError(_unknown("setting", key, _all_keys()))
     if len(matches) > 1:

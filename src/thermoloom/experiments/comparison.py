@@ -27,8 +27,8 @@ from thermoloom.experiments.pairs import tasks as pair_tasks
 from thermoloom.experiments.plan import Experiment
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
-from thermoloom.runs.execution import Task
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 NAME = "comparison"
 PLATEAU_EXCESS = 0.05

@@ -31,8 +31,8 @@ from thermoloom.experiments.screens import (
     training_tasks,
 )
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
-from thermoloom.runs.execution import Task
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 NAME = "controls"
 RATE, PERIOD = "learning rate", "update period"

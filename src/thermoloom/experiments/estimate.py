@@ -20,7 +20,7 @@ from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.generation import GROUP, generate
 from thermoloom.physics.computer import Computer
 from thermoloom.runs.jobs import archive_name, training_path
-from thermoloom.runs.store import MANIFEST, read_manifest
+from thermoloom.runs.manifest import MANIFEST, read_manifest
 from thermoloom.threads import threads
 from thermoloom.training.learner import drive
 from thermoloom.training.noising import noising_path

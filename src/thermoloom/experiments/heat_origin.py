@@ -34,9 +34,9 @@ from thermoloom.experiments.theory_runs import Work
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.physics.computer import Computer
-from thermoloom.runs.execution import Report
 from thermoloom.runs.jobs import computer_of, training_path
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report
 from thermoloom.theory.optimum import Layout
 from thermoloom.theory.predictions import Spread
 

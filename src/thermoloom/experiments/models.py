@@ -33,7 +33,6 @@ from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.physics.computer import Computer
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
-from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import (
     computer_of,
     generate_run,
@@ -42,7 +41,9 @@ from thermoloom.runs.jobs import (
     training_path,
     training_settings,
 )
-from thermoloom.runs.store import RunDirectory, finished_results, run_path
+from thermoloom.runs.manifest import run_path
+from thermoloom.runs.store import RunDirectory, finished_results
+from thermoloom.runs.tasks import Report, Task
 from thermoloom.threads import in_threads
 from thermoloom.training.trainer import Trainee
 

@@ -38,8 +38,8 @@ from thermoloom.experiments.screens import (
     trained,
     training_tasks,
 )
-from thermoloom.runs.execution import Task
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 NAME = "noise"
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"

@@ -19,9 +19,10 @@ from thermoloom.experiments.models import (
     measures_path,
 )
 from thermoloom.experiments.pairs import ENERGIES, PairPlan
-from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import solve_run, training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory, flatten
+from thermoloom.runs.manifest import MANIFEST, flatten
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report, Task
 
 RULE = "optimum"
 STAGES = ("generation", "quality", "diagnostics")

@@ -38,9 +38,10 @@ from thermoloom.measures.diagnostics import PARTS, EnergyDrop, cross_energies
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import Interval, PairedComparison, compare_pairs, spread
 from thermoloom.prototypes import Prototypes
-from thermoloom.runs.execution import Task
 from thermoloom.runs.jobs import computer_of, generate_run, training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory, flatten
+from thermoloom.runs.manifest import MANIFEST, flatten
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 RULES = ("batch", "online")
 """Reference first: a difference is online − batch."""

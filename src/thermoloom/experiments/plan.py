@@ -14,8 +14,8 @@ from typing import Any, Self, get_args, get_type_hints
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.runs.execution import Task
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 SECTION = "experiment"
 """Table of a settings file, and prefix of --set, for what is the plan's own."""

@@ -52,9 +52,10 @@ from thermoloom.generation import generate
 from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import ks_distance, spread
 from thermoloom.prototypes import load_prototypes
-from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import computer_of, training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory, run_path
+from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report, Task
 from thermoloom.training.quantization import (
     UNQUANTIZED,
     coupling_ranges,

@@ -15,7 +15,7 @@ import numpy as np
 from thermoloom.config import Settings
 from thermoloom.experiments.theory_runs import Ground, Work
 from thermoloom.physics.action import path_loss
-from thermoloom.runs.execution import Report
+from thermoloom.runs.tasks import Report
 from thermoloom.theory.optimum import ExpectedLoss, Layout
 from thermoloom.theory.predictions import (
     MeanRule,

@@ -11,8 +11,8 @@ from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.predicted import BLOCKS, shift_sizes
 from thermoloom.experiments.theory_runs import Work
-from thermoloom.runs.execution import Report, Task
 from thermoloom.runs.jobs import train_runs, training_path
+from thermoloom.runs.tasks import Report, Task
 from thermoloom.theory.optimum import Layout
 from thermoloom.training.learner import drive
 from thermoloom.training.noising import noising_path

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,11 @@ from thermoloom.experiments.models import Clock
 from thermoloom.experiments.paper import verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.presentation.report import write_report
-from thermoloom.runs.execution import Progress, failures, run_tasks
-from thermoloom.runs.store import RunDirectory, jsonable
+from thermoloom.runs.execution import LOCAL, Machines, run_tasks
+from thermoloom.runs.formats import jsonable
+from thermoloom.runs.progress import Progress
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import failures
 
 SUMMARY = "summary.json"
 
@@ -46,22 +48,11 @@ def perform(
     experiment: Experiment,
     plan: Plan,
     folder: Path,
-    *,
-    workers: int | None = None,
-    cluster: str | None = None,
-    shared: bool = False,
+    machines: Machines = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
     """Run an experiment with its figures and report; what is there already is not done again."""
-    done = compute(
-        experiment,
-        plan,
-        folder,
-        workers=workers,
-        cluster=cluster,
-        shared=shared,
-        progress=progress,
-    )
+    done = compute(experiment, plan, folder, machines, progress)
     if not done.summary:
         return done
     written = write_report(done.path)
@@ -72,10 +63,7 @@ def compute(
     experiment: Experiment,
     plan: Plan,
     folder: Path,
-    *,
-    workers: int | None = None,
-    cluster: str | None = None,
-    shared: bool = False,
+    machines: Machines = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
     """Tasks, tables and summary of an experiment, without pictures."""
@@ -84,17 +72,10 @@ def compute(
     # first of all the directory: settings that do not fit it are refused before hours of work
     with RunDirectory.create(path, experiment.name, plan.as_dict()) as run:
         with clock.measure("tasks"):
-            perform_tasks = partial(
-                run_tasks,
-                workers=workers,
-                cluster=cluster,
-                progress=progress,
-                folder=folder,
-                shared=shared,
-            )
-            outcomes = perform_tasks(experiment.tasks(plan))
+            outcomes = run_tasks(experiment.tasks(plan), folder, machines, progress)
             if experiment.later is not None:
-                outcomes |= perform_tasks(experiment.later(plan, folder))
+                later = experiment.later(plan, folder)
+                outcomes |= run_tasks(later, folder, machines, progress)
         failed = failures(outcomes)
         warnings = list(run.warnings)
         for outcome in outcomes.values():

@@ -28,9 +28,10 @@ from thermoloom.experiments.models import RUNS, Paths, measures_path
 from thermoloom.experiments.plan import SECTION, Plan
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import spread
-from thermoloom.runs.execution import Task
 from thermoloom.runs.jobs import training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory, flatten
+from thermoloom.runs.manifest import MANIFEST, flatten
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 
 NO_PATHS = Paths(per_prototype=0)
 """Screens measure heat and quality; nothing on additional paths."""

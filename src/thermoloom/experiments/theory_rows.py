@@ -25,7 +25,8 @@ from thermoloom.experiments.theory_plan import TheoryPlan
 from thermoloom.experiments.theory_runs import Ground
 from thermoloom.physics.computer import Computer
 from thermoloom.runs.jobs import training_path
-from thermoloom.runs.store import MANIFEST, RunDirectory
+from thermoloom.runs.manifest import MANIFEST
+from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.predictions import (
     offset_bias_law,
     offset_rate,

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
-from thermoloom.runs.execution import Task
 from thermoloom.runs.jobs import training_settings
-from thermoloom.runs.store import MANIFEST, RunDirectory, run_path
+from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
 from thermoloom.theory.marginals import Marginals, solve_marginals
 from thermoloom.theory.optimum import ExpectedLoss, conjugate_gradients
 

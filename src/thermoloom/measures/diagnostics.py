@@ -162,9 +162,10 @@ def path_terms(
     constants = tuple(
         float(value) for value in (2 * physics.J2, 4 * physics.J4, physics.mobility * physics.dt)
     )
+    forces = np.empty((STEPS_AT_ONCE, physics.units), np.float32)
     for first in range(0, physics.steps, STEPS_AT_ONCE):
         piece = path[first : min(first + STEPS_AT_ONCE, physics.steps) + 1]
-        coupling = coupling_gradient(computer, physics, piece[1:])
+        coupling = coupling_gradient(computer, physics, piece[1:], forces[: len(piece) - 1])
         _add_terms(piece, coupling, amplitude[first:], field, constants, sums)
     return _path_terms(physics, dict(zip(_SUMS, sums.tolist(), strict=True)))
 

@@ -118,16 +118,18 @@ def energy(computer: Computer, physics: Physics, states: Array) -> Array:
     return energy_parts(computer, physics, states).total
 
 
-def coupling_gradient(computer: Computer, physics: Physics, states: Array) -> Array:
+def coupling_gradient(
+    computer: Computer, physics: Physics, states: Array, out: Array | None = None
+) -> Array:
     """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``."""
     v, h = states[..., : physics.visible], states[..., physics.visible :]
-    return np.concatenate(
-        [
-            h @ computer.visible_hidden.T,
-            v @ computer.visible_hidden + h @ computer.hidden_hidden + computer.hidden_bias,
-        ],
-        axis=-1,
-    )
+    gradient = np.empty_like(states) if out is None else out
+    of_visible, of_hidden = gradient[..., : physics.visible], gradient[..., physics.visible :]
+    np.matmul(h, computer.visible_hidden.T, out=of_visible)
+    np.matmul(v, computer.visible_hidden, out=of_hidden)
+    of_hidden += h @ computer.hidden_hidden
+    of_hidden += computer.hidden_bias
+    return gradient
 
 
 def energy_gradient(computer: Computer, physics: Physics, states: Array) -> Array:

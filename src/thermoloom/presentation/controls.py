@@ -14,10 +14,9 @@ from thermoloom.presentation.figures import FigureSpec, Saved, Table, light_grid
 from thermoloom.presentation.screens import (
     condition_table,
     curve_of,
-    diverged_note,
+    opening,
     response,
     rows_of,
-    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE
@@ -131,21 +130,15 @@ FIGURES = (FigureSpec("figure-6", "Learning rate and update timing", draw, capti
 
 def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     """The controls, the paper's statements, differences in pairs, every condition."""
-    name = summary["experiment"]
     return "".join(
         [
-            page.heading(3, "Result", f"{name}-result"),
-            shortened_note(summary),
-            page.paragraph(
+            *opening(
+                summary,
                 "Whether the lower heat of online training persists at other learning rates, and "
                 "how late an update may be applied. All computers of a seed see the same noising "
-                "paths and are sampled with the same random numbers."
+                "paths and are sampled with the same random numbers.",
+                figures["figure-6"],
             ),
-            figures["figure-6"],
-            diverged_note(summary),
-            page.quantity_table(summary["quantities"]),
-            page.heading(3, "The paper's statements", f"{name}-statements"),
-            page.statement_table(summary["statements"]),
             _pair_table(
                 "Heat of batch minus online training at each learning rate, in pairs.",
                 "scale", "batch", "online", summary["rate_differences"],

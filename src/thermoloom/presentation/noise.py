@@ -15,12 +15,11 @@ from thermoloom.presentation.screens import (
     baseline,
     condition_table,
     curve_of,
-    diverged_note,
     logarithmic,
+    opening,
     response,
     rows_of,
     seeds_note,
-    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
@@ -109,7 +108,6 @@ FIGURES = (FigureSpec("figure-4", "Perturbation response", draw, caption),)
 
 def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     """The screens, the paper's statements, every condition."""
-    name = summary["experiment"]
     tables = [
         condition_table(
             f"Every condition of the screen of {screen}",
@@ -123,18 +121,13 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     ]
     return "".join(
         [
-            page.heading(3, "Result", f"{name}-result"),
-            shortened_note(summary),
-            page.paragraph(
+            *opening(
+                summary,
                 "How the heat of the trained computer responds to errors of its training, by "
                 "where they enter and how they hang together. Thermal paths, error stream and "
-                "generation numbers are the same along each curve."
+                "generation numbers are the same along each curve.",
+                figures["figure-4"],
             ),
-            figures["figure-4"],
-            diverged_note(summary),
-            page.quantity_table(summary["quantities"]),
-            page.heading(3, "The paper's statements", f"{name}-statements"),
-            page.statement_table(summary["statements"]),
             page.note(
                 "The paper does not give its offsets and correlations. The offsets here begin "
                 "where a first effect shows and end where heat has grown by orders of magnitude; "

@@ -31,11 +31,10 @@ from thermoloom.presentation.screens import (
     baseline,
     condition_table,
     curve_of,
-    diverged_note,
+    opening,
     response,
     rows_of,
     seeds_note,
-    shortened_note,
     two_by_two,
 )
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
@@ -273,18 +272,13 @@ def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
     leading = [page.value_column("bits", "value", "g"), page.value_column("seed", "seed", "d")]
     return "".join(
         [
-            page.heading(3, "Result", f"{name}-result"),
-            shortened_note(summary),
-            page.paragraph(
+            *opening(
+                summary,
                 "How many bits it takes to store a trained computer, and how many to train one. "
                 "Both grids are symmetric around zero with 2<sup>b</sup> − 1 levels, one for each "
-                "coupling tensor; a hidden–hidden edge is rounded once and mirrored."
+                "coupling tensor; a hidden–hidden edge is rounded once and mirrored.",
+                figures["figure-5"],
             ),
-            figures["figure-5"],
-            diverged_note(summary),
-            page.quantity_table(summary["quantities"]),
-            page.heading(3, "The paper's statements", f"{name}-statements"),
-            page.statement_table(summary["statements"]),
             page.note(
                 page.fill(
                     "The paper does not give the length of its training-precision screen; {tc} "

@@ -22,13 +22,9 @@ from thermoloom.experiments import NAMES
 from thermoloom.experiments.paper import verdict_counts
 from thermoloom.presentation import page
 from thermoloom.presentation.figures import FigureSpec, Saved, render
-from thermoloom.runs.store import (
-    MANIFEST,
-    RunDirectory,
-    package_version,
-    read_manifest,
-    write_atomically,
-)
+from thermoloom.runs.files import write_atomically
+from thermoloom.runs.manifest import MANIFEST, package_version, read_manifest
+from thermoloom.runs.store import RunDirectory
 
 REPORT, SUMMARY = "report.html", "summary.json"
 PAPER = (

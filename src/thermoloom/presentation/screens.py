@@ -119,6 +119,21 @@ def rows_of(summary: Mapping[str, Any], screen: str) -> list[dict[str, Any]]:
     return [row for row in summary["rows"] if row["screen"] == screen]
 
 
+def opening(summary: Mapping[str, Any], about: str, figure: str) -> list[str]:
+    """How the section of every screen begins: its question, its figure, the paper's statements."""
+    name = summary["experiment"]
+    return [
+        page.heading(3, "Result", f"{name}-result"),
+        _shortened_note(summary),
+        page.paragraph(about),
+        figure,
+        _diverged_note(summary),
+        page.quantity_table(summary["quantities"]),
+        page.heading(3, "The paper's statements", f"{name}-statements"),
+        page.statement_table(summary["statements"]),
+    ]
+
+
 def seeds_note(summary: Mapping[str, Any]) -> str:
     """What the error bars of a screen are, by the number of its seeds."""
     seeds = summary["seeds"]
@@ -135,7 +150,7 @@ def seeds_note(summary: Mapping[str, Any]) -> str:
     )
 
 
-def shortened_note(summary: Mapping[str, Any]) -> str:
+def _shortened_note(summary: Mapping[str, Any]) -> str:
     """A shorter run than the paper's says so."""
     if not summary["shortened"]:
         return ""
@@ -143,7 +158,7 @@ def shortened_note(summary: Mapping[str, Any]) -> str:
     return page.note(f"⚠ A shorter run than the paper's: {lengths}. Verdicts speak of this run.")
 
 
-def diverged_note(summary: Mapping[str, Any]) -> str:
+def _diverged_note(summary: Mapping[str, Any]) -> str:
     if not summary["diverged"]:
         return ""
     return page.note(

@@ -15,24 +15,10 @@ from typing import Any
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.runs.store import (
-    LOCK,
-    MANIFEST,
-    DamagedFileError,
-    Lock,
-    Manifest,
-    checkpoints,
-    flatten,
-    leftovers,
-    lock_owner,
-    lost_files,
-    read_checkpoint,
-    read_manifest,
-    run_identity,
-    sha256,
-    unchecked_arrays,
-    wrong_arrays,
-)
+from thermoloom.runs.files import LOCK, DamagedFileError, Lock, leftovers, lock_owner, sha256
+from thermoloom.runs.formats import unchecked_arrays, wrong_arrays
+from thermoloom.runs.manifest import MANIFEST, Manifest, flatten, read_manifest, run_identity
+from thermoloom.runs.store import checkpoints, lost_files, read_checkpoint
 
 # --- list ---------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ from thermoloom.generation import Generated, generate
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
-from thermoloom.runs.store import RunDirectory, array_sha256, run_path
+from thermoloom.runs.formats import array_sha256
+from thermoloom.runs.manifest import run_path
+from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.optimum import solve_optimum
 from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, validation_path
 

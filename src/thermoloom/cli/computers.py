@@ -1,71 +1,20 @@
-"""The command line: arguments in, calls to the rooms behind it, results out."""
+"""One computer: ``train`` or ``solve``, then ``generate`` and ``show``."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from thermoloom.cli_experiments import add_experiment_commands
-from thermoloom.config import Settings, parse_assignment, read_toml
+from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, say
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 
-app = typer.Typer(
-    help="Simulate, train and measure generative thermodynamic computers.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="TOML file with settings.", metavar="FILE")
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", help="One setting, such as physics.kT=0.2.", metavar="KEY=VALUE"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 RunPath = Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")]
 
 
-def assemble(
-    config: Path | None, assignments: list[str] | None, overrides: dict[str, dict[str, Any]]
-) -> Settings:
-    """Defaults, then the TOML file, then --set, then options of their own, checked as a whole."""
-    merged: dict[str, dict[str, Any]] = {}
-    layers = [read_toml(config)] if config else []
-    layers += [parse_assignment(text) for text in assignments or []]
-    layers.append({k: {n: v for n, v in e.items() if v is not None} for k, e in overrides.items()})
-    for layer in layers:
-        for section, entries in layer.items():
-            known = merged.setdefault(section, {})
-            if not isinstance(entries, dict):
-                raise UserError(f"{section}: expected a table [{section}] of settings")
-            known.update(entries)
-    return Settings.from_dict(merged)
-
-
-def say(text: str) -> None:
-    """A line for people, on standard error."""
-    from thermoloom.presentation.progress import console
-
-    console().print(text, highlight=False, soft_wrap=True)
-
-
-def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:
-    """Results on standard output: JSON for machines, or lines for people."""
-    from thermoloom.runs.store import jsonable
-
-    text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(lines)
-    print(text)
-
-
-@app.command()
 def train(
     rule: Annotated[
         str | None, typer.Option(help="online, batch or delayed.", metavar="RULE")
@@ -87,7 +36,7 @@ def train(
 ) -> None:
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {"rule": rule, "period": period, "seed": seed, "cycles": cycles}
-    settings = assemble(config, assignments, {"training": options})
+    settings = Settings.from_dict(merged(config, assignments, {"training": options}))
     from thermoloom.kernels import compile_kernels
     from thermoloom.presentation.progress import compiling, progress
     from thermoloom.runs.jobs import train_runs, training_path
@@ -133,7 +82,6 @@ def train(
     )
 
 
-@app.command()
 def generate(
     run: RunPath,
     samples: Annotated[int, typer.Option(help="Denoising trajectories.")] = 200,
@@ -188,7 +136,6 @@ def generate(
     )
 
 
-@app.command()
 def show(
     run: RunPath,
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
@@ -196,8 +143,9 @@ def show(
 ) -> None:
     """Draw the loss curve and a sheet of generated images as PNG."""
     from thermoloom.presentation.sheets import loss_curve, sample_sheet
+    from thermoloom.runs.files import write_atomically
     from thermoloom.runs.jobs import archives, prototypes_of, read_archive, settings_of
-    from thermoloom.runs.store import RunDirectory, write_atomically
+    from thermoloom.runs.store import RunDirectory
 
     directory = RunDirectory.open(run)
     settings = settings_of(directory)
@@ -222,7 +170,6 @@ def show(
     emit(as_json, {"pictures": paths, "notes": notes}, [*paths, *notes])
 
 
-@app.command()
 def solve(
     out: Annotated[
         Path | None, typer.Option(help="Run directory; by default found by the settings.")
@@ -232,7 +179,8 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
-    settings = assemble(config, assignments, {"training": {"rule": "optimum"}})
+    rule = {"training": {"rule": "optimum"}}
+    settings = Settings.from_dict(merged(config, assignments, rule))
     from thermoloom.presentation.progress import console
     from thermoloom.runs.jobs import solve_run, training_path
     from thermoloom.runs.store import RunDirectory
@@ -258,97 +206,3 @@ def solve(
             f"next: thermoloom generate {path}",
         ],
     )
-
-
-runs_app = typer.Typer(help="What is in a results folder.", invoke_without_command=True)
-app.add_typer(runs_app, name="runs")
-Folder = Annotated[Path, typer.Option("--folder", help="Results folder.", metavar="DIR")]
-
-
-@runs_app.callback()
-def list_runs(
-    context: typer.Context, folder: Folder = Path("results"), as_json: AsJson = False
-) -> None:
-    """List runs: id, kind, state, age, size and the settings that tell them apart."""
-    if context.invoked_subcommand:
-        return
-    from dataclasses import asdict
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from thermoloom.runs import catalog
-
-    found = catalog.list_runs(folder)
-    if as_json:
-        emit(True, {"runs": [asdict(run) for run in found]}, [])
-        return
-    table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
-    table.columns[0].no_wrap = True
-    for run in found:
-        telling = {k: v for k, v in run.settings.items() if not k.startswith("patterns.")}
-        told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
-        age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
-        name = str(run.path.relative_to(folder))
-        table.add_row(name, run.kind, run.state, age, size, told)
-    Console().print(table if found else f"{folder}: no runs")
-
-
-@runs_app.command("verify")
-def verify_runs(folder: Folder = Path("results"), as_json: AsJson = False) -> None:
-    """Check every array and file against its recorded SHA-256; exit code 1 if any is damaged."""
-    from dataclasses import asdict
-
-    from thermoloom.runs import catalog
-
-    report = catalog.verify(folder)
-    lines = [f"damaged: {damage.file}: {damage.what}" for damage in report.damaged]
-    lines += [f"skipped: {line}" for line in report.skipped]
-    size = catalog.readable_bytes(report.bytes)
-    lines.append(f"{report.runs} runs, {report.files} files, {size}: {len(report.damaged)} damaged")
-    emit(as_json, asdict(report), lines)
-    if report.damaged:
-        raise typer.Exit(1)
-
-
-@runs_app.command("prune")
-def prune_runs(
-    folder: Folder = Path("results"),
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Remove what can be recomputed: checkpoints of finished runs, leftovers of killed ones."""
-    from thermoloom.runs import catalog
-
-    items = catalog.prunable(folder)
-    if not items:
-        print(f"{folder}: nothing to remove")
-        return
-    for item in items:
-        print(f"{item.file}  {catalog.readable_bytes(item.bytes)}  {item.why}")
-    total = catalog.readable_bytes(sum(item.bytes for item in items))
-    if not yes and not typer.confirm(f"remove these {len(items)} files, {total}?"):
-        print("nothing removed")
-        return
-    print(f"freed {catalog.readable_bytes(catalog.prune(items))}")
-
-
-add_experiment_commands(app)
-
-
-def main() -> None:
-    """Entry point: user errors as one line and exit code 2, interruption as 130."""
-    try:
-        app()
-    except UserError as error:
-        say(f"[red]error:[/red] {_escaped(str(error))}")
-        sys.exit(2)
-    except KeyboardInterrupt as interruption:
-        if str(interruption):
-            say(_escaped(str(interruption)))
-        sys.exit(130)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

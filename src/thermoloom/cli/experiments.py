@@ -1,54 +1,31 @@
-"""Commands of the experiments: ``run NAME``, ``report``, ``classifier train``. Parsing only."""
+"""The experiments: ``run NAME``, ``run all``, ``report``."""
 
 from __future__ import annotations
 
 import sys
 import time
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thermoloom.config import parse_assignment, read_toml
+from thermoloom.cli.options import Assignments, Config, Values, merged
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
-from thermoloom.measures.classifier_training import PAPER, Recipe
+
+if TYPE_CHECKING:  # loads numpy; --help should not
+    from thermoloom.runs.execution import Machines
 
 DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
 """Results folder by preset: a quick look never stands in the way of the full experiment."""
 
 run_app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
-classifier_app = typer.Typer(help="The auxiliary MNIST classifier.", no_args_is_help=True)
-
-
-def add_experiment_commands(app: typer.Typer) -> None:
-    """Mount ``run``, ``report`` and ``classifier`` on the program's command line."""
-    app.add_typer(run_app, name="run")
-    app.add_typer(classifier_app, name="classifier")
-    app.command()(report)
-
-
-# --- run ----------------------------------------------------------------------------------------
 
 Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a look in seconds).")]
 Out = Annotated[
     Path | None,
     typer.Option(help="Results folder.", metavar="DIR", show_default="results, results/quick"),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="TOML file with settings.", metavar="FILE"),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        "-s",
-        help="One setting, such as training.cycles=100 or experiment.path_seed=7.",
-        metavar="KEY=VALUE",
-    ),
 ]
 Seeds = Annotated[
     str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")
@@ -77,9 +54,11 @@ def _command(name: str) -> Callable[..., None]:
         cluster: Cluster = None,
         shared: Shared = False,
     ) -> None:
-        values = layers(config, assignments, seeds)
+        from thermoloom.runs.execution import Machines
+
+        values = plan_values(config, assignments, seeds)
         folder = out or Path(DEFAULT_OUT.get(preset, "results"))
-        run_experiment(name, preset, values, folder, workers, cluster, shared)
+        run_experiment(name, preset, values, folder, Machines(workers, cluster, shared))
 
     command.__doc__ = f"Run the experiment {name}: tables, figures and a report."
     return command
@@ -103,13 +82,14 @@ def run_all(
     """Run every experiment, then one report for all; says first what it will take."""
     from thermoloom.experiments.estimate import estimate
     from thermoloom.runs.catalog import readable_bytes
-    from thermoloom.threads import available_cores
+    from thermoloom.runs.execution import Machines
 
+    machines = Machines(workers, cluster, shared)
     folder = out or Path(DEFAULT_OUT.get(preset, "results"))
-    values = layers(config, assignments, None)
+    values = plan_values(config, assignments, None)
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in NAMES]
     compile_now()
-    needed = estimate(chosen, folder, workers or available_cores())
+    needed = estimate(chosen, folder, machines.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
         f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
@@ -121,7 +101,7 @@ def run_all(
     for name in NAMES:
         typer.echo(f"--- {name} ---", err=True)
         try:
-            run_experiment(name, preset, values, folder, workers, cluster, shared)
+            run_experiment(name, preset, values, folder, machines)
         except typer.Exit:
             failed.append(name)
     from thermoloom.presentation.report import write_report
@@ -132,38 +112,12 @@ def run_all(
         raise typer.Exit(1)
 
 
-def layers(
-    config: Path | None, assignments: list[str] | None, seeds: str | None
-) -> dict[str, dict[str, Any]]:
-    """The TOML file, then --set, then --seeds, as ``{section: {key: value}}``."""
+def plan_values(config: Path | None, assignments: list[str] | None, seeds: str | None) -> Values:
+    """What differs from a preset: the TOML file, then --set, then --seeds."""
     from thermoloom.experiments.plan import SECTION
 
-    given = [read_toml(config)] if config else []
-    given += [_assignment(text) for text in assignments or []]
-    if seeds is not None:
-        given.append({SECTION: {"seeds": parse_seeds(seeds)}})
-    merged: dict[str, dict[str, Any]] = {}
-    for layer in given:
-        for section, entries in layer.items():
-            if not isinstance(entries, dict):
-                raise UserError(f"{section}: expected a table [{section}] of settings")
-            merged.setdefault(section, {}).update(entries)
-    return merged
-
-
-def _assignment(text: str) -> dict[str, dict[str, Any]]:
-    """``experiment.key=value`` of the plan, or a setting of the models."""
-    from thermoloom.experiments.plan import SECTION
-
-    key, equals, raw = text.partition("=")
-    section, _, name = key.strip().partition(".")
-    if section != SECTION or not equals:
-        return parse_assignment(text)
-    try:
-        value = tomllib.loads(f"value = {raw.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = raw.strip()
-    return {SECTION: {name: value}}
+    own = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
+    return merged(config, assignments, own, SECTION)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -180,30 +134,20 @@ def parse_seeds(text: str) -> list[int]:
 def run_experiment(
     name: str,
     preset: str,
-    values: dict[str, dict[str, Any]],
+    values: Values,
     folder: Path,
-    workers: int | None,
-    cluster: str | None,
-    shared: bool,
+    machines: Machines,
 ) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
     from thermoloom.experiments.run import perform
-    from thermoloom.runs.execution import progress_for
+    from thermoloom.runs.progress import progress_for
 
     compile_now()
     compiled = time.monotonic()
-    done = perform(
-        chosen,
-        plan,
-        folder,
-        workers=workers,
-        cluster=cluster,
-        shared=shared,
-        progress=progress_for(),
-    )
+    done = perform(chosen, plan, folder, machines, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:
@@ -269,29 +213,3 @@ def report(
     from thermoloom.presentation.report import write_report
 
     typer.echo(write_report(folder).path)
-
-
-# --- classifier ---------------------------------------------------------------------------------
-
-
-@classifier_app.command("train")
-def classifier_train(
-    mnist: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the MNIST IDX files; downloaded if left out.", metavar="DIR"),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for classifier.onnx and classifier.json.", metavar="DIR")
-    ] = Path("classifier"),
-    epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = PAPER.epochs,
-    seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = PAPER.seed,
-) -> None:
-    """Train the paper's classifier on full MNIST (needs the extra train-classifier)."""
-    from thermoloom.measures.classifier_training import train_classifier
-
-    def progress(epoch: int, loss: float) -> None:
-        typer.echo(f"epoch {epoch} of {epochs}: mean loss {loss:.4f}", err=True)
-
-    record = train_classifier(mnist, out, Recipe(epochs=epochs, seed=seed), progress)
-    typer.echo(f"test accuracy {100 * record['test_accuracy']:.2f} %")
-    typer.echo(f"classifier    {out / 'classifier.onnx'}")

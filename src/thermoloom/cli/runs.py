@@ -1,0 +1,80 @@
+"""Everything in a results folder: ``runs``, ``runs verify``, ``runs prune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thermoloom.cli.options import AsJson, emit
+
+runs_app = typer.Typer(help="What is in a results folder.", invoke_without_command=True)
+Folder = Annotated[Path, typer.Option("--folder", help="Results folder.", metavar="DIR")]
+
+
+@runs_app.callback()
+def list_runs(
+    context: typer.Context, folder: Folder = Path("results"), as_json: AsJson = False
+) -> None:
+    """List runs: id, kind, state, age, size and the settings that tell them apart."""
+    if context.invoked_subcommand:
+        return
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from thermoloom.runs import catalog
+
+    found = catalog.list_runs(folder)
+    if as_json:
+        emit(True, {"runs": [asdict(run) for run in found]}, [])
+        return
+    table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
+    table.columns[0].no_wrap = True
+    for run in found:
+        telling = {k: v for k, v in run.settings.items() if not k.startswith("patterns.")}
+        told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
+        age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
+        name = str(run.path.relative_to(folder))
+        table.add_row(name, run.kind, run.state, age, size, told)
+    Console().print(table if found else f"{folder}: no runs")
+
+
+@runs_app.command("verify")
+def verify_runs(folder: Folder = Path("results"), as_json: AsJson = False) -> None:
+    """Check every array and file against its recorded SHA-256; exit code 1 if any is damaged."""
+    from dataclasses import asdict
+
+    from thermoloom.runs import catalog
+
+    report = catalog.verify(folder)
+    lines = [f"damaged: {damage.file}: {damage.what}" for damage in report.damaged]
+    lines += [f"skipped: {line}" for line in report.skipped]
+    size = catalog.readable_bytes(report.bytes)
+    lines.append(f"{report.runs} runs, {report.files} files, {size}: {len(report.damaged)} damaged")
+    emit(as_json, asdict(report), lines)
+    if report.damaged:
+        raise typer.Exit(1)
+
+
+@runs_app.command("prune")
+def prune_runs(
+    folder: Folder = Path("results"),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove what can be recomputed: checkpoints of finished runs, leftovers of killed ones."""
+    from thermoloom.runs import catalog
+
+    items = catalog.prunable(folder)
+    if not items:
+        print(f"{folder}: nothing to remove")
+        return
+    for item in items:
+        print(f"{item.file}  {catalog.readable_bytes(item.bytes)}  {item.why}")
+    total = catalog.readable_bytes(sum(item.bytes for item in items))
+    if not yes and not typer.confirm(f"remove these {len(items)} files, {total}?"):
+        print("nothing removed")
+        return
+    print(f"freed {catalog.readable_bytes(catalog.prune(items))}")

@@ -1,0 +1,183 @@
+"""Arrays, tables and plain values as bytes and text, and back: nothing is lost on the way.
+
+    arrays   safetensors, with the SHA-256 of every array and of the metadata in the header
+    tables   CSV, floats as the shortest text that reads back bit by bit
+    values   JSON, non-finite numbers as null
+
+Nothing here knows of run directories.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors_numpy
+
+from thermoloom.errors import UserError
+from thermoloom.runs.files import DamagedFileError, sha256
+
+AnyArray = NDArray[Any]
+
+_HEADER_KEY = "thermoloom"  # one key only: safetensors keeps no order among several
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def array_sha256(array: AnyArray) -> str:
+    """SHA-256 of ``dtype shape`` and the little-endian C-order bytes, so that neither can slip."""
+    digest = hashlib.sha256(f"{array.dtype.name} {array.shape}".encode())
+    digest.update(_plain(array).tobytes())
+    return digest.hexdigest()
+
+
+def _plain(array: AnyArray) -> AnyArray:
+    """C order and little endian: safetensors writes the memory as it lies."""
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def encode_arrays(arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any]) -> bytes:
+    """A safetensors file that carries the SHA-256 of every array and of its metadata."""
+    plain = {name: _plain(np.asarray(array)) for name, array in arrays.items()}
+    header = {
+        "metadata": jsonable(metadata),
+        "sha256": [[name, array_sha256(array)] for name, array in plain.items()],  # in order
+    }
+    header["content"] = sha256(canonical(header).encode())
+    return safetensors_numpy.save(plain, metadata={_HEADER_KEY: canonical(header)})
+
+
+def decode_arrays(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Arrays and metadata of ``encode_arrays``; ValueError names what does not match."""
+    arrays, header = _unpack(data)
+    recorded = dict(header["sha256"])
+    damaged = sorted(wrong_arrays(arrays, recorded))
+    if damaged:
+        raise ValueError(f"array {', '.join(damaged)} does not match its checksum")
+    metadata: dict[str, Any] = header["metadata"]
+    return {name: arrays[name] for name in recorded}, metadata
+
+
+def wrong_arrays(arrays: Mapping[str, AnyArray], recorded: Mapping[str, str]) -> set[str]:
+    """Names that are missing, unexpected or changed."""
+    same = {n for n in recorded if n in arrays and array_sha256(arrays[n]) == recorded[n]}
+    return (set(arrays) | set(recorded)) - same
+
+
+def unchecked_arrays(data: bytes) -> dict[str, AnyArray]:
+    """Arrays of a file that may be damaged, as far as its header can be read; else ValueError."""
+    try:
+        return safetensors_numpy.load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"not a complete safetensors file ({error})") from None
+
+
+def _unpack(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Arrays, unchecked, and the header, whose own checksum is checked."""
+    arrays = unchecked_arrays(data)
+    try:
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER_KEY])
+        content = header.pop("content")
+        intact = content == sha256(canonical(header).encode())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a complete thermoloom array file ({error})") from None
+    if not intact:
+        raise ValueError("header does not match its checksum")
+    return arrays, header
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def encode_table(columns: Mapping[str, Sequence[Any] | AnyArray]) -> bytes:
+    """CSV with a header; floats as ``repr``: the shortest text that reads back bit by bit."""
+    plain = {name: column_of(name, values) for name, values in columns.items()}
+    lengths = {name: len(values) for name, values in plain.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"table columns differ in length: {lengths}")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(plain)
+    writer.writerows(
+        [repr(v) if isinstance(v, float) else v for v in row]
+        for row in zip(*(values.tolist() for values in plain.values()), strict=True)
+    )
+    return text.getvalue().encode()
+
+
+def column_of(name: str, values: Sequence[Any] | AnyArray) -> AnyArray:
+    """One-dimensional array of numbers, truth values or texts; None among numbers is NaN."""
+    if not isinstance(values, np.ndarray) and any(v is None for v in values):
+        values = [math.nan if v is None else v for v in values]
+    column = np.asarray(values)
+    if column.ndim != 1 or column.dtype.kind not in "biufU":
+        raise ValueError(f"table column {name}: {column.dtype} {column.shape} is not a column")
+    return column
+
+
+def decode_table(data: bytes, kinds: Mapping[str, str] | None = None) -> dict[str, AnyArray]:
+    """Columns by name; a dtype that is not in ``kinds`` is read from the text."""
+    header, *rows = csv.reader(io.StringIO(data.decode(), newline=""))
+    columns = zip(*rows, strict=True) if rows else ([] for _ in header)
+    return {
+        name: _parse(list(texts), (kinds or {}).get(name))
+        for name, texts in zip(header, columns, strict=True)
+    }
+
+
+def _parse(texts: list[str], kind: str | None) -> AnyArray:
+    if kind == "bool" or (kind is None and texts and set(texts) <= {"True", "False"}):
+        return np.array([text == "True" for text in texts], dtype=bool)
+    if kind is not None:
+        return np.array(texts, dtype=np.str_) if kind == "str" else np.array(texts).astype(kind)
+    for dtype in (np.int64, np.float64):
+        try:
+            return np.array(texts, dtype=np.str_).astype(dtype)
+        except (ValueError, OverflowError):
+            continue
+    return np.array(texts, dtype=np.str_)
+
+
+def read_table(path: Path) -> dict[str, AnyArray]:
+    """A CSV table by itself, outside of any run: whole numbers, floats, truth values, texts."""
+    try:
+        return decode_table(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such table") from None
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(f"{path}: not a complete table ({error})") from None
+
+
+# --- plain values ---------------------------------------------------------------------------------
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` in plain JSON types: NumPy numbers unwrapped, non-finite numbers as null."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [jsonable(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,125 @@
+"""A task: the name of a function and JSON arguments, the same thing in any process anywhere.
+
+The function is called as
+
+    function(workdir, report, **arguments) -> dict of JSON values
+
+writes its run directories under ``workdir`` and does nothing twice: a run that is done there is
+returned at once (``store.finished_results``), a run that was interrupted is continued. So whatever
+is killed, the same command again goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thermoloom.errors import UserError
+from thermoloom.runs.formats import jsonable
+from thermoloom.runs.progress import Progress
+from thermoloom.threads import threads
+
+REPORT_INTERVAL = 0.2
+"""Seconds between two progress reports of one task."""
+
+Report = Callable[[int, int, "float | None"], None]
+"""``report(done, total, loss)``: cycles done of all, and the latest validation loss."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function by name and JSON arguments: the same thing in any process on any machine."""
+
+    name: str
+    """Shown in the progress display; unique within a sweep."""
+    function: str
+    """``package.module:function``."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    """Run directories that it writes, relative to the results folder."""
+    inputs: tuple[str, ...] = ()
+    """Run directories that it reads, relative to the results folder."""
+
+    def __post_init__(self) -> None:
+        plain = json.loads(json.dumps(self.arguments, allow_nan=False))
+        object.__setattr__(self, "arguments", plain)  # tuples are lists, here as elsewhere
+        for path in (*self.outputs, *self.inputs):
+            if Path(path).is_absolute() or ".." in Path(path).parts:
+                raise ValueError(f"{path}: must be relative to the results folder")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended: ``done`` with its result, or ``failed`` for a reason of its own."""
+
+    state: str
+    result: dict[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    traceback: str = ""
+    """Where an unexpected error came from; empty for errors that the user can put right."""
+
+
+def failures(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """``name: reason`` of every task that failed, for the end of a sweep."""
+    return [f"{name}: {o.reason}" for name, o in outcomes.items() if o.state == "failed"]
+
+
+@dataclass
+class Sweep:
+    tasks: Sequence[Task]
+    folder: Path
+    progress: Progress
+    threads: int | None
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def end(self, task: Task, outcome: Outcome, at_once: bool = False) -> None:
+        self.outcomes[task.name] = outcome
+        if outcome.state == "done":
+            self.progress.finished(task.name, at_once)
+        else:
+            self.progress.failed(task.name, outcome.reason)
+
+
+def execute(task: Task, workdir: Path, report: Report, thread_count: int | None) -> Outcome:
+    """Call the task's function; its errors are its outcome and nobody else's."""
+    try:
+        function = resolve(task.function)  # first, so that the libraries it loads are limited too
+        with threads(thread_count) if thread_count else contextlib.nullcontext():
+            result = function(workdir, report, **task.arguments)
+        return Outcome("done", json.loads(json.dumps(jsonable(result))))
+    except UserError as error:
+        return Outcome("failed", reason=one_line(str(error)))
+    except Exception as error:
+        reason = one_line(f"{type(error).__name__}: {error}")
+        return Outcome("failed", reason=reason, traceback=traceback.format_exc())
+
+
+def resolve(function: str) -> Callable[..., Mapping[str, Any]]:
+    """The function behind ``package.module:function``."""
+    module, _, name = function.partition(":")
+    found: Callable[..., Mapping[str, Any]] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def throttled(send: Report, interval: float = REPORT_INTERVAL) -> Report:
+    """The same report, at most every ``interval`` seconds and always the last one."""
+    last = float("-inf")
+
+    def report(done: int, total: int, loss: float | None = None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= interval or done >= total:
+            last = time.monotonic()
+            send(done, total, None if loss is None else float(loss))
+
+    return report
