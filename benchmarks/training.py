@@ -33,7 +33,7 @@ from thermoloom.linear_algebra import blas
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer
 from thermoloom.threads import threads
-from thermoloom.training.learner import PIECES, Learner, _apply, _load, _sweep, drive
+from thermoloom.training.learner import PIECES, Learner, _apply, _load, _solve, drive
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import Trainee, train_together
 
@@ -238,11 +238,12 @@ def _parts_of_a_cycle(
     start = timed("drive (onsite residuals)", drive, physics, path)
     theta, rule, work = (learner._couplings, learner._bias), learner._rule, learner._memory
     after, routines, barrier = path[1:], blas(), np.zeros(3, np.int64)
-    for first in range(0, physics.steps, rule.longest):
-        x, r = after[first : first + rule.longest], start[first : first + rule.longest]
+    block = rule.strip * rule.strips
+    for first in range(0, physics.steps, block):
+        x, r = after[first : first + block], start[first : first + block]
         for piece in range(PIECES):
             timed("forces", _load, piece, routines, x, r, *theta, rule.c, work)
-        timed("causal sweeps", _sweep, 0, 1, barrier, routines, len(x), rule, work)
+        timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
         for piece in range(PIECES):
             timed("update", _apply, piece, routines, len(x), rule.alpha, work, *theta)
     return parts

@@ -23,7 +23,7 @@ ROUND_OFF = 5e-6
 def test_blocks_equal_the_stepwise_rule(
     small: Physics, fields: np.ndarray, period: int, learning_rate: float, with_errors: bool
 ) -> None:
-    """Any period, any learning rate (at 0.5 blocks must be halved), with errors or without."""
+    """Any period, any learning rate (at 0.5 strips must be halved), with errors or without."""
     path = noising_path(small, fields[0], 1, 0)
     shape = (small.steps, small.units)
     errors = 0.2 * np.random.default_rng(3).normal(size=shape) if with_errors else None
@@ -35,22 +35,26 @@ def test_blocks_equal_the_stepwise_rule(
 
 
 @pytest.mark.parametrize("block_steps", [1, 2, 13, 64, 200, 1000])
-def test_block_size_does_not_matter(small: Physics, fields: np.ndarray, block_steps: int) -> None:
+@pytest.mark.parametrize("strip_steps", [1, 8, 24, 1000])
+@pytest.mark.parametrize("period", [1, 3])
+def test_lengths_of_blocks_and_strips_do_not_matter(
+    small: Physics, fields: np.ndarray, block_steps: int, strip_steps: int, period: int
+) -> None:
     path = noising_path(small, fields[0], 1, 0)
-    reference = learn_stepwise(small, Computer.zeros(small), path, 4e-3)
-    learner = Learner(small, 4e-3, block_steps=block_steps)
+    reference = learn_stepwise(small, Computer.zeros(small), path, 4e-3, period)
+    learner = Learner(small, 4e-3, period, block_steps=block_steps, strip_steps=strip_steps)
     learner.learn(path)
     assert relative_difference(learner.computer, reference) < ROUND_OFF
 
 
-def test_large_learning_rate_needs_shorter_blocks() -> None:
-    """αc‖x‖²B ≫ 1: one block of 64 does not contract, and the learner must notice."""
+def test_large_learning_rate_needs_shorter_strips() -> None:
+    """αc‖x‖²S ≫ 1: a strip of 24 does not contract, and the learner must notice."""
     physics = Physics(visible=60, hidden=40, duration=0.2)
     field = 3 * np.random.default_rng(0).normal(size=physics.units).astype(np.float32)
     path = noising_path(physics, field, 1, 0)
     learner = Learner(physics, 5.0)
     learner.learn(path)
-    assert learner.block_steps < 20
+    assert learner.strip_steps < 20
     reference = learn_stepwise(physics, Computer.zeros(physics), path, 5.0)
     assert relative_difference(learner.computer, reference) < 20 * ROUND_OFF
 

@@ -11,9 +11,11 @@ the update of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-U is strictly causal, so sweeping this from R = R⁰ is exact after B sweeps and converges to
-float32 round-off in two or three. Then θ takes one rank-2B update. All of it is matrix–matrix
-work: 4.2 MFLOP a step for 784 + 512 units and about a quarter more for the sweeps.
+U is strictly causal, so this is solved strip by strip of S steps: what earlier strips do to a
+strip follows at once, and what its own steps do to each other by sweeps from R = R⁰, exact after
+S sweeps and converged to float32 round-off in two or three. Then θ takes one rank-2B update. All
+of it is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and about a fifth more for the
+strips.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from thermoloom.threads import in_threads, thread_count, unit_ranges, wait_for_a
 
 Float32 = NDArray[np.float32]
 
-BLOCK_STEPS = 48
-"""Longest block of several updates, B. Longer ones cost more in sweeps than they gain in rank."""
+BLOCK_STEPS = 72
+"""Longest block of several updates, B: one product with the couplings, one update of them."""
+STRIP_STEPS = 24
+"""Longest strip of a block, S: shorter ones sweep less, but make flatter matrices."""
 TOLERANCE = 1e-7
-"""Largest estimated error of a block's residuals, relative, both root mean square."""
+"""Largest estimated error of a strip's residuals, relative, both root mean square."""
 MOST_SWEEPS = 8
-"""A block that needs more is halved."""
+"""A strip that needs more is halved."""
 PIECES = 2
 """The units are always worked on in this many pieces, on as many threads as there are, up to
 this number: so θ does not depend on the threads."""
@@ -76,28 +80,34 @@ def drive(physics: Physics, path: Float32, out: Float32 | None = None) -> Float3
     return drives
 
 
+# Residuals and states of a block lie in alternate rows of one array for each kind of unit, [R_v,
+# X_v] and [X_h, R_h]. So those of any stretch of steps are one matrix, which is what products need.
 # Kernels take slices of rows of whole arrays: then the compiler sees that they start at 0 and are
 # contiguous, and loops run in vectors.
 
 
 @jit
-def _start_residuals(path, start, forces, bias, before, low, high, c, x, r):  # type: ignore[no-untyped-def]
-    """x ← path and r ← start + c (forces + bias) for units low … high of those after ``before``."""
+def _start_residuals(path, start, forces, bias, before, low, high, c, x, r, pairs):  # type: ignore[no-untyped-def]
+    """x ← path and r ← start + c (forces + bias) for units low … high of those after ``before``.
+
+    ``x`` and ``r`` tell which of the two rows of a step in ``pairs`` is which.
+    """
     b = bias[before + low : before + high]
-    for k in range(r.shape[0]):
-        s, f, out = start[k, before + low : before + high], forces[k, low:high], r[k, low:high]
+    for k in range(path.shape[0]):
+        s, f = start[k, before + low : before + high], forces[k, low:high]
+        out = pairs[2 * k + r, low:high]
         for i in range(out.size):
             out[i] = s[i] + c * (f[i] + b[i])
-        x[k, low:high] = path[k, before + low : before + high]
+        pairs[2 * k + x, low:high] = path[k, before + low : before + high]
 
 
 @fast_jit
-def _correct_visible(start, sums, low, high, rate, r):  # type: ignore[no-untyped-def]
+def _correct_visible(start, sums, low, high, rate, r, pairs):  # type: ignore[no-untyped-def]
     """r ← start − rate·sums for units low … high; returns Σ change² and Σ r²."""
     change = np.float64(0)
     size = np.float64(0)
-    for k in range(r.shape[0]):
-        s, f, out = start[k, low:high], sums[k, low:high], r[k, low:high]
+    for k in range(start.shape[0]):
+        s, f, out = start[k, low:high], sums[k, low:high], pairs[2 * k + r, low:high]
         row_change = np.float32(0)
         row_size = np.float32(0)
         for i in range(out.size):
@@ -112,12 +122,12 @@ def _correct_visible(start, sums, low, high, rate, r):  # type: ignore[no-untype
 
 
 @fast_jit
-def _correct_hidden(start, sums, x, low, high, period, rate, r):  # type: ignore[no-untyped-def]
+def _correct_hidden(start, sums, low, high, period, rate, pairs):  # type: ignore[no-untyped-def]
     """The same for hidden units, with the term −2 (U(R∘X))∘X that keeps J_aa = 0."""
     applied = np.zeros(high - low, np.float32)
     pending = np.zeros(high - low, np.float32)
-    for k in range(r.shape[0]):
-        f, state, old = sums[k, low:high], x[k, low:high], r[k, low:high]
+    for k in range(start.shape[0]):
+        f, state, old = sums[k, low:high], pairs[2 * k, low:high], pairs[2 * k + 1, low:high]
         if k % period == 0:
             for i in range(old.size):
                 applied[i] += pending[i]
@@ -125,7 +135,37 @@ def _correct_hidden(start, sums, x, low, high, period, rate, r):  # type: ignore
         for i in range(old.size):
             f[i] -= np.float32(2) * applied[i] * state[i]
             pending[i] += old[i] * state[i]
-    return _correct_visible(start, sums, low, high, rate, r)
+    return _correct_visible(start, sums, low, high, rate, 1, pairs)
+
+
+@jit
+def _begin_visible(sums, low, high, rate, r, pairs, start):  # type: ignore[no-untyped-def]
+    """start ← r ← r − rate·sums: R⁰ of a strip once the earlier ones have acted on it."""
+    for k in range(start.shape[0]):
+        f, out, first = sums[k, low:high], pairs[2 * k + r, low:high], start[k, low:high]
+        for i in range(out.size):
+            out[i] -= rate * f[i]
+            first[i] = out[i]
+
+
+@jit
+def _begin_hidden(sums, applied, low, high, rate, pairs, start):  # type: ignore[no-untyped-def]
+    """The same for hidden units; ``applied`` is Σ R∘X of the earlier strips."""
+    for k in range(start.shape[0]):
+        f, state, seen = sums[k, low:high], pairs[2 * k, low:high], applied[low:high]
+        for i in range(f.size):
+            f[i] -= np.float32(2) * seen[i] * state[i]
+    _begin_visible(sums, low, high, rate, 1, pairs, start)
+
+
+@jit
+def _end_hidden(low, high, pairs, applied):  # type: ignore[no-untyped-def]
+    """applied ← applied + Σ R∘X of a strip."""
+    total = applied[low:high]
+    for k in range(pairs.shape[0] // 2):
+        state, residual = pairs[2 * k, low:high], pairs[2 * k + 1, low:high]
+        for i in range(total.size):
+            total[i] += residual[i] * state[i]
 
 
 @jit
@@ -148,33 +188,35 @@ def _mirror(couplings, before, low, high):  # type: ignore[no-untyped-def]
 
 
 class _Work(NamedTuple):
-    """Memory for a block of up to B steps, stacked so that each matrix product is one BLAS call."""
+    """Memory for a block of up to B steps in strips of up to S."""
 
     rx_visible: Float32
-    """(2B, N_v): R_v above X_v."""
+    """(2B, N_v): R_v and X_v in turns."""
     xr_hidden: Float32
-    """(2B, N_h): X_h above R_h."""
+    """(2B, N_h): X_h and R_h in turns."""
     start_v: Float32
-    """(B, N_v): R⁰_v."""
+    """(S, N_v): R⁰_v of a strip."""
     start_h: Float32
-    """(B, N_h): R⁰_h."""
+    """(S, N_h): R⁰_h of a strip."""
     sums_v: Float32
     """(B, N_v): forces at first, then the brackets of the equations above."""
     sums_h: Float32
+    applied: Float32
+    """(N_h,): Σ R_h∘X_h of the strips that are solved."""
     gram: Float32
-    """(2, B, B): X_hX_hᵀ and X_vX_vᵀ."""
+    """(2, S, B): X_hX_hᵀ and X_vX_vᵀ, a strip's steps with all up to them."""
     cross: Float32
-    """(2, PIECES, B, B): X_hR_hᵀ and X_vR_vᵀ over each piece's units."""
+    """(2, PIECES, S, B): X_hR_hᵀ and X_vR_vᵀ likewise, over each piece's units."""
     operator: Float32
-    """(PIECES, 2, B, 2B), for each thread: [U∘X_hX_hᵀ | U∘X_hR_hᵀ] and its like for R_h."""
+    """(PIECES, 2, S, 2B), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
     squares: NDArray[np.float64]
     """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
 
 
-def _work(physics: Physics, steps: int, swept: bool) -> _Work:
-    """Memory for blocks of up to ``steps`` steps; those within one period are not ``swept``."""
+def _work(physics: Physics, steps: int, strip: int, period: int) -> _Work:
+    """Memory for blocks of up to ``steps`` steps; a block of one period has no strips."""
     n_v, n_h = physics.visible, physics.hidden
-    few = steps if swept else 0
+    few, wide = (strip, steps) if steps > period else (0, 0)
 
     def memory(*shape: int) -> Float32:
         return np.empty(shape, np.float32)
@@ -186,9 +228,10 @@ def _work(physics: Physics, steps: int, swept: bool) -> _Work:
         start_h=memory(few, n_h),
         sums_v=memory(steps, n_v),
         sums_h=memory(steps, n_h),
-        gram=memory(2, few, few),
-        cross=memory(2, PIECES, few, few),
-        operator=memory(PIECES, 2, few, 2 * few),
+        applied=memory(n_h),
+        gram=memory(2, few, wide),
+        cross=memory(2, PIECES, few, wide),
+        operator=memory(PIECES, 2, few, 2 * wide),
         squares=np.empty((PIECES, 2)),
     )
 
@@ -202,9 +245,17 @@ class _Rule(NamedTuple):
     """μΔt/(2k_BT)"""
     period: int
     """M"""
-    longest: int
-    """Most steps in a block."""
+    strip: int
+    """Most steps in a strip, a multiple of the period."""
+    strips: int
+    """Most strips in a block."""
     tolerance: float
+
+
+@jit
+def _units(piece, n):  # type: ignore[no-untyped-def]
+    """Range of the units of a piece."""
+    return n * piece // PIECES, n * (piece + 1) // PIECES
 
 
 @jit
@@ -212,77 +263,119 @@ def _load(piece, routines, x, start, couplings, bias, c, work):  # type: ignore[
     """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
     steps = x.shape[0]
     n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
-    v, v_end = n_v * piece // PIECES, n_v * (piece + 1) // PIECES
-    h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
-    r_v, x_v = work.rx_visible[:steps], work.rx_visible[steps : 2 * steps]
-    x_h, r_h = work.xr_hidden[:steps], work.xr_hidden[steps : 2 * steps]
+    v, v_end = _units(piece, n_v)
+    h, h_end = _units(piece, n_h)
     sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
     multiply(routines, 1.0, x[:, n_v:], couplings[v:v_end, :n_h].T, 0.0, sums_v[:, v:v_end])
     multiply(routines, 1.0, x, couplings[:, h:h_end], 0.0, sums_h[:, h:h_end])
-    _start_residuals(x, start, sums_v, bias, 0, v, v_end, np.float32(c), x_v, r_v)
-    _start_residuals(x, start, sums_h, bias, n_v, h, h_end, np.float32(c), x_h, r_h)
+    _start_residuals(
+        x, start, sums_v, bias, 0, v, v_end, np.float32(c), 1, 0, work.rx_visible[: 2 * steps]
+    )
+    _start_residuals(
+        x, start, sums_h, bias, n_v, h, h_end, np.float32(c), 0, 1, work.xr_hidden[: 2 * steps]
+    )
+    work.applied[h:h_end] = 0
 
 
 @jit
-def _operator(steps, period, gram, cross, out):  # type: ignore[no-untyped-def]
-    """The matrices in front of [R_v, X_v] and of [X_h, R_h], masked by U."""
+def _operator(first, low, high, steps, period, gram, cross, out):  # type: ignore[no-untyped-def]
+    """Matrices by which steps low … high of the block act on the ``steps`` ones from ``first`` on.
+
+    Columns in the order of the rows of [R_v, X_v] and [X_h, R_h], masked by U.
+    """
     for k in range(steps):
-        gram_h, gram_v = gram[0, k, :steps], gram[1, k, :steps]
-        cross_h, cross_v = cross[0, :, k, :steps], cross[1, :, k, :steps]
-        r_v, x_v = out[0, k, :steps], out[0, k, steps : 2 * steps]
-        x_h, r_h = out[1, k, :steps], out[1, k, steps : 2 * steps]
-        seen = k // period * period  # updates of these steps are already applied at step k
+        gram_h, gram_v = gram[0, k, low:high], gram[1, k, low:high]
+        cross_h, cross_v = cross[0, :, k, low:high], cross[1, :, k, low:high]
+        of_visible, of_hidden = out[0, k], out[1, k]
+        # updates of these steps are already applied at step k
+        seen = min((first + k) // period * period, high) - low
         for m in range(seen):
             sum_h = np.float32(0)
             sum_v = np.float32(0)
             for piece in range(PIECES):
                 sum_h += cross_h[piece, m]
                 sum_v += cross_v[piece, m]
-            r_v[m] = gram_h[m]
-            x_v[m] = sum_h
-            x_h[m] = sum_h + sum_v
-            r_h[m] = gram_h[m] + gram_v[m] + np.float32(1)
-        r_v[seen:] = 0
-        x_v[seen:] = 0
-        x_h[seen:] = 0
-        r_h[seen:] = 0
+            of_visible[2 * m] = gram_h[m]
+            of_visible[2 * m + 1] = sum_h
+            of_hidden[2 * m] = sum_h + sum_v
+            of_hidden[2 * m + 1] = gram_h[m] + gram_v[m] + np.float32(1)
+        of_visible[2 * seen : 2 * (high - low)] = 0
+        of_hidden[2 * seen : 2 * (high - low)] = 0
 
 
 @jit
-def _sweep(thread, threads, barrier, routines, steps, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R by causal sweeps, in place. False if they do not contract fast enough."""
+def _act(thread, threads, barrier, routines, first, last, low, high, period, work):  # type: ignore[no-untyped-def]
+    """Brackets of steps first … last by what steps low … high do to them, into ``sums``."""
     n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
-    rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
-    r_v, x_v, x_h, r_h = rx[:steps], rx[steps:], xr[:steps], xr[steps:]
-    start_v, start_h = work.start_v[:steps], work.start_h[:steps]
-    sums_v, sums_h = work.sums_v[:steps], work.sums_h[:steps]
-    gram, cross = work.gram[:, :steps, :steps], work.cross[:, :, :steps, :steps]
-    operator = work.operator[thread, :, :steps, : 2 * steps]
+    rx, xr, steps = work.rx_visible, work.xr_hidden, last - first
+    x_v, r_v = rx[2 * first + 1 : 2 * last : 2], rx[2 * low : 2 * high : 2]
+    x_h, r_h = xr[2 * first : 2 * last : 2], xr[2 * low + 1 : 2 * high : 2]
+    for p in range(thread, PIECES, threads):
+        v, v_end = _units(p, n_v)
+        h, h_end = _units(p, n_h)
+        cross_h, cross_v = work.cross[0, p, :steps, low:high], work.cross[1, p, :steps, low:high]
+        multiply(routines, 1.0, x_h[:, h:h_end], r_h[:, h:h_end].T, 0.0, cross_h)
+        multiply(routines, 1.0, x_v[:, v:v_end], r_v[:, v:v_end].T, 0.0, cross_v)
+    wait_for_all(threads, barrier)
+    _operator(first, low, high, steps, period, work.gram, work.cross, work.operator[thread])
+    operator = work.operator[thread, :, :steps, : 2 * (high - low)]
+    for p in range(thread, PIECES, threads):
+        v, v_end = _units(p, n_v)
+        h, h_end = _units(p, n_h)
+        by_v, by_h = rx[2 * low : 2 * high, v:v_end], xr[2 * low : 2 * high, h:h_end]
+        multiply(routines, 1.0, operator[0], by_v, 0.0, work.sums_v[:steps, v:v_end])
+        multiply(routines, 1.0, operator[1], by_h, 0.0, work.sums_h[:steps, h:h_end])
+
+
+@jit
+def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # type: ignore[no-untyped-def]
+    """R⁰ → R of a block, strip by strip, in place. False if sweeps do not contract fast enough."""
+    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
     rate = np.float32(rule.alpha * rule.c)
-    if thread == 0:
-        multiply(routines, 1.0, x_h, x_h.T, 0.0, gram[0])
-    if thread == threads - 1:
-        multiply(routines, 1.0, x_v, x_v.T, 0.0, gram[1])
+    for first in range(0, steps, strip):
+        last = min(first + strip, steps)
+        x_v, x_h = work.rx_visible[1 : 2 * last : 2], work.xr_hidden[: 2 * last : 2]
+        gram = work.gram[:, : last - first, :last]
+        if thread == 0:
+            multiply(routines, 1.0, x_h[first:], x_h.T, 0.0, gram[0])
+        if thread == threads - 1:
+            multiply(routines, 1.0, x_v[first:], x_v.T, 0.0, gram[1])
+        if first > 0:
+            _act(thread, threads, barrier, routines, first, last, 0, first, rule.period, work)
+        rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
+        start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
+        effect = rate if first > 0 else np.float32(0)
+        for p in range(thread, PIECES, threads):
+            v, v_end = _units(p, n_v)
+            h, h_end = _units(p, n_h)
+            _begin_visible(work.sums_v, v, v_end, effect, 0, rx, start_v)
+            _begin_hidden(work.sums_h, work.applied, h, h_end, effect, xr, start_h)
+        wait_for_all(threads, barrier)
+        if last - first > rule.period and not _sweep(
+            thread, threads, barrier, routines, first, last, rule, work
+        ):
+            return False
+        for p in range(thread, PIECES, threads):
+            h, h_end = _units(p, n_h)
+            _end_hidden(h, h_end, xr, work.applied)
+    return True
+
+
+@jit
+def _sweep(thread, threads, barrier, routines, first, last, rule, work):  # type: ignore[no-untyped-def]
+    """What the steps of a strip do to each other, by causal sweeps."""
+    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
+    start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
+    rate = np.float32(rule.alpha * rule.c)
     before = 1.0
     for sweep in range(MOST_SWEEPS):
+        _act(thread, threads, barrier, routines, first, last, first, last, rule.period, work)
         for p in range(thread, PIECES, threads):
-            v, v_end = n_v * p // PIECES, n_v * (p + 1) // PIECES
-            h, h_end = n_h * p // PIECES, n_h * (p + 1) // PIECES
-            if sweep == 0:
-                for k in range(steps):
-                    start_v[k, v:v_end] = r_v[k, v:v_end]
-                    start_h[k, h:h_end] = r_h[k, h:h_end]
-            multiply(routines, 1.0, x_h[:, h:h_end], r_h[:, h:h_end].T, 0.0, cross[0, p])
-            multiply(routines, 1.0, x_v[:, v:v_end], r_v[:, v:v_end].T, 0.0, cross[1, p])
-        wait_for_all(threads, barrier)
-        _operator(steps, rule.period, work.gram, work.cross, work.operator[thread])
-        for p in range(thread, PIECES, threads):
-            v, v_end = n_v * p // PIECES, n_v * (p + 1) // PIECES
-            h, h_end = n_h * p // PIECES, n_h * (p + 1) // PIECES
-            multiply(routines, 1.0, operator[0], rx[:, v:v_end], 0.0, sums_v[:, v:v_end])
-            multiply(routines, 1.0, operator[1], xr[:, h:h_end], 0.0, sums_h[:, h:h_end])
-            of_v = _correct_visible(start_v, sums_v, v, v_end, rate, r_v)
-            of_h = _correct_hidden(start_h, sums_h, x_h, h, h_end, rule.period, rate, r_h)
+            v, v_end = _units(p, n_v)
+            h, h_end = _units(p, n_h)
+            of_v = _correct_visible(start_v, work.sums_v, v, v_end, rate, 0, rx)
+            of_h = _correct_hidden(start_h, work.sums_h, h, h_end, rule.period, rate, xr)
             work.squares[p, 0] = of_v[0] + of_h[0]
             work.squares[p, 1] = of_v[1] + of_h[1]
         wait_for_all(threads, barrier)
@@ -303,10 +396,10 @@ def _sweep(thread, threads, barrier, routines, steps, rule, work):  # type: igno
 def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignore[no-untyped-def]
     """θ ← θ − α (RᵀX_h + XᵀR_h, …) of a piece: one rank-2B update for each array."""
     n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
-    v, v_end = n_v * piece // PIECES, n_v * (piece + 1) // PIECES
-    h, h_end = n_h * piece // PIECES, n_h * (piece + 1) // PIECES
+    v, v_end = _units(piece, n_v)
+    h, h_end = _units(piece, n_h)
     rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
-    x_h, r_h = xr[:steps], xr[steps:]
+    x_h, r_h = xr[::2], xr[1::2]
     multiply(routines, -alpha, rx[:, v:v_end].T, xr, 1.0, couplings[v:v_end, :n_h])
     # Hidden–hidden: rows of the lower triangle, of equal area a piece, then their mirror image.
     low = int(np.round(n_h * np.sqrt(piece / PIECES)))
@@ -319,7 +412,7 @@ def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignor
     _mirror(couplings, n_v, low, high)
     own_bias = bias[n_v + h : n_v + h_end]
     for k in range(steps):
-        residual = r_h[k, h:h_end]
+        residual = xr[2 * k + 1, h:h_end]
         for i in range(own_bias.size):
             own_bias[i] -= np.float32(alpha) * residual[i]
 
@@ -328,27 +421,28 @@ def _apply(piece, routines, steps, alpha, work, couplings, bias):  # type: ignor
 def _learn(thread, threads, barrier, routines, after, start, couplings, bias, rule, work):  # type: ignore[no-untyped-def]
     """One thread's share of a trajectory: its pieces of every block, in step with the others.
 
-    Returns the length that blocks had in the end, which is less than planned where sweeps did not
-    contract.
+    Returns the length that strips had in the end, which is less than planned where sweeps did
+    not contract: there θ changes so fast that blocks are shortened too. A strip of one period
+    needs no sweeps.
     """
-    first, length = 0, rule.longest
+    first, strip = 0, rule.strip
     while first < after.shape[0]:
-        last = min(first + length, after.shape[0])
+        last = min(first + strip * rule.strips, after.shape[0])
         steps = last - first
         for p in range(thread, PIECES, threads):
             x, r = after[first:last], start[first:last]
             _load(p, routines, x, r, couplings, bias, rule.c, work)
         wait_for_all(threads, barrier)
-        if steps > rule.period and not _sweep(
-            thread, threads, barrier, routines, steps, rule, work
+        if steps > rule.period and not _solve(
+            thread, threads, barrier, routines, steps, strip, rule, work
         ):
-            length = rule.period * max(1, length // rule.period // 2)
+            strip = rule.period * max(1, strip // rule.period // 2)
             continue
         for p in range(thread, PIECES, threads):
             _apply(p, routines, steps, rule.alpha, work, couplings, bias)
         wait_for_all(threads, barrier)
         first = last
-    return length
+    return strip
 
 
 class Learner:
@@ -361,6 +455,7 @@ class Learner:
         period: int = 1,
         start: Computer | None = None,
         block_steps: int = BLOCK_STEPS,
+        strip_steps: int = STRIP_STEPS,
     ) -> None:
         self.physics = physics
         start = start or Computer.zeros(physics)
@@ -374,12 +469,13 @@ class Learner:
         )
         self._bias = np.zeros(physics.units, np.float32)
         self._bias[physics.visible :] = start.hidden_bias
-        longest = min(period * max(1, block_steps // period), physics.steps)
+        strip = min(period * max(1, min(strip_steps, block_steps) // period), physics.steps)
+        strips = max(1, block_steps // strip)
         c = physics.residual_scale
-        self._rule = _Rule(float(learning_rate), c, period, longest, TOLERANCE)
-        self.block_steps = longest
-        """Steps in a block at the end of the latest path."""
-        self._memory = _work(physics, longest, swept=longest > period)
+        self._rule = _Rule(float(learning_rate), c, period, strip, strips, TOLERANCE)
+        self.strip_steps = strip
+        """Steps in a strip at the end of the latest path."""
+        self._memory = _work(physics, min(strip * strips, physics.steps), strip, period)
 
     @classmethod
     def from_settings(cls, settings: Settings, start: Computer | None = None) -> Learner:
@@ -410,7 +506,7 @@ class Learner:
         shares = [
             (thread, count, barrier, blas(), path[1:], start, *theta) for thread in range(count)
         ]
-        self.block_steps = in_threads(_learn, shares)[0]
+        self.strip_steps = in_threads(_learn, shares)[0]
         if not (np.isfinite(self._couplings).all() and np.isfinite(self._bias).all()):
             raise Diverged("couplings are no longer finite")
 
