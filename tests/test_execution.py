@@ -108,6 +108,18 @@ def look(workdir: Path, report: Any, source: str) -> dict[str, Any]:
     return {"first": float(theta[0, 0]), "workdir": str(workdir)}
 
 
+def paces(workdir: Path, report: Any) -> dict[str, Any]:
+    """Milliseconds between two looks of Dask at the worker that does this."""
+    import distributed
+
+    return looks(distributed.get_worker())
+
+
+def looks(dask_worker: Any) -> dict[str, float]:
+    callbacks = dask_worker.periodic_callbacks
+    return {name: callbacks[name].callback_time for name in ("profile", "tick")}
+
+
 def name_of(function: Callable[..., Any]) -> str:
     return f"test_execution:{function.__name__}"
 
@@ -408,6 +420,21 @@ def test_cluster_continues_what_a_laptop_began_and_sends_inputs(
     result = run_tasks([reader], results, Machines(cluster=cluster[0]))["look"].result
     assert result["first"] == RunDirectory.open(results / "a").load_arrays("theta")["theta"][0, 0]
     assert not Path(result["workdir"]).is_relative_to(tmp_path)
+
+
+@needs_dask
+def test_dask_looks_at_a_worker_less_often_while_it_works(
+    tmp_path: Path, cluster: tuple[str, Path]
+) -> None:
+    import distributed
+
+    with distributed.Client(cluster[0], set_as_default=False) as client:
+        before = client.run(looks)
+        tasks = [Task(str(i), name_of(paces)) for i in range(4)]
+        outcomes = run_tasks(tasks, tmp_path, Machines(cluster=cluster[0]))
+        assert all(o.result == {"profile": 1000, "tick": 1000} for o in outcomes.values())
+        assert all(pace < 1000 for own in before.values() for pace in own.values())
+        assert client.run(looks) == before
 
 
 @needs_dask

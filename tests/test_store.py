@@ -248,7 +248,8 @@ def test_arrays_round_trip_and_are_plain_safetensors(tmp_path: Path) -> None:
 def test_equal_arrays_are_equal_files(tmp_path: Path) -> None:
     """Bit-identical runs can be compared file by file, whatever hash seed Python has."""
     script = (
-        "import sys; import numpy as np; from thermoloom.runs.store import encode_arrays, sha256;"
+        "import sys; import numpy as np; from thermoloom.runs.files import sha256;"
+        "from thermoloom.runs.formats import encode_arrays;"
         "print(sha256(encode_arrays({c: np.arange(9.0) for c in 'qwerty'},"
         "{c: 1 for c in 'asdfgh'})))"
     )

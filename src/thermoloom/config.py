@@ -350,7 +350,7 @@ class Settings:
             for key, value in entries.items():
                 if key not in hints:
                     raise UserError(_unknown("setting", f"{section}.{key}", _all_keys()))
-                changes[key] = _coerce(f"{section}.{key}", hints[key], value)
+                changes[key] = fitted(f"{section}.{key}", hints[key], value)
             sections[section] = replace(current, **changes)
         return replace(self, **sections)
 
@@ -377,22 +377,25 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"{name}: no such {kind}; {hint}"
 
 
-def _coerce(key: str, hint: Any, value: Any) -> Any:
-    """``value`` as the type of the setting, or an error that names both."""
-    options = get_args(hint) if type(None) in get_args(hint) else (hint,)
-    kind = options[0]
-    if value is None and type(None) in options:
-        return None
-    if get_args(kind):  # tuple[int, ...]
-        if isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
-            return tuple(value)
-        raise UserError(f"{key} = {value!r}: expected a list of whole numbers, such as [0, 1, 2]")
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        raise UserError(f"{key} = {value!r}: expected {names[kind]}")
-    return value
+_TYPES = {
+    int: ("a whole number", "a list of whole numbers, such as [1, 2]"),
+    float: ("a number", "a list of numbers, such as [0.1, 0.2]"),
+    bool: ("true or false", "a list of true or false"),
+    str: ("a text", "a list of texts"),
+}
+
+
+def fitted(key: str, hint: Any, value: Any) -> Any:
+    """``value`` as the type of the setting ``key``, or an error that names both."""
+    if type(None) in get_args(hint):
+        return None if value is None else fitted(key, get_args(hint)[0], value)
+    many = bool(get_args(hint))  # tuple[int, ...]
+    kind = get_args(hint)[0] if many else hint
+    entries = value if many else [value]
+    wanted = (int, float) if kind is float else (kind,)
+    if not isinstance(entries, (list, tuple)) or any(type(e) not in wanted for e in entries):
+        raise UserError(f"{key} = {value!r}: expected {_TYPES[kind][many]}")
+    return tuple(map(kind, entries)) if many else kind(value)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thermoloom.cli.options import Assignments, Config, Values, merged
+from thermoloom.cli.options import Config, Values, merged
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
 
@@ -26,6 +26,15 @@ Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a look in
 Out = Annotated[
     Path | None,
     typer.Option(help="Results folder.", metavar="DIR", show_default="results, results/quick"),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        help="One setting, such as training.cycles=100 or experiment.path_seed=7.",
+        metavar="KEY=VALUE",
+    ),
 ]
 Seeds = Annotated[
     str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")

@@ -26,8 +26,8 @@ from thermoloom.training.learner import drive
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import make_learner
 
-PROBE_STEPS = 192
-"""Steps of the short trajectories on which rates are measured."""
+PROBE_STEPS = 216
+"""Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
 
 
 @dataclass(frozen=True)

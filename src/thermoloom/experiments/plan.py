@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, Self, get_type_hints
 
-from thermoloom.config import Settings
+from thermoloom.config import Settings, fitted
 from thermoloom.errors import UserError
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
@@ -75,23 +75,8 @@ def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if key not in known:
             raise UserError(f"{SECTION}.{key}: no such setting; known: {', '.join(known)}")
-        coerced[key] = _fitted(f"{SECTION}.{key}", hints[key], value)
+        coerced[key] = fitted(f"{SECTION}.{key}", hints[key], value)
     return coerced
-
-
-def _fitted(key: str, hint: Any, value: Any) -> Any:
-    """``value`` as a number, a text or a tuple of numbers, or an error that names both."""
-    if get_args(hint):
-        kind = get_args(hint)[0]
-        if isinstance(value, (list, tuple)):
-            return tuple(_fitted(key, kind, entry) for entry in value)
-        raise UserError(f"{key} = {value!r}: expected a list, such as [1, 2]")
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-        raise UserError(f"{key} = {value!r}: expected {names[hint]}")
-    return value
 
 
 @dataclass(frozen=True)

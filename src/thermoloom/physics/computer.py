@@ -121,7 +121,10 @@ def energy(computer: Computer, physics: Physics, states: Array) -> Array:
 def coupling_gradient(
     computer: Computer, physics: Physics, states: Array, out: Array | None = None
 ) -> Array:
-    """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``."""
+    """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``.
+
+    Written to ``out`` where one is given.
+    """
     v, h = states[..., : physics.visible], states[..., physics.visible :]
     gradient = np.empty_like(states) if out is None else out
     of_visible, of_hidden = gradient[..., : physics.visible], gradient[..., physics.visible :]

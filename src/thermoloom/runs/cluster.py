@@ -16,6 +16,7 @@ import queue
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +28,7 @@ from thermoloom.runs.manifest import MANIFEST, package_version
 from thermoloom.runs.store import checkpoints
 from thermoloom.runs.tasks import Outcome, Report, Sweep, Task, execute, one_line, throttled
 
-REPORT_INTERVAL = 1.0
+CLUSTER_REPORT_INTERVAL = 1.0
 """Seconds between two progress reports of one task: with hundreds of workers the scheduler passes
 on all of them."""
 
@@ -175,8 +176,8 @@ def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]
     except UserError as error:
         return {"outcome": asdict(Outcome("failed", reason=str(error))), "files": {}}
     worker = importlib.import_module("distributed").get_worker()
-    report = _cluster_report(worker, task, order["topic"])
     try:
+        report = _cluster_report(worker, task, order["topic"])
         with _undisturbed(worker):
             outcome = execute(task, workdir, report, order["threads"])
     except _CancelledError:
@@ -187,27 +188,36 @@ def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]
     return {"outcome": asdict(outcome), "files": files}
 
 
-_PACES: dict[str, float] = {}
-"""Milliseconds between two looks of Dask at this worker, by what it looks at."""
+_SLOWED: dict[Any, tuple[int, float]] = {}
+"""Callbacks of Dask that are slowed down: tasks that want it, and their own pace in ms."""
+_SLOWING = threading.Lock()
 
 
 @contextlib.contextmanager
 def _undisturbed(worker: Any) -> Iterator[None]:
-    """Statistics about a worker once a second at most while it works.
+    """Samples of the stack and ticks of the event loop once a second while a worker works.
 
-    By default Dask samples the stack of a running task a hundred times a second and times its event
-    loop fifty times a second: a tenth of the time of a kernel that has the core to itself.
+    By default Dask takes a hundred and fifty of them a second, for its dashboard: a tenth of the
+    time of a kernel that has the core to itself. Heartbeats and the watch over memory go on as
+    they are.
     """
-    watches = {name: worker.periodic_callbacks.get(name) for name in ("profile", "tick")}
-    known = {name: watch for name, watch in watches.items() if watch is not None}
-    for name, watch in known.items():
-        _PACES.setdefault(name, watch.callback_time)
-        watch.callback_time = max(1000.0, _PACES[name])
+    found = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]
+    callbacks = [callback for callback in found if callback is not None]
+    with _SLOWING:
+        for callback in callbacks:
+            tasks, pace = _SLOWED.get(callback, (0, callback.callback_time))
+            _SLOWED[callback] = (tasks + 1, pace)
+            callback.callback_time = max(1000.0, pace)
     try:
         yield
     finally:
-        for name, watch in known.items():
-            watch.callback_time = _PACES[name]
+        with _SLOWING:
+            for callback in callbacks:
+                tasks, pace = _SLOWED.pop(callback)
+                if tasks > 1:
+                    _SLOWED[callback] = (tasks - 1, pace)
+                else:
+                    callback.callback_time = pace
 
 
 def _cluster_report(worker: Any, task: Task, topic: str) -> Report:
@@ -221,7 +231,7 @@ def _cluster_report(worker: Any, task: Task, topic: str) -> Report:
         worker.log_event(topic, {"name": task.name, "advanced": (done, total, loss)})
 
     send(0, 0, None)
-    return throttled(send, REPORT_INTERVAL)
+    return throttled(send, CLUSTER_REPORT_INTERVAL)
 
 
 def _scratch(task: Task) -> Path:

@@ -34,7 +34,7 @@ class Machines:
     """Local processes, or a cluster instead of them."""
 
     workers: int | None = None
-    """Local processes (default: the cores); with one, all is done in this process."""
+    """Local processes (default: the cores); one worker or one task is this process itself."""
     cluster: str | None = None
     """Address of a Dask scheduler."""
     shared: bool = False

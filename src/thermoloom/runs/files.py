@@ -61,6 +61,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def write_error(path: Path, error: OSError) -> UserError:
+    """Why a file could not be written, and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UserError(
             f"{path}: no space left to write it ({error.strerror}); what was there before is "

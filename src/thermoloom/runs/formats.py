@@ -180,4 +180,5 @@ def jsonable(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
+    """JSON without choices: sorted keys, no white space. Equal values are equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

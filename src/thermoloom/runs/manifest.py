@@ -58,7 +58,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
     }
 
 
-# --- what a run depended on ---------------------------------------------------------------
+# --- what a run depended on -----------------------------------------------------------------------
 
 
 @functools.cache
@@ -105,10 +105,11 @@ def _cpu_model() -> str:
 
 
 def now() -> str:
+    """The time, in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-# --- manifest -----------------------------------------------------------------------------
+# --- manifest -------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -118,6 +118,7 @@ def serve(writer: int, thread_count: int) -> None:
 
 
 def run_in_processes(sweep: Sweep, tasks: Sequence[Task], workers: int) -> None:
+    """Tasks to workers as they become free; a worker that dies is replaced."""
     waiting = deque(tasks)
     deaths = dict.fromkeys((task.name for task in tasks), 0)
     alive: dict[int, _LocalWorker] = {}

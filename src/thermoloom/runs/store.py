@@ -449,7 +449,7 @@ def _refuse_other_run(path: Path, old: Manifest, kind: str, settings: dict[str, 
         raise UserError(f"{path}: holds a run of {old.kind}, not {kind}; choose another --out")
     changed = differences(old.settings, settings)
     if changed:
-        shown = [f"{k} = {was!r}, not {now!r}" for k, (was, now) in list(changed.items())[:3]]
+        shown = [f"{k} = {was!r}, not {is_!r}" for k, (was, is_) in list(changed.items())[:3]]
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
             f"{path}: holds a run with {'; '.join(shown)}{more}; take the same settings to "

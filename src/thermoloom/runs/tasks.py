@@ -73,13 +73,19 @@ def failures(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 @dataclass
 class Sweep:
+    """Tasks on their way: what is known of them so far."""
+
     tasks: Sequence[Task]
     folder: Path
+    """Results folder, the ``workdir`` of every task."""
     progress: Progress
     threads: int | None
+    """Threads of each task; None leaves them as they are."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """By the task's name."""
 
     def end(self, task: Task, outcome: Outcome, at_once: bool = False) -> None:
+        """Note how a task ended, and show it."""
         self.outcomes[task.name] = outcome
         if outcome.state == "done":
             self.progress.finished(task.name, at_once)
@@ -109,6 +115,7 @@ def resolve(function: str) -> Callable[..., Mapping[str, Any]]:
 
 
 def one_line(text: str) -> str:
+    """White space of any kind as single blanks."""
     return " ".join(text.split())
 
 

@@ -102,7 +102,7 @@ def _start_residuals(path, start, forces, bias, before, low, high, c, x, r, pair
 
 
 @fast_jit
-def _correct_visible(start, sums, low, high, rate, r, pairs):  # type: ignore[no-untyped-def]
+def _correct(start, sums, low, high, rate, r, pairs):  # type: ignore[no-untyped-def]
     """r ← start − rate·sums for units low … high; returns Σ change² and Σ r²."""
     change = np.float64(0)
     size = np.float64(0)
@@ -135,11 +135,11 @@ def _correct_hidden(start, sums, low, high, period, rate, pairs):  # type: ignor
         for i in range(old.size):
             f[i] -= np.float32(2) * applied[i] * state[i]
             pending[i] += old[i] * state[i]
-    return _correct_visible(start, sums, low, high, rate, 1, pairs)
+    return _correct(start, sums, low, high, rate, 1, pairs)
 
 
 @jit
-def _begin_visible(sums, low, high, rate, r, pairs, start):  # type: ignore[no-untyped-def]
+def _begin(sums, low, high, rate, r, pairs, start):  # type: ignore[no-untyped-def]
     """start ← r ← r − rate·sums: R⁰ of a strip once the earlier ones have acted on it."""
     for k in range(start.shape[0]):
         f, out, first = sums[k, low:high], pairs[2 * k + r, low:high], start[k, low:high]
@@ -155,7 +155,7 @@ def _begin_hidden(sums, applied, low, high, rate, pairs, start):  # type: ignore
         f, state, seen = sums[k, low:high], pairs[2 * k, low:high], applied[low:high]
         for i in range(f.size):
             f[i] -= np.float32(2) * seen[i] * state[i]
-    _begin_visible(sums, low, high, rate, 1, pairs, start)
+    _begin(sums, low, high, rate, 1, pairs, start)
 
 
 @jit
@@ -246,7 +246,7 @@ class _Rule(NamedTuple):
     period: int
     """M"""
     strip: int
-    """Most steps in a strip, a multiple of the period."""
+    """Most steps in a strip: a multiple of the period, or the whole path."""
     strips: int
     """Most strips in a block."""
     tolerance: float
@@ -344,11 +344,11 @@ def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # typ
             _act(thread, threads, barrier, routines, first, last, 0, first, rule.period, work)
         rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
         start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
-        effect = rate if first > 0 else np.float32(0)
+        effect = rate if first > 0 else np.float32(0)  # nothing acts on the first strip
         for p in range(thread, PIECES, threads):
             v, v_end = _units(p, n_v)
             h, h_end = _units(p, n_h)
-            _begin_visible(work.sums_v, v, v_end, effect, 0, rx, start_v)
+            _begin(work.sums_v, v, v_end, effect, 0, rx, start_v)
             _begin_hidden(work.sums_h, work.applied, h, h_end, effect, xr, start_h)
         wait_for_all(threads, barrier)
         if last - first > rule.period and not _sweep(
@@ -363,7 +363,7 @@ def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # typ
 
 @jit
 def _sweep(thread, threads, barrier, routines, first, last, rule, work):  # type: ignore[no-untyped-def]
-    """What the steps of a strip do to each other, by causal sweeps."""
+    """What the steps of a strip do to each other, by causal sweeps; whether they converged."""
     n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
     rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
     start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
@@ -374,13 +374,14 @@ def _sweep(thread, threads, barrier, routines, first, last, rule, work):  # type
         for p in range(thread, PIECES, threads):
             v, v_end = _units(p, n_v)
             h, h_end = _units(p, n_h)
-            of_v = _correct_visible(start_v, work.sums_v, v, v_end, rate, 0, rx)
+            of_v = _correct(start_v, work.sums_v, v, v_end, rate, 0, rx)
             of_h = _correct_hidden(start_h, work.sums_h, h, h_end, rule.period, rate, xr)
             work.squares[p, 0] = of_v[0] + of_h[0]
             work.squares[p, 1] = of_v[1] + of_h[1]
         wait_for_all(threads, barrier)
         change_squared = work.squares[:, 0].sum()
         size_squared = work.squares[:, 1].sum()
+        # NaN ends the sweeps too; ``learn`` will find it in θ
         change = np.sqrt(change_squared / size_squared) if size_squared > 0 else 0.0
         # Sweeps contract by change/before, so what is left is about change²/before. The first
         # change tells nothing of that: residuals are mostly noise, changes are coherent.
@@ -473,7 +474,7 @@ class Learner:
         strips = max(1, block_steps // strip)
         c = physics.residual_scale
         self._rule = _Rule(float(learning_rate), c, period, strip, strips, TOLERANCE)
-        self.strip_steps = strip
+        self.shortest_strip = strip
         """Steps in a strip at the end of the latest path."""
         self._memory = _work(physics, min(strip * strips, physics.steps), strip, period)
 
@@ -496,6 +497,8 @@ class Learner:
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``drives`` =
         ``drive(physics, path)`` if it is at hand. An incomplete last period is applied at the end.
         """
+        if len(path) - 1 > self.physics.steps:
+            raise ValueError(f"a path of {len(path) - 1} steps, longer than {self.physics.steps}")
         start = drive(self.physics, path) if drives is None else drives
         if errors is not None:
             start = start + errors
@@ -506,7 +509,7 @@ class Learner:
         shares = [
             (thread, count, barrier, blas(), path[1:], start, *theta) for thread in range(count)
         ]
-        self.strip_steps = in_threads(_learn, shares)[0]
+        self.shortest_strip = in_threads(_learn, shares)[0]
         if not (np.isfinite(self._couplings).all() and np.isfinite(self._bias).all()):
             raise Diverged("couplings are no longer finite")
 
