@@ -1,8 +1,9 @@
 """What experiments will take: time and disk, from rates measured here in a few seconds.
 
-    time ≈ Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation), over the workers
+    time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
+           + what every experiment takes besides
 
-What is done already does not count. Diagnostics, figures and pages add some tens of percent.
+What is done already does not count.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from thermoloom.training.trainer import make_learner
 
 PROBE_STEPS = 216
 """Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
+BESIDES = 8.0
+"""Seconds of an experiment for starting workers, tables, figures and page."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,16 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     """Time and disk for these experiments in a results folder; a training that several need counts
     once, and work that is done does not.
     """
-    models = [model for experiment, plan in chosen for model in models_of(experiment, plan)]
-    left = {path: model for path, model in _by_path(folder, models).items() if not _is_done(path)}
-    samples = {
-        (path, archive_name(model.generation_seed, model.generation.samples)): model
-        for path, model in ((training_path(folder / RUNS, model), model) for model in models)
-        if not _has(path, archive_name(model.generation_seed, model.generation.samples))
-    }
+    left: dict[Path, Settings] = {}
+    samples: dict[tuple[Path, str], Settings] = {}
+    besides = 0.0
+    for experiment, plan in chosen:
+        models = _by_path(folder, models_of(experiment, plan))
+        to_train = {path: model for path, model in models if not _is_done(path)}
+        to_sample = {(p, _archive(m)): m for p, m in models if not _has(p, _archive(m))}
+        left |= to_train
+        samples |= to_sample
+        besides += BESIDES if to_train or to_sample else 0.0
     rates = _Rates()
     work = sum(
         model.training.cycles * model.physics.steps * rates.training(model)
@@ -63,7 +69,7 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     disk = sum(_training_bytes(model.physics) for model in left.values())
     disk += sum(8 * m.generation.samples * m.physics.units for m in samples.values())
     count = sum(model.generation.samples for model in samples.values())
-    return Estimate(len(left), count, work / workers, disk)
+    return Estimate(len(left), count, work / workers + besides, disk)
 
 
 def models_of(experiment: Experiment, plan: Plan) -> list[Settings]:
@@ -74,8 +80,12 @@ def models_of(experiment: Experiment, plan: Plan) -> list[Settings]:
     return [Settings.from_dict(model) for model in named] + foreseen
 
 
-def _by_path(folder: Path, models: Iterable[Settings]) -> dict[Path, Settings]:
-    return {training_path(folder / RUNS, model): model for model in models}
+def _by_path(folder: Path, models: Iterable[Settings]) -> list[tuple[Path, Settings]]:
+    return [(training_path(folder / RUNS, model), model) for model in models]
+
+
+def _archive(model: Settings) -> str:
+    return archive_name(model.generation_seed, model.generation.samples)
 
 
 def _is_done(path: Path) -> bool:
