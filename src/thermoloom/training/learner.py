@@ -489,6 +489,11 @@ class Learner:
         couplings = self._couplings[:, : self.physics.hidden]
         return Computer(couplings[:n], couplings[n:], self._bias[n:]).copy()
 
+    def move(self, scale: np.float32, couplings: Float32, bias: Float32) -> None:
+        """θ ← θ + scale · Δθ, with the Δ of J_vh above that of J_hh, (N, N_h)."""
+        self._couplings[:, : self.physics.hidden] += scale * couplings
+        self._bias[self.physics.visible :] += scale * bias
+
     def learn(
         self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
     ) -> None:

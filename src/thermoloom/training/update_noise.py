@@ -308,11 +308,11 @@ class UpdateNoiseLearner:
     ) -> None:
         self.physics = physics
         self.learning_rate = learning_rate
-        self.period = period
         self.amplitude = amplitude
         self.noise = noise
         self.trajectory = trajectory
         self._learner = Learner(physics, learning_rate, period, start)
+        self._start = np.empty((physics.steps, physics.units), np.float32)
 
     @classmethod
     def from_settings(
@@ -338,18 +338,7 @@ class UpdateNoiseLearner:
             return
         projected, walk = self.noise.trajectory(path, number)
         scale = self.learning_rate * self.amplitude
-        start = np.float32(-scale * self.physics.residual_scale) * projected
-        start += drive(self.physics, path) if drives is None else drives
-        self._learner.learn(path, errors, start)
-        noisy = _moved(self._learner.computer, np.float32(-scale), walk)
-        self._learner = Learner(self.physics, self.learning_rate, self.period, noisy)
-
-
-def _moved(computer: Computer, scale: np.float32, walk: Walk) -> Computer:
-    """θ + scale · W."""
-    visible = len(computer.visible_hidden)
-    return Computer(
-        computer.visible_hidden + scale * walk.couplings[:visible],
-        computer.hidden_hidden + scale * walk.couplings[visible:],
-        computer.hidden_bias + scale * walk.bias,
-    )
+        np.multiply(projected, np.float32(-scale * self.physics.residual_scale), out=self._start)
+        self._start += drive(self.physics, path) if drives is None else drives
+        self._learner.learn(path, errors, self._start)
+        self._learner.move(np.float32(-scale), walk.couplings, walk.bias)
