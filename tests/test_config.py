@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from thermoloom.config import Physics, Settings, parse_assignment
+from thermoloom.config import Physics, Settings, parse_assignment, settings_file
 from thermoloom.errors import UserError
 
 
@@ -87,3 +88,15 @@ def test_assignments() -> None:
     for text, names in [("seed=3", "ambiguous"), ("kT", "key=value"), ("kTT=1", "no such")]:
         with pytest.raises(UserError, match=names):
             parse_assignment(text)
+
+
+def test_the_settings_file_says_everything_and_is_the_defaults(tmp_path: Path) -> None:
+    text = settings_file()
+    file = tmp_path / "all.toml"
+    file.write_text(text)
+    assert Settings.from_toml(file) == Settings()
+    for section, entries in Settings().as_dict().items():
+        own = text.partition(f"[{section}]")[2].partition("\n[")[0].splitlines()
+        for key in entries:
+            line = next(i for i, row in enumerate(own) if row.lstrip("# ").startswith(f"{key} ="))
+            assert own[line - 1].startswith("# "), f"{section}.{key} has no meaning"

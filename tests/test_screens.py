@@ -383,6 +383,8 @@ def test_verdicts_on_made_up_curves() -> None:
     assert noise.near_baseline(paper_like)["verdict"] == paper.HOLDS
     assert noise.crossing_over(paper_like)["verdict"] == paper.HOLDS
     assert noise.low_noise(paper_like)["verdict"] == paper.HOLDS
+    late = made_up({0.0: 100, 0.1: 101, 0.2: 101, 0.3: 97, 0.35: 120})
+    assert noise.low_noise(late)["verdict"] == paper.UNRESOLVED
     early = made_up({0.0: 100, 0.1: 110, 0.2: 300, 0.3: 600, 0.35: 900})
     for check in (noise.near_baseline, noise.crossing_over, noise.low_noise):
         assert check(early)["verdict"] == paper.DIFFERS

@@ -6,13 +6,17 @@ the command line; the section may be left out where the key is unambiguous.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import json
 import math
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -27,15 +31,15 @@ def _require(condition: bool, key: str, value: object, must: str) -> None:
 def _positive(section: str, settings: object, *keys: str) -> None:
     for key in keys:
         value = getattr(settings, key)
-        _require(math.isfinite(value) and value > 0, f"{section}.{key}", value, "must be positive")
+        fits = math.isfinite(value) and value > 0
+        _require(fits, f"{section}.{key}", value, "must be positive (and finite)")
 
 
 def _non_negative(section: str, settings: object, *keys: str) -> None:
     for key in keys:
         value = getattr(settings, key)
-        _require(
-            math.isfinite(value) and value >= 0, f"{section}.{key}", value, "must not be negative"
-        )
+        fits = math.isfinite(value) and value >= 0
+        _require(fits, f"{section}.{key}", value, "must not be negative (and finite)")
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,9 @@ class Physics:
     mobility: float = 1.0
     """Mobility μ, in 1/(E₀ · time)."""
     dt: float = 1e-3
-    """Integration step Δt, in units of time (1/μ)."""
+    """Integration step Δt, in the time unit of μ."""
     duration: float = 2.5
-    """Trajectory time t_f, in units of time (1/μ)."""
+    """Trajectory time t_f, in the time unit of μ."""
 
     def __post_init__(self) -> None:
         _positive("physics", self, "visible", "hidden", "kT", "mobility", "dt", "duration")
@@ -255,7 +259,8 @@ class Imperfections:
             self.bits == 32 or all(r is not None and r > 0 for r in ranges),
             "imperfections.bits",
             self.bits,
-            "a grid needs positive range_visible_hidden and range_hidden_hidden",
+            "a grid needs positive range_visible_hidden and range_hidden_hidden, such as the "
+            "largest |J_vh| and |J_hh| of an unquantized run",
         )
 
 
@@ -381,7 +386,7 @@ _TYPES = {
     int: ("a whole number", "a list of whole numbers, such as [1, 2]"),
     float: ("a number", "a list of numbers, such as [0.1, 0.2]"),
     bool: ("true or false", "a list of true or false"),
-    str: ("a text", "a list of texts"),
+    str: ("text", "a list of texts"),
 }
 
 
@@ -396,6 +401,35 @@ def fitted(key: str, hint: Any, value: Any) -> Any:
     if not isinstance(entries, (list, tuple)) or any(type(e) not in wanted for e in entries):
         raise UserError(f"{key} = {value!r}: expected {_TYPES[kind][many]}")
     return tuple(map(kind, entries)) if many else kind(value)
+
+
+def settings_file() -> str:
+    """Every setting with its default and its meaning, as a TOML file."""
+    lines: list[str] = []
+    for name, section in _SECTIONS.items():
+        meanings, defaults = _meanings(section), section()
+        lines += [f"[{name}]"]
+        for key, value in asdict(defaults).items():
+            meaning = meanings[key].replace("``", "").splitlines()
+            lines += [f"# {line.strip()}" for line in meaning if line.strip()]
+            lines.append(f"# {key} =" if value is None else f"{key} = {json.dumps(value)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _meanings(section: type) -> dict[str, str]:
+    """The text below each setting of a section, from its source: it is not kept at run time."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        setting.target.id: text.value.value
+        for setting, text in pairwise(definition.body)
+        if isinstance(setting, ast.AnnAssign)
+        and isinstance(setting.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 def read_toml(path: Path) -> dict[str, Any]:

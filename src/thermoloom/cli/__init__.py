@@ -7,7 +7,7 @@ import sys
 import typer
 
 from thermoloom.cli.classifier import classifier_app
-from thermoloom.cli.computers import generate, show, solve, train
+from thermoloom.cli.computers import generate, settings, show, solve, train
 from thermoloom.cli.experiments import report, run_app
 from thermoloom.cli.options import say
 from thermoloom.cli.runs import runs_app
@@ -21,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _command in (train, generate, show, solve):
+for _command in (settings, train, generate, show, solve):
     app.command()(_command)
 app.add_typer(run_app, name="run")
 app.command()(report)

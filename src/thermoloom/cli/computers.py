@@ -1,4 +1,4 @@
-"""One computer: ``train`` or ``solve``, then ``generate`` and ``show``."""
+"""One computer: ``settings``, ``train`` or ``solve``, then ``generate`` and ``show``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Annotated
 import typer
 
 from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, say
-from thermoloom.config import Settings
+from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 
 RunPath = Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")]
 
 
+def settings() -> None:
+    """Print every setting with its default and meaning, as a TOML file for --config."""
+    print(settings_file())
+
+
 def train(
     rule: Annotated[
-        str | None, typer.Option(help="online, batch or delayed.", metavar="RULE")
+        str | None, typer.Option(help="online (default), batch or delayed.", metavar="RULE")
     ] = None,
     period: Annotated[
         int | None, typer.Option(help="Steps between updates, for rule delayed.", metavar="M")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Training seed.")] = None,
-    cycles: Annotated[int | None, typer.Option(help="Noising trajectories.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
+    cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; by default found by the settings.")
     ] = None,

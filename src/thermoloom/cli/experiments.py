@@ -20,9 +20,11 @@ if TYPE_CHECKING:  # loads numpy; --help should not
 DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
 """Results folder by preset: a quick look never stands in the way of the full experiment."""
 
-run_app = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True)
+run_app = typer.Typer(
+    help="Run an experiment: one of the paper's, or theory.", no_args_is_help=True
+)
 
-Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a look in seconds).")]
+Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a small version).")]
 Out = Annotated[
     Path | None,
     typer.Option(help="Results folder.", metavar="DIR", show_default="results, results/quick"),
@@ -50,6 +52,16 @@ Shared = Annotated[
 ]
 
 
+QUESTIONS = {
+    "comparison": "Figures 1-3: do online-trained computers release less heat?",
+    "prototypes": "Fifteen prototypes: does it persist with more patterns?",
+    "noise": "Figure 4: where may errors enter, and how large?",
+    "precision": "Figure 5: how many bits to store, how many to train?",
+    "controls": "Figure 6: how fast may a computer learn, how late be updated?",
+    "theory": "Beyond the paper: what is the optimum, and what does it explain?",
+}
+
+
 def _command(name: str) -> Callable[..., None]:
     """``run NAME``: the same options for every experiment."""
 
@@ -69,7 +81,7 @@ def _command(name: str) -> Callable[..., None]:
         folder = out or Path(DEFAULT_OUT.get(preset, "results"))
         run_experiment(name, preset, values, folder, Machines(workers, cluster, shared))
 
-    command.__doc__ = f"Run the experiment {name}: tables, figures and a report."
+    command.__doc__ = QUESTIONS[name]
     return command
 
 

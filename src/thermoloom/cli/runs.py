@@ -64,7 +64,7 @@ def prune_runs(
     folder: Folder = Path("results"),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove what can be recomputed: checkpoints of finished runs, leftovers of killed ones."""
+    """Delete checkpoints of finished runs and leftovers of killed ones, after asking."""
     from thermoloom.runs import catalog
 
     items = catalog.prunable(folder)

@@ -288,7 +288,7 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
 
 
 def low_noise(curve: Curve) -> dict[str, Any]:
-    """The lowest point before the crossover: below the baseline, modestly, and resolved.
+    """Before the crossover: below the baseline at most amplitudes, modestly, and resolved.
 
     With what becomes of quality there: the paper warns that lower heat need not be better.
     """
@@ -299,15 +299,17 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     change = curve.change(lowest, 0)
     modest = -100 * NEAR <= change.percent < 0
     resolved = change.error is not None and -change.mean > LOWEST * change.error
+    below = sum(curve.heat(value) < curve.heat(0) for value in low)
+    mostly = 2 * below > len(low)
     distances = [curve.quality(value, "prototype_distance") for value in (lowest, 0)]
     return paper.statement(
         NAME,
         "low_noise",
-        paper.DIFFERS if not modest else paper.HOLDS if resolved else paper.UNRESOLVED,
+        paper.DIFFERS if not modest else paper.HOLDS if resolved and mostly else paper.UNRESOLVED,
         "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest at "
         "{lowest:.2f}, by {change:+.2f} ± {error:.2f} E₀ ({percent:+.1f} %), with a "
         "nearest-prototype distance of {distance:.2f} against {reference:.2f}",
-        below=sum(curve.heat(value) < curve.heat(0) for value in low),
+        below=below,
         count=len(low),
         last=low[-1],
         lowest=lowest,

@@ -21,7 +21,6 @@ from thermoloom.presentation.figures import (
     tag,
 )
 from thermoloom.presentation.style import (
-    BLUE,
     COLOURS,
     FAINT,
     GREY,
@@ -249,7 +248,7 @@ def _class_counts(axes: Any, classes: np.ndarray[Any, Any], targets: list[int]) 
             axes.bar(len(targets), counts[digit], bottom=bottom, color=GREY, width=0.72,
                      edgecolor="white", linewidth=0.6)  # fmt: skip
             if counts[digit] >= 0.06 * max(counts.max(), counts[others].sum()):
-                axes.text(len(targets), bottom + counts[digit] / 2, str(digit), ha="center",
+                axes.text(len(targets), bottom + counts[digit] / 2, f"class {digit}", ha="center",
                           va="center", fontsize=6, color=INK)  # fmt: skip
             bottom += counts[digit]
     axes.annotate(f"{bottom}", (len(targets), bottom), ha="center", fontsize=6.5,
@@ -282,7 +281,7 @@ def _quality(axes: Any, saved: Saved) -> None:
         "class_entropy": "class entropy",
         "prototype_distance": "prototype distance",
         "pairwise_distance": "pairwise distance",
-        "absolute_correlation": "strongest |r|",
+        "absolute_correlation": "strongest correlation",
     }
     intervals(
         axes,
@@ -323,7 +322,7 @@ def draw_energies(saved: Saved) -> Figure:
 def _energy_parts(axes: Any, saved: Saved) -> None:
     rows = saved.summary["energies"]
     labels = [row["label"] for row in rows if row["moment"] == "start"]
-    for moment, colour, offset in (("start", BLUE, 0.16), ("end", PURPLE, -0.16)):
+    for moment, colour, offset in (("start", GREY, 0.16), ("end", PURPLE, -0.16)):
         chosen = [row for row in rows if row["moment"] == moment]
         intervals(
             axes,

@@ -181,12 +181,10 @@ def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, st
                       label=label if line == "-" else None)  # fmt: skip
     axes.axhline(100, color=FAINT, linewidth=1, linestyle="--", zorder=0)
     axes.set_ylabel("of the 32-bit reference (%)")
-    if screen == STORAGE:
-        axes.legend(loc="best", fontsize=6.5)
-    else:  # colours are those of the panel before
-        lines = [axes.plot([], [], line, color=INK)[0] for _, line in variants]
-        axes.legend(lines, [f"{variant} rounding" for variant, _ in variants], loc="best",
-                    fontsize=6.5)  # fmt: skip
+    if screen == TRAINING:
+        for variant, line in variants:
+            axes.plot([], [], line, color=INK, label=f"{variant} rounding")
+    axes.legend(loc="best", fontsize=6.5)
     _bit_axis(axes, places, screen)
     light_grid(axes)
 

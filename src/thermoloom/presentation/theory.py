@@ -61,7 +61,7 @@ def _curves(axes: Axes, table: Table) -> None:
                       color=COLOURS[rule], elinewidth=0.7, markerfacecolor="white",
                       markeredgewidth=0.8)  # fmt: skip
     axes.set_xlabel("training cycle")
-    axes.set_ylabel("validation loss per step")
+    axes.set_ylabel("validation loss per step\nminus squared increments")
     axes.legend(loc="upper right")
     light_grid(axes)
     if len(np.unique(table["cycle"])) > 15:
@@ -150,7 +150,7 @@ def _scan(axes: Axes, table: Table, rule: str) -> None:
                   markerfacecolor=fill)  # fmt: skip
     axes.plot(table["factor"][ended], shown[ended], "x", color=colour, markersize=4.5)
     axes.set_xlabel("rate / predicted critical rate")
-    axes.set_ylabel("loss per step at the end")
+    axes.set_ylabel("loss per step at the end,\nminus squared increments")
     axes.yaxis.set_minor_formatter(NullFormatter())
     decades = np.arange(1, np.log10(top) + 1, max(1, np.ceil(np.log10(top) / 6)))
     axes.set_yticks([0, *10**decades])
@@ -241,7 +241,7 @@ def draw_origin(saved: Saved) -> Figure:
     )
     axes[2].set_xlabel("heat, batch − online (E₀)")
     light_grid(axes[2], "x")
-    titles = ("straight lines", "noise around the optimum", "the difference")
+    titles = ("between θ*, batch and online", "noise around the optimum", "the difference")
     for part, letter, title in zip(axes, "abc", titles, strict=True):
         panel(part, letter, title)
     return figure
@@ -287,7 +287,7 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
         axes.plot([x], [around], MARKERS[rule], color=COLOURS[rule])
         axes.plot([x], [accounts[rule]["mean"]], MARKERS[rule], color=COLOURS[rule],
                   markerfacecolor="white")  # fmt: skip
-    for fill, label in ((FAINT, "θ* + noise of trained computers"), ("white", "these themselves")):
+    for fill, label in ((FAINT, "θ* + noise of trained computers"), ("white", "trained computers")):
         axes.plot([], [], "D", color=FAINT, markerfacecolor=fill, markersize=4, label=label)
     axes.set_xlabel("variance of the noise (10⁻⁴ E₀²)")
     axes.set_ylabel("mean heat (E₀)")

@@ -198,7 +198,7 @@ def _undisturbed(worker: Any) -> Iterator[None]:
     """Samples of the stack and ticks of the event loop once a second while a worker works.
 
     By default Dask takes a hundred and fifty of them a second, for its dashboard: a tenth of the
-    time of a kernel that has the core to itself. Heartbeats and the watch over memory go on as
+    speed of a kernel that has the core to itself. Heartbeats and the watch over memory go on as
     they are.
     """
     found = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]

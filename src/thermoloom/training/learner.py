@@ -1,6 +1,6 @@
 """The learner: a noising path → θ, stepwise and exact, a block of steps at a time.
 
-    J_ij ← J_ij − α (r_i x_j′ + r_j x_i′),   b_a ← b_a − α r_a      every M steps
+    J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′),   b_a ← b_a − α Σ r_a      every M steps, over them
 
 M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is
 linear in θ and an update is a masked rank-2 change, so the residuals of a block of B steps
