@@ -18,14 +18,12 @@ from thermoloom.errors import UserError
 from thermoloom.experiments.models import Clock
 from thermoloom.experiments.paper import verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
-from thermoloom.presentation.report import write_report
+from thermoloom.presentation.report import SUMMARY, write_report
 from thermoloom.runs.execution import LOCAL, Machines, run_tasks
 from thermoloom.runs.formats import jsonable
 from thermoloom.runs.progress import Progress
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import failures
-
-SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
