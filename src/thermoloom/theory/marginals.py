@@ -15,17 +15,18 @@ the imaginary axis (the zeros of the partition function) and this map moves them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics
 from thermoloom.errors import UserError
+from thermoloom.machine.clamp import resting_states
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, ramp
 from thermoloom.threads import threads
-from thermoloom.training.noising import PREPARATION_AMPLITUDE, RAMP_FRACTION
 
 Array64 = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -36,13 +37,6 @@ _CHUNK = 256
 _REFINEMENT = 1.3
 _ATTEMPTS = 8
 _NAMES = ("mean", "variance", "drift", "square")
-
-
-def field_amplitude(physics: Physics) -> Array64:
-    """a(t_k) = 2 [1 − t_k/(0.75 t_f)] for t_k < 0.75 t_f, else 0, at the start of each step."""
-    time = np.arange(physics.steps) / (RAMP_FRACTION * physics.steps)
-    amplitude: Array64 = np.maximum(0.0, PREPARATION_AMPLITUDE * (1 - time))
-    return amplitude
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class FieldNodes:
 class Marginals:
     """What the expected loss needs of one unit, at each step (K rows) and field node."""
 
-    physics: Physics
+    machine: Machine
     nodes: FieldNodes
     mean: Array64
     """m = E[x'], odd in s."""
@@ -112,7 +106,7 @@ class Marginals:
         return self.nodes.interpolation(fields, odd=name in ("mean", "drift"))
 
 
-def solve_marginals(physics: Physics, largest_field: float, tolerance: float = 1e-8) -> Marginals:
+def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1e-8) -> Marginals:
     """m, v, d, q for |s| ≤ ``largest_field``, refined until the estimated error is small enough.
 
     The error is the largest relative difference from a second propagation, in a larger box with
@@ -123,18 +117,18 @@ def solve_marginals(physics: Physics, largest_field: float, tolerance: float = 1
     largest = max(largest_field, 1e-3)
     refinement, error = 1.0, math.inf
     for _ in range(_ATTEMPTS):
-        nodes = _field_nodes(physics, largest, tolerance, refinement)
+        nodes = _field_nodes(machine, largest, tolerance, refinement)
         checked = nodes.between(5)
         with threads(1):  # these matrices are too small to share
-            tables = _tabulate(physics, nodes.fields, largest, refinement)
-            exact = _tabulate(physics, checked, largest, refinement * _REFINEMENT)
-        marginals = Marginals(physics, nodes, *tables, error)
+            tables = _tabulate(machine, nodes.fields, largest, refinement)
+            exact = _tabulate(machine, checked, largest, refinement * _REFINEMENT)
+        marginals = Marginals(machine, nodes, *tables, error)
         error = _largest_difference(marginals, checked, exact)
         if error <= tolerance:
             return replace(marginals, error=error)
         refinement *= _REFINEMENT
     raise UserError(
-        f"physics.dt = {physics.dt}: the density of a unit did not converge for fields up to "
+        f"machine.dt = {machine.dt}: the density of a unit did not converge for fields up to "
         f"{largest:.3g} (error {error:.1e}, asked for {tolerance:.0e}); take a smaller step"
     )
 
@@ -154,58 +148,52 @@ def _largest_difference(
 # Scales of the problem: how wide the box, how many modes, how many nodes.
 
 
-def _boltzmann_edges(physics: Physics, field: float) -> tuple[float, float]:
-    """Where U(x) − U_min = 36 k_BT for U = J₂x² + J₄x⁴ − 2 s x, and so p_eq < 1e-16 of its top."""
-    depth = _TAIL * physics.kT
+def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
+    """Where U(x) − U_min = 36 k_BT for U = V_onsite − 2 s x, and so p_eq < 1e-16 of its top."""
+    depth = _TAIL * machine.kT
     reach = 1.0
     while True:
         x = np.linspace(-reach, reach, 4001)
-        potential = physics.J2 * x**2 + physics.J4 * x**4 - 2 * field * x
+        potential = machine.potential.energy(x) - PREPARATION_AMPLITUDE * field * x
         inside = x[potential - potential.min() < depth]
         if inside[0] > x[0] and inside[-1] < x[-1]:
             return float(inside[0]), float(inside[-1])
         reach *= 2
 
 
-def _rest(physics: Physics, field: float) -> float:
-    """x with φ(x) = 2 s."""
-    roots = np.roots([4 * physics.J4, 0.0, 2 * physics.J2, -2 * field])
-    return float(roots[np.abs(roots.imag).argmin()].real)
-
-
-def _field_scale(physics: Physics) -> float:
+def _field_scale(machine: Machine) -> float:
     """β = 1.1 k_BT/x_rms: where the partition function has its first zero, up to a factor near 1.
 
     For any single-well density the characteristic function E[exp(2isx/k_BT)] first vanishes
     near 2 s x_rms/k_BT ≈ 2.6; only the speed of convergence depends on the choice.
     """
-    low, high = _boltzmann_edges(physics, 0.0)
+    low, high = _boltzmann_edges(machine, 0.0)
     x = np.linspace(low, high, 2001)
-    weight = np.exp(-(physics.J2 * x**2 + physics.J4 * x**4) / physics.kT)
-    return 1.1 * physics.kT / math.sqrt(float((x**2 * weight).sum() / weight.sum()))
+    weight = np.exp(-machine.potential.energy(x) / machine.kT)
+    return 1.1 * machine.kT / math.sqrt(float((x**2 * weight).sum() / weight.sum()))
 
 
-def _box(physics: Physics, largest: float, refinement: float) -> tuple[float, float, int]:
+def _box(machine: Machine, largest: float, refinement: float) -> tuple[float, float, int]:
     """Edges of the box and number of Fourier modes that resolve the narrowest density in it."""
-    low = _boltzmann_edges(physics, 0.0)[0]
-    high = _boltzmann_edges(physics, largest)[1]
+    low = _boltzmann_edges(machine, 0.0)[0]
+    high = _boltzmann_edges(machine, largest)[1]
     centre, half = (low + high) / 2, (high - low) / 2 * (0.9 + 0.1 * refinement)
-    stiffness = _onsite(physics)[1](np.array(_rest(physics, largest)))
-    not_yet_spread = 1 / (2 * physics.mobility * physics.kT * physics.duration)
-    narrowest = 1 / math.sqrt(float(stiffness) / physics.kT + not_yet_spread)
+    stiffness = machine.potential.curvature(resting_states(machine, largest))
+    not_yet_spread = 1 / (2 * machine.mobility * machine.kT * machine.duration)
+    narrowest = 1 / math.sqrt(float(stiffness) / machine.kT + not_yet_spread)
     modes = math.ceil(refinement * math.sqrt(2 * _TAIL) / narrowest * half / np.pi)
     return centre - half, centre + half, modes
 
 
 def _field_nodes(
-    physics: Physics, largest: float, tolerance: float, refinement: float
+    machine: Machine, largest: float, tolerance: float, refinement: float
 ) -> FieldNodes:
     """As many nodes as the distance of the nearest singularity asks for.
 
     Chebyshev errors fall as ρ^(−2·nodes), ρ the half-axes' sum of the ellipse that touches it;
     a third more covers the prefactor.
     """
-    scale = _field_scale(physics)
+    scale = _field_scale(machine)
     distance = np.pi / 2 / math.asinh(largest / scale)
     ellipse = distance + math.hypot(distance, 1)
     count = max(6.0, -1.35 * math.log(tolerance) / (2 * math.log(ellipse)))
@@ -217,36 +205,36 @@ def _field_nodes(
 
 
 def _tabulate(
-    physics: Physics, fields: Array64, largest: float, refinement: float
+    machine: Machine, fields: Array64, largest: float, refinement: float
 ) -> tuple[Array64, Array64, Array64, Array64]:
     """m, v, d, q of each step for these fields, each (K, fields)."""
-    low, high, modes = _box(physics, largest, refinement)
+    low, high, modes = _box(machine, largest, refinement)
     grid = low + (high - low) * np.arange(4 * modes) / (4 * modes)
     spacing = (high - low) / len(grid)
     wave = (2 * np.pi / (high - low)) * np.arange(modes + 1, dtype=np.float64)
     density = _density_from_coefficients(wave, grid)
-    relaxed = grid - physics.mobility * physics.dt * _onsite(physics)[0](grid)
+    relaxed = grid - machine.drift * machine.potential.gradient(grid)
     transition = density @ (_interleaved(np.exp(-1j * np.outer(relaxed, wave))) * spacing)
-    observables = density @ (_observables(physics, grid) * spacing)
-    damping = np.exp(-((physics.noise_amplitude * wave) ** 2) / 2).astype(complex)
-    kick = np.outer(fields, wave).astype(complex) * (-1j * physics.mobility * physics.dt)
+    observables = density @ (_observables(machine, grid) * spacing)
+    damping = np.exp(-((machine.noise_amplitude * wave) ** 2) / 2).astype(complex)
+    kick = np.outer(fields, wave).astype(complex) * (-1j * machine.drift)
 
     state = _prepared(
-        physics, len(fields), transition, damping * np.exp(PREPARATION_AMPLITUDE * kick)
+        machine, len(fields), transition, damping * np.exp(PREPARATION_AMPLITUDE * kick)
     )
-    values = np.empty((physics.steps + 1, len(fields), observables.shape[1]))
+    values = np.empty((machine.steps + 1, len(fields), observables.shape[1]))
     values[0] = state @ observables
     history: list[Array64] = []
-    for k, phase in enumerate(_phases(physics, damping, kick), start=1):
+    for k, phase in enumerate(_phases(machine, damping, kick), start=1):
         state = _step(state, transition, phase)
         history.append(state)
-        if len(history) == _CHUNK or k == physics.steps:
+        if len(history) == _CHUNK or k == machine.steps:
             values[k - len(history) + 1 : k + 1] = np.stack(history) @ observables
             history.clear()
-    return _assemble(physics, np.outer(field_amplitude(physics), fields), values)
+    return _assemble(machine, np.outer(ramp(machine), fields), values)
 
 
-def _prepared(physics: Physics, fields: int, transition: Array64, phase: Complex) -> Array64:
+def _prepared(machine: Machine, fields: int, transition: Array64, phase: Complex) -> Array64:
     """The state after K steps under the field 2s from x = 0.
 
     The delta at zero is cut off at the last mode by exp(−κ⁸), which leaves its first seven
@@ -255,21 +243,23 @@ def _prepared(physics: Physics, fields: int, transition: Array64, phase: Complex
     fraction = np.arange(phase.shape[-1]) / (phase.shape[-1] - 1)
     delta = np.exp(-_TAIL * fraction**8).astype(complex)
     state = np.tile(_interleaved(delta), (fields, 1))
-    for _ in range(physics.steps):
+    for _ in range(machine.steps):
         state = _step(state, transition, phase)
     return state
 
 
-def _phases(physics: Physics, damping: Complex, kick: Complex) -> Iterator[Complex]:
+def _phases(machine: Machine, damping: Complex, kick: Complex) -> Iterator[Complex]:
     """exp(−σ²κ²/2 − iκ μΔt a_k s) for each step of the ramp.
 
-    a falls linearly, so each phase is the last one times a constant, until the ramp ends.
+    Each phase is the last one times exp(kick · Δa); where a falls evenly, that is a constant.
     """
-    fall = np.exp(-kick * PREPARATION_AMPLITUDE / (RAMP_FRACTION * physics.steps))
-    phase = damping * np.exp(PREPARATION_AMPLITUDE * kick)
-    for amplitude in field_amplitude(physics):
-        yield phase if amplitude > 0 else damping
-        phase = phase * fall
+    amplitude = ramp(machine)
+    phase, latest, factor = damping * np.exp(amplitude[0] * kick), 0.0, np.ones_like(kick)
+    for a, change in zip(amplitude, np.diff(amplitude, append=0.0), strict=True):
+        yield phase if a != 0 else damping
+        if abs(change - latest) > 1e-12:
+            latest, factor = change, np.exp(change * kick)
+        phase = phase * factor
 
 
 def _step(state: Array64, transition: Array64, phase: Complex) -> Array64:
@@ -294,38 +284,21 @@ def _density_from_coefficients(wave: Array64, grid: Array64) -> Array64:
     return matrix
 
 
-def _onsite(physics: Physics) -> list[Callable[[Array64], Array64]]:
-    """φ, φ', φ'', φ''' of φ(x) = 2J₂x + 4J₄x³."""
-    linear, cubic = 2 * physics.J2, 4 * physics.J4
-    return [
-        lambda x: linear * x + cubic * x**3,
-        lambda x: linear + 3 * cubic * x**2,
-        lambda x: 6 * cubic * x,
-        lambda x: np.full_like(x, 6 * cubic),
-    ]
-
-
-def _observables(physics: Physics, x: Array64) -> Array64:
+def _observables(machine: Machine, x: Array64) -> Array64:
     """Columns x, x², φ, φ², φ', then φ̃⁽ⁿ⁾(y)/n! and φ φ̃⁽ⁿ⁾(y)/n! for n = 0 … 3.
 
     φ̃(y) = E_ξ[φ(y + σξ)] = φ(y) + σ² φ''(y)/2 is exact for a cubic force.
     """
-    onsite = _onsite(physics)
-    force = onsite[0](x)
-    y = x - physics.mobility * physics.dt * force
-    half_square = physics.noise_amplitude**2 / 2
-    smoothed = [
-        onsite[0](y) + half_square * onsite[2](y),
-        onsite[1](y) + half_square * onsite[3](y),
-        onsite[2](y) / 2,
-        onsite[3](y) / 6,
-    ]
-    columns = [x, x**2, force, force**2, onsite[1](x)]
+    force, stiffness = machine.potential.gradient(x), machine.potential.curvature(x)
+    terms = machine.potential.taylor(x - machine.drift * force)
+    square = machine.noise_amplitude**2
+    smoothed = [terms[0] + square * terms[2], terms[1] + 3 * square * terms[3], *terms[2:]]
+    columns = [x, x**2, force, force**2, stiffness]
     return np.stack([*columns, *smoothed, *(force * value for value in smoothed)], axis=1)
 
 
 def _assemble(
-    physics: Physics, external: Array64, values: Array64
+    machine: Machine, external: Array64, values: Array64
 ) -> tuple[Array64, Array64, Array64, Array64]:
     """m, v, d, q from expectations before (x) and after (x') each step.
 
@@ -337,8 +310,8 @@ def _assemble(
     where E[g φ(x')] = E[g φ̃(y + δ)] is expanded in δ, exactly, and the last term is Stein's
     lemma for E[σξ φ(x')].
     """
-    rate = physics.mobility * physics.dt
-    variance = physics.noise_amplitude**2
+    rate = machine.drift
+    variance = machine.noise_amplitude**2
     before, after = np.moveaxis(values[:-1], -1, 0), np.moveaxis(values[1:], -1, 0)
     delta = rate * external
     move_square = delta**2 - 2 * delta * rate * before[2] + rate**2 * before[3]

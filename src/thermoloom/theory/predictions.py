@@ -29,14 +29,12 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 from scipy.special import erfc
 
-from thermoloom.config import Physics
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import group_states
+from thermoloom.machine.parameters import Layout, layout
+from thermoloom.theory.expected_loss import ExpectedLoss, Fields
 from thermoloom.theory.marginals import Array64, Marginals
-from thermoloom.theory.optimum import (
-    ExpectedLoss,
-    Fields,
-    conjugate_gradients,
-)
+from thermoloom.theory.solver import conjugate_gradients
 
 Indices = NDArray[np.int64]
 
@@ -102,45 +100,52 @@ class MeanRule:
 
 
 def mean_rule(
-    physics: Physics,
+    machine: Machine,
     fields: Fields,
     marginals: Marginals,
     learning_rate: float,
     period: int,
     windows: int = 4,
+    words: Fields | None = None,
+    stage: int = 0,
 ) -> MeanRule:
-    """The rule with this update period (1 online, K batch), prototypes in turn.
+    """The rule of a stage with this update period (1 online, K batch), patterns in turn.
 
     Where a path has more updates than ``windows``, they are gathered into that many windows of
     equal contraction Σ|m|², within which the order of steps is neglected. That error falls
     faster than 1/windows; for 4 it is 2 % of the difference between online and batch training.
     """
-    edges = _window_edges(physics, fields, marginals, period, windows)
+    first, last = machine.stage_windows[stage]
+    edges = _window_edges(fields, marginals, (first, last), period, windows)
 
-    def window(field: Fields, start: int, stop: int) -> Window:
-        loss = ExpectedLoss(physics, field[None], marginals, (start, stop))
+    def window(pattern: int, start: int, stop: int) -> Window:
+        word = None if words is None else words[pattern : pattern + 1]
+        field = fields[pattern : pattern + 1]
+        loss = ExpectedLoss(machine, field, marginals, (start, stop), word)
         return Window(loss, math.ceil((stop - start) / period))
 
     spans = list(pairwise(edges))
     return MeanRule(
-        learning_rate, tuple(tuple(window(field, *span) for span in spans) for field in fields)
+        learning_rate,
+        tuple(tuple(window(pattern, *span) for span in spans) for pattern in range(len(fields))),
     )
 
 
 def _window_edges(
-    physics: Physics, fields: Fields, marginals: Marginals, period: int, windows: int
+    fields: Fields, marginals: Marginals, span: tuple[int, int], period: int, windows: int
 ) -> list[int]:
-    """Steps 0 … K that part a path into windows, at multiples of the period."""
-    updates = math.ceil(physics.steps / period)
+    """Steps that part the steps of a stage into windows, at multiples of the period."""
+    first, last = span
+    updates = math.ceil((last - first) / period)
     if updates <= windows:
-        return [*range(0, physics.steps, period), physics.steps]
+        return [*range(first, last, period), last]
     squares = [(marginals.at("mean", field) ** 2).sum(1) for field in fields.astype(np.float64)]
-    strength = np.mean(squares, axis=0)
+    strength = np.mean(squares, axis=0)[first:last]
     strength += 1e-2 * strength.mean() + 1e-300  # steps without m need a share, too
     reached = np.concatenate([[0.0], np.cumsum(strength)]) / strength.sum()
     cuts = np.searchsorted(reached, np.arange(1, windows) / windows)
     rounded = np.clip(np.round(cuts / period), 1, updates - 1).astype(int) * period
-    return [0, *sorted(set(rounded.tolist())), physics.steps]
+    return [first, *(first + cut for cut in sorted(set(rounded.tolist()))), last]
 
 
 def mean_parameters(
@@ -162,7 +167,9 @@ def mean_parameters(
 def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     """λ_max of H over the independent parameters, by Lanczos."""
     scale = np.ones(loss.layout.size)
-    loss.layout.split(scale)[1][...] = math.sqrt(0.5)  # an edge is held twice
+    for block in loss.layout.blocks:
+        if block.symmetric:
+            block.of(scale)[...] = math.sqrt(0.5)  # an edge is held twice
     operator = LinearOperator(
         (scale.size, scale.size),
         matvec=lambda u: scale * loss.curvature(u.ravel() / scale),
@@ -218,11 +225,11 @@ class BatchStability:
 
 
 def batch_stability(
-    physics: Physics, fields: Fields, marginals: Marginals, tolerance: float = 0.005
+    machine: Machine, fields: Fields, marginals: Marginals, tolerance: float = 0.005
 ) -> BatchStability:
     """Critical learning rates of the batch rule, the last one bisected to ``tolerance``."""
-    rule = mean_rule(physics, fields, marginals, 1.0, physics.steps)
-    curvature = largest_curvature(ExpectedLoss(physics, fields, marginals))
+    rule = mean_rule(machine, fields, marginals, 1.0, machine.steps)
+    curvature = largest_curvature(ExpectedLoss(machine, fields, marginals))
     curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.prototypes)
 
     def unstable(rate: float) -> bool:
@@ -238,37 +245,54 @@ def batch_stability(
     return BatchStability(curvature, curvatures, 2 / curvature, (low + high) / 2)
 
 
-def step_curvature(physics: Physics, states: Array64) -> float:
-    """λ_max of one step's Hessian at states x': of r → c [(n + 1_h) r + x' (Σ_j x_j' r_j)].
+def step_curvature(machine: Machine, states: Array64, word: Fields | None = None) -> float:
+    """λ_max of one step's Hessian at states x': of r_i → c [n_i r_i + x_i' (Σ_j x_j' r_j)].
 
-    The sum and n_i = Σ_j x_j'² run over the partners of unit i; the change that one update makes
-    to the residuals of its own step has the same eigenvalues as the Hessian.
+    n_i = Σ_j x_j'² runs over all partners of unit i, the second sum over the free ones; the change
+    that one update makes to the residuals of its own step has the same eigenvalues as the Hessian.
     """
-    v, h = np.split(states, [physics.visible])
-    diagonal = np.concatenate([np.full(v.size, h @ h), v @ v + h @ h - h * h + 1])
+    x = group_states(machine, states, word)
+    form, groups = layout(machine), machine.groups
+
+    def partners(group: str) -> list[str]:
+        return [b.rows if transposed else b.columns for b, transposed in form.partners(group)]
+
+    diagonal = np.empty(machine.units)
+    for group, where in groups.items():
+        own = x[group] ** 2 if group in partners(group) else 0.0
+        diagonal[where] = sum(float(x[other] @ x[other]) for other in partners(group)) - own
 
     def apply(r: Array64) -> Array64:
-        r_v, r_h = np.split(r.ravel(), [physics.visible])
-        shared = np.concatenate([v * (h @ r_h), h * (v @ r_v + h @ r_h) - h * h * r_h])
-        result: Array64 = diagonal * r.ravel() + shared
+        r = r.ravel()
+        result: Array64 = diagonal * r
+        for group, where in groups.items():
+            free = [other for other in partners(group) if other in groups]
+            result[where] += x[group] * sum(float(x[o] @ r[groups[o]]) for o in free)
+            if group in free:
+                result[where] -= x[group] ** 2 * r[where]
         return result
 
     operator = LinearOperator((states.size, states.size), matvec=apply, dtype=np.float64)
     values = eigsh(operator, k=1, which="LA", v0=states, tol=1e-6, return_eigenvectors=False)
-    return float(values[0]) * physics.residual_scale
+    return float(values[0]) * machine.residual_scale
 
 
 def step_curvatures(
-    physics: Physics, fields: Fields, marginals: Marginals, points: int = 40
+    machine: Machine,
+    fields: Fields,
+    marginals: Marginals,
+    words: Fields | None = None,
+    points: int = 40,
 ) -> tuple[Array64, Array64]:
-    """Steps k and the largest λ_max of one step among prototypes, at x_i² = m_i² + v_i."""
-    steps = np.linspace(0, physics.steps - 1, points).round()
+    """Steps k and the largest λ_max of one step among patterns, at x_i² = m_i² + v_i."""
+    steps = np.linspace(0, machine.steps - 1, points).round()
     largest = np.zeros(points)
-    for field in fields.astype(np.float64):
+    for p, field in enumerate(fields.astype(np.float64)):
         mean = marginals.at("mean", field)[steps.astype(int)]
         variance = marginals.at("variance", field)[steps.astype(int)]
         states = np.copysign(np.sqrt(mean**2 + variance), mean)
-        largest = np.maximum(largest, [step_curvature(physics, x) for x in states])
+        word = None if words is None else words[p].astype(np.float64)
+        largest = np.maximum(largest, [step_curvature(machine, x, word) for x in states])
     return steps, largest
 
 
@@ -285,15 +309,19 @@ class OnlineStability:
 
 
 def online_stability(
-    physics: Physics, fields: Fields, marginals: Marginals, overflow: float = 1e6
+    machine: Machine,
+    fields: Fields,
+    marginals: Marginals,
+    words: Fields | None = None,
+    overflow: float = 1e6,
 ) -> OnlineStability:
     """Above 2/λ_max the first steps grow by |1 − αλ_k| each until λ_k has fallen below 2/α.
 
     Later steps would shrink the deviation again, but a growth of 10⁶ is beyond what float32
     residuals survive.
     """
-    steps, curvatures = step_curvatures(physics, fields, marginals)
-    every = np.interp(np.arange(physics.steps), steps, curvatures)
+    steps, curvatures = step_curvatures(machine, fields, marginals, words)
+    every = np.interp(np.arange(machine.steps), steps, curvatures)
 
     def growth(rate: float) -> float:
         logarithms = np.log(np.maximum(np.abs(1 - rate * every), 1e-12))
@@ -313,21 +341,33 @@ def online_stability(
 
 def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
     """A flat sample of N(0, H): √c (G + Gᵀ) masked, where rows of G have covariance S."""
-    physics = loss.physics
-    v, h = physics.visible, physics.hidden
-    mean, one = loss.moments.factor()
-    spread = np.sqrt(loss.moments.variance)
-    modes = rng.standard_normal((physics.units, len(one)))
-    upper = modes[:v] @ mean[v:].T + rng.standard_normal((v, h), np.float32) * spread[v:]
-    lower = modes[v:] @ mean.T + rng.standard_normal((h, v + h), np.float32) * spread
-    sample = np.empty(loss.layout.size)
-    vh, hh, b = loss.layout.split(sample)
-    np.add(upper, lower[:, :v].T, out=vh)
-    np.add(lower[:, v:], lower[:, v:].T, out=hh)
-    np.fill_diagonal(hh, 0)
-    b[:] = modes[v:] @ one
-    sample *= math.sqrt(physics.residual_scale)
+    machine, form = loss.machine, loss.layout
+    factor = loss.moments.factor()
+    spread = {g: np.sqrt(loss.moments.variance[where]) for g, where in machine.groups.items()}
+    modes = rng.standard_normal((machine.units, factor["one"].shape[1]))
+    sample = np.zeros(form.size)
+    for group, where in machine.groups.items():
+        partners = form.partners(group)
+        free = [(b, t) for b, t in partners if (b.rows if t else b.columns) in spread]
+        sizes = [machine.size_of(b.rows if t else b.columns) for b, t in free]
+        own = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
+        pieces = dict(zip((b.name for b, _ in free), _columns(own, sizes), strict=True))
+        for block, transposed in partners:
+            other = block.rows if transposed else block.columns
+            rows = modes[where] @ factor[other].T
+            if other in spread:
+                rows = rows + pieces[block.name] * spread[other]
+            out = block.matrix(sample)
+            out += rows.T if transposed else rows
+            if block.symmetric:
+                out += rows.T
+                np.fill_diagonal(out, 0)
+    sample *= math.sqrt(machine.residual_scale)
     return sample
+
+
+def _columns(array: NDArray[np.float32], sizes: list[int]) -> list[NDArray[np.float32]]:
+    return np.split(array, np.cumsum(sizes)[:-1], axis=1)
 
 
 def sampled_deviations(
@@ -351,22 +391,25 @@ def sampled_deviations(
 class Spread:
     """Size of a deviation θ − E[θ], predicted or measured."""
 
-    visible_hidden: float
-    """Mean square of a visible–hidden coupling."""
-    hidden_hidden: float
-    """Mean square of a hidden–hidden coupling."""
-    hidden_bias: float
-    """Mean square of a hidden bias."""
+    blocks: dict[str, float]
+    """Mean square of a parameter of each block."""
     excess_loss: float
     """½⟨δθ, H δθ⟩/K: what it adds to the expected loss per step."""
 
 
 def spread(loss: ExpectedLoss, deviation: Array64) -> Spread:
     """Mean squares by block, and the excess loss, of a flat parameter vector."""
-    vh, hh, b = loss.layout.split(deviation)
-    edges = max(1, b.size * (b.size - 1))
     excess = 0.5 * loss.layout.inner(deviation, loss.curvature(deviation)) / loss.steps
-    return Spread(float((vh**2).mean()), float((hh**2).sum() / edges), float((b**2).mean()), excess)
+    return Spread(mean_squares(loss.layout, deviation), excess)
+
+
+def mean_squares(form: Layout, vector: Array64) -> dict[str, float]:
+    """Mean square of the independent parameters of each block."""
+    return {
+        block.name: float((block.of(vector) ** 2).sum())
+        / max(1, 2 * block.edges if block.symmetric else block.edges)
+        for block in form.blocks
+    }
 
 
 def stationary_variance(learning_rate: float, curvature: float = 0.0) -> float:
@@ -383,30 +426,31 @@ def stationary_variance(learning_rate: float, curvature: float = 0.0) -> float:
 
 def offset_gradient(loss: ExpectedLoss) -> Array64:
     """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: what an offset of 1 adds to ∇L."""
-    visible, hidden = np.split(loss.moments.total, [loss.physics.visible])
+    totals, free = loss.moments.totals(), loss.machine.groups
     result = np.empty(loss.layout.size)
-    vh, hh, b = loss.layout.split(result)
-    vh[...] = visible[:, None] + hidden
-    hh[...] = hidden[:, None] + hidden
-    np.fill_diagonal(hh, 0)
-    b[:] = loss.steps
+    for block in loss.layout.blocks:
+        out = block.matrix(result)
+        out[...] = totals[block.columns]
+        if block.columns in free:
+            out += totals[block.rows][:, None]
+        if block.symmetric:
+            np.fill_diagonal(out, 0)
     return result
 
 
-def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Computer:
+def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:
     """dθ*/dμ_bias = −H⁻¹ Σ_k E[x_i' + x_j', 1]: where an offset finally drives θ."""
-    shift, _ = conjugate_gradients(loss, tolerance, linear_term=offset_gradient(loss))
-    return loss.layout.computer(shift)
+    return conjugate_gradients(loss, tolerance, linear_term=offset_gradient(loss))[0]
 
 
-def offset_bias_law(physics: Physics) -> float:
+def offset_bias_law(machine: Machine) -> float:
     """db_h/dμ_bias = −2k_BT/(μΔt): the shift with which a bias alone cancels its unit's offset."""
-    return -1 / physics.residual_scale
+    return -1 / machine.residual_scale
 
 
-def offset_rate(physics: Physics, learning_rate: float) -> float:
+def offset_rate(machine: Machine, learning_rate: float) -> float:
     """αK μΔt/(2k_BT): relaxation of a bias towards that shift in one cycle, alone."""
-    return learning_rate * physics.steps * physics.residual_scale
+    return learning_rate * machine.steps * machine.residual_scale
 
 
 # ---------------------------------------------------------------------------------------------
@@ -421,14 +465,14 @@ class UpdateSize:
     hidden_hidden: float
 
 
-def update_size(physics: Physics, fields: Fields, marginals: Marginals) -> UpdateSize:
+def update_size(machine: Machine, fields: Fields, marginals: Marginals) -> UpdateSize:
     """E[(r_i x_j' + r_j x_i')²] = (q_i E[x_j'²] + q_j E[x_i'²] + 2 d_i m_i d_j m_j)/(2k_BT)².
 
     Averaged over steps, prototypes and pairs; E[D x'] is taken as d m, since D and x' of one
     unit are all but uncorrelated.
     """
     sums = np.zeros(2)
-    cut, hidden = physics.visible, physics.hidden
+    cut, hidden = machine.visible, machine.hidden
     for field in fields.astype(np.float64):
         q, d, m, v = (marginals.at(n, field) for n in ("square", "drift", "mean", "variance"))
         left, right = np.stack([q, d * m, m**2 + v]), np.stack([m**2 + v, d * m, q])
@@ -438,8 +482,8 @@ def update_size(physics: Physics, fields: Fields, marginals: Marginals) -> Updat
         across = (total_v * right[..., cut:].sum(-1)).sum() / (cut * hidden)
         within = (total_h * right[..., cut:].sum(-1)).sum()
         within -= (left[..., cut:] * right[..., cut:]).sum()
-        sums += np.array([across, within / max(1, hidden * (hidden - 1))]) / physics.steps
-    size = np.sqrt(sums / len(fields)) / (2 * physics.kT)
+        sums += np.array([across, within / max(1, hidden * (hidden - 1))]) / machine.steps
+    size = np.sqrt(sums / len(fields)) / (2 * machine.kT)
     return UpdateSize(float(size[0]), float(size[1]))
 
 
@@ -449,7 +493,7 @@ def vanishing_bits(largest_coupling: float, update: float) -> float:
 
 
 def surviving_fraction(
-    physics: Physics,
+    machine: Machine,
     fields: Fields,
     marginals: Marginals,
     learning_rate: float,
@@ -467,14 +511,14 @@ def surviving_fraction(
     """
     rng = np.random.default_rng(seed)
     half_spacing = largest_coupling / (2 ** (bits - 1) - 1) / 2
-    visible, units = physics.visible, physics.units
+    visible, units = machine.visible, machine.units
     prototype = rng.integers(len(fields), size=samples)
-    steps = rng.integers(physics.steps, size=samples)
+    steps = rng.integers(machine.steps, size=samples)
     second = rng.integers(visible, units, size=samples)
     if hidden:  # any other hidden unit
         first = (
             visible
-            + (second - visible + rng.integers(1, physics.hidden, size=samples)) % physics.hidden
+            + (second - visible + rng.integers(1, machine.hidden, size=samples)) % machine.hidden
         )
     else:
         first = rng.integers(visible, size=samples)
@@ -485,9 +529,9 @@ def surviving_fraction(
             _entries(marginals, name, field, steps) for name in ("mean", "variance", "drift")
         )
         states.append(mean + np.sqrt(variance) * rng.standard_normal(samples))
-        drifts.append(drift / (2 * physics.kT))
+        drifts.append(drift / (2 * machine.kT))
     centre = learning_rate * (drifts[0] * states[1] + drifts[1] * states[0])
-    width = learning_rate * np.sqrt(physics.residual_scale * (states[0] ** 2 + states[1] ** 2))
+    width = learning_rate * np.sqrt(machine.residual_scale * (states[0] ** 2 + states[1] ** 2))
     above, below = (
         erfc((half_spacing + sign * centre) / (math.sqrt(2) * width)) for sign in (-1, 1)
     )

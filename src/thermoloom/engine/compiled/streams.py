@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from thermoloom.engine.compiled.compiling import inline, jit
 
 STREAMS = (
     "preparation",
@@ -33,15 +35,13 @@ STREAMS = (
     "rounding",
     "validation preparation",
     "validation noising",
+    "clamp preparation",
+    "clamp noising",
 )
 """Every stream there is. Streams of different names are independent at equal seeds."""
 
 STEPS_PER_BLOCK = 4
 """One Philox block serves one unit for this many consecutive steps."""
-
-jit = njit(nogil=True, cache=True, error_model="numpy")
-"""Compile once, cache on disk, release the interpreter lock; strict IEEE arithmetic."""
-inline = njit(nogil=True, cache=True, error_model="numpy", inline="always")
 
 
 def stream_key(seed: int, name: str) -> np.uint64:

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from scipy.linalg import cython_blas
 from threadpoolctl import threadpool_info
 
-from thermoloom.streams import jit
+from thermoloom.engine.compiled.compiling import jit
 
 
 class Blas(NamedTuple):

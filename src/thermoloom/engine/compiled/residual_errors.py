@@ -15,8 +15,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Imperfections, Physics
-from thermoloom.streams import STEPS_PER_BLOCK, fill_normals, jit, stream_key
+from thermoloom.config import Imperfections
+from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals, stream_key
+from thermoloom.machine.definition import Machine
 from thermoloom.threads import in_threads, thread_count, unit_ranges
 
 
@@ -35,19 +37,19 @@ def _residual_errors(key, trajectory, first_unit, offset, sigma, rho, fresh, out
 
 
 def residual_errors(
-    physics: Physics, imperfections: Imperfections, seed: int, trajectory: int
+    machine: Machine, imperfections: Imperfections, seed: int, trajectory: int
 ) -> NDArray[np.float32] | None:
     """E (K, N) of one training trajectory, or None where there is no residual error."""
     sigma, offset = imperfections.residual_noise, imperfections.residual_offset
     if sigma == 0 and offset == 0:
         return None
     rho = imperfections.residual_correlation
-    out = np.empty((physics.steps, physics.units), np.float32)
+    out = np.empty((machine.steps, machine.units), np.float32)
     key = stream_key(seed, "residual error")
     scalars = [np.float32(v) for v in (offset, sigma, rho, math.sqrt(1 - rho * rho))]
 
     def draw(low: int, high: int) -> None:
         _residual_errors(key, trajectory, low, *scalars, out[:, low:high])
 
-    in_threads(draw, unit_ranges(physics.units, thread_count()))
+    in_threads(draw, unit_ranges(machine.units, thread_count()))
     return out

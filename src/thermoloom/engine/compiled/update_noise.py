@@ -31,18 +31,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics, Settings
-from thermoloom.physics.computer import Computer
-from thermoloom.streams import flat_normals, jit, stream_key
+from thermoloom.engine import Path
+from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.streams import flat_normals, stream_key
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import in_threads, thread_count, unit_ranges
-from thermoloom.training.learner import Learner, drive
 
 Float32 = NDArray[np.float32]
 Draw = Callable[[int, int], Float32]
@@ -112,9 +115,9 @@ class Walk:
     """Of b_h, (N_h,)."""
 
     @classmethod
-    def zeros(cls, physics: Physics) -> Walk:
-        shape = (physics.units, physics.hidden)
-        return cls(np.zeros(shape, np.float32), np.zeros(physics.hidden, np.float32))
+    def zeros(cls, machine: Machine) -> Walk:
+        shape = (machine.units, machine.hidden)
+        return cls(np.zeros(shape, np.float32), np.zeros(machine.hidden, np.float32))
 
     def add(self, other: Walk) -> None:
         """W ← W + W′."""
@@ -129,9 +132,9 @@ class Walk:
         out[:, n:] += x @ self.couplings + np.outer(weights, self.bias)
 
 
-def whole_walk(physics: Physics, steps: int, draw: Draw) -> Walk:
+def whole_walk(machine: Machine, steps: int, draw: Draw) -> Walk:
     """W_B = √steps times a normal on every undirected edge and hidden bias."""
-    v, h = physics.visible, physics.hidden
+    v, h = machine.visible, machine.hidden
     normals = draw(0, v * h + h * (h - 1) // 2 + h)
     scale = np.float32(math.sqrt(steps))
     couplings = np.empty((v + h, h), np.float32)
@@ -238,9 +241,9 @@ def _root_of_squares(a: NDArray[np.float64]) -> NDArray[np.float64]:
 class UpdateNoise:
     """The unit noise of a seed: one draw for all amplitudes that learn from the same paths."""
 
-    def __init__(self, physics: Physics, seed: int, period: int = 1) -> None:
-        self.physics = physics
-        self.blocks = noise_blocks(physics.steps, period)
+    def __init__(self, machine: Machine, seed: int, period: int = 1) -> None:
+        self.machine = machine
+        self.blocks = noise_blocks(machine.steps, period)
         self._key = stream_key(seed, "update error")
         self._latest: tuple[tuple[int, bytes], tuple[Float32, Walk]] | None = None
 
@@ -257,10 +260,10 @@ class UpdateNoise:
 
         def piece(low: int, high: int) -> Walk:
             """Fill in blocks low … high. W of the blocks before is drawn again: no piece waits."""
-            walk = Walk.zeros(self.physics)
+            walk = Walk.zeros(self.machine)
             for block in self.blocks[:high]:
                 normals = self._normals(number, block)
-                whole = whole_walk(self.physics, block.steps, normals)
+                whole = whole_walk(self.machine, block.steps, normals)
                 if block.number >= low:
                     steps = slice(block.first, block.last)
                     states, out = path[1:][steps], projected[steps]
@@ -278,67 +281,58 @@ class UpdateNoise:
         )
 
 
-_sources: WeakValueDictionary[tuple[Physics, int, int], UpdateNoise] = WeakValueDictionary()
+_sources: WeakValueDictionary[tuple[Machine, int, int], UpdateNoise] = WeakValueDictionary()
 
 
-def shared_noise(physics: Physics, seed: int, period: int = 1) -> UpdateNoise:
+def shared_noise(machine: Machine, seed: int, period: int = 1) -> UpdateNoise:
     """The source of a seed, the same object for all learners that live at the same time."""
-    key = (physics, seed, period)
+    key = (machine, seed, period)
     source = _sources.get(key)
     if source is None:
-        source = _sources[key] = UpdateNoise(physics, seed, period)
+        source = _sources[key] = UpdateNoise(machine, seed, period)
     return source
 
 
 class UpdateNoiseLearner:
-    """θ ← θ − α (u + σ ζ): ``Learner`` with update noise of strength σ = ``amplitude``.
-
-    ``trajectory`` numbers the next path to learn; it counts on by itself.
-    """
+    """θ ← θ − α (u + σ ζ): ``Learner`` with update noise of strength σ = ``amplitude``."""
 
     def __init__(
         self,
-        physics: Physics,
+        machine: Machine,
         learning_rate: float,
         amplitude: float,
         noise: UpdateNoise,
         period: int = 1,
-        start: Computer | None = None,
-        trajectory: int = 0,
+        start: Parameters | None = None,
     ) -> None:
-        self.physics = physics
+        names = [block.name for block in Parameters.zeros(machine).layout.blocks]
+        if names != ["visible_hidden", "hidden_hidden", "hidden_bias"] or machine.stages > 1:
+            raise UserError(
+                "imperfections.update_noise: defined for one stage, the wiring visible-hidden and "
+                "hidden-hidden, hidden biases and no labels; take residual_noise for other machines"
+            )
+        self.machine = machine
         self.learning_rate = learning_rate
         self.amplitude = amplitude
         self.noise = noise
-        self.trajectory = trajectory
-        self._learner = Learner(physics, learning_rate, period, start)
-        self._start = np.empty((physics.steps, physics.units), np.float32)
-
-    @classmethod
-    def from_settings(
-        cls, settings: Settings, start: Computer | None = None, trajectory: int = 0
-    ) -> UpdateNoiseLearner:
-        noise = shared_noise(settings.physics, settings.training.seed, settings.period)
-        amplitude = settings.imperfections.update_noise
-        rate = settings.learning_rate
-        return cls(settings.physics, rate, amplitude, noise, settings.period, start, trajectory)
+        self._learner = Learner(machine, learning_rate, period, start)
+        self._start = np.empty((machine.steps, machine.units), np.float32)
 
     @property
-    def computer(self) -> Computer:
-        """A copy of θ."""
-        return self._learner.computer
+    def parameters(self) -> Parameters:
+        return self._learner.parameters
 
-    def learn(
-        self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
-    ) -> None:
-        """Train on one noising path (K + 1, N), with ``errors`` and ``drives`` as ``Learner``."""
-        number, self.trajectory = self.trajectory, self.trajectory + 1
-        if self.amplitude == 0:
-            self._learner.learn(path, errors, drives)
-            return
-        projected, walk = self.noise.trajectory(path, number)
+    def learn(self, path: Path, errors: Float32 | None = None) -> None:
+        """Train on one noising path; its number counts in the stream of the noise."""
+        projected, walk = self.noise.trajectory(path.states, path.number)
         scale = self.learning_rate * self.amplitude
-        np.multiply(projected, np.float32(-scale * self.physics.residual_scale), out=self._start)
-        self._start += drive(self.physics, path) if drives is None else drives
-        self._learner.learn(path, errors, self._start)
-        self._learner.move(np.float32(-scale), walk.couplings, walk.bias)
+        np.multiply(projected, np.float32(-scale * self.machine.residual_scale), out=self._start)
+        self._start += path.prepared
+        moved = replace(path, prepared=self._start)
+        # in the learner's own transaction: the walk is added to θ only if all went well
+        self._learner.learn(moved, errors, _flat(walk, np.float32(-scale)))
+
+
+def _flat(walk: Walk, scale: np.float32) -> Float32:
+    """scale · W as a change of θ of one stage."""
+    return scale * np.concatenate([walk.couplings.ravel(), walk.bias])

@@ -1,40 +1,16 @@
 """Euler–Maruyama kernels for the overdamped Langevin equation, Itô, force at the start of the step.
 
-    x_{k+1} = x_k + μΔt (force_k − 2J₂x_k − 4J₄x_k³) + √(2μk_BTΔt) z_k
+    x_{k+1} = x_k + μΔt (force_k − V′_onsite(x_k)) + √(2μk_BTΔt) z_k
 
 Cost: about 2 ns a unit and step, nearly all of it the normal z, which is drawn in the kernel.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from thermoloom.config import Physics
-from thermoloom.streams import STEPS_PER_BLOCK, fill_normals, jit
-
-
-class StepConstants(NamedTuple):
-    """Coefficients of one Euler–Maruyama step, in float32."""
-
-    quadratic: np.float32
-    """2J₂"""
-    quartic: np.float32
-    """4J₄"""
-    drift: np.float32
-    """μΔt"""
-    kick: np.float32
-    """√(2μk_BTΔt)"""
-
-
-def step_constants(physics: Physics) -> StepConstants:
-    return StepConstants(
-        np.float32(2 * physics.J2),
-        np.float32(4 * physics.J4),
-        np.float32(physics.mobility * physics.dt),
-        np.float32(physics.noise_amplitude),
-    )
+from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
 
 
 @jit
@@ -44,7 +20,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
     Writes the first states to path[0] and those after each step to path[1:], in the columns from
     first_unit on, unless path has no rows.
     """
-    quadratic, quartic, drift, kick = constants
+    onsite, drift, kick = constants.onsite, constants.drift, constants.kick
     steps = amplitude.size
     z = np.empty((STEPS_PER_BLOCK, x.size), np.float32)
     keep = path.shape[0] > 0
@@ -55,8 +31,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
             a = amplitude[first + j]
             for i in range(x.size):
-                onsite = x[i] * (quadratic + quartic * (x[i] * x[i]))
-                x[i] += drift * (a * field[i] - onsite) + kick * z[j, i]
+                x[i] += drift * (a * field[i] - onsite.gradient(x[i])) + kick * z[j, i]
             if keep:
                 path[first + j + 1, first_unit : first_unit + x.size] = x
 
@@ -69,11 +44,14 @@ def noise_block(key, first_trajectory, block, z):  # type: ignore[no-untyped-def
 
 
 @jit
-def coupled_step(x, coupling, bias, z, step, constants):  # type: ignore[no-untyped-def]
-    """One step in place for samples x (S, N), given Σ_j J_ij x_j, b and the normals z[s, step]."""
-    quadratic, quartic, drift, kick = constants
+def coupled_step(x, coupling, bias, row, z, step, constants):  # type: ignore[no-untyped-def]
+    """One step in place for samples x (S, N), given Σ_j J_ij x_j and the normals z[s, step].
+
+    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient.
+    """
+    onsite, drift, kick = constants.onsite, constants.drift, constants.kick
     for s in range(x.shape[0]):
+        b = bias[row[s]]
         for i in range(x.shape[1]):
-            onsite = x[s, i] * (quadratic + quartic * (x[s, i] * x[s, i]))
-            gradient = onsite + (coupling[s, i] + bias[i])
+            gradient = onsite.gradient(x[s, i]) + (coupling[s, i] + b[i])
             x[s, i] += kick * z[s, step, i] - drift * gradient

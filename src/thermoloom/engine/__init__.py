@@ -1,0 +1,112 @@
+"""What computes: one interface, behind which an engine lives with its streams, threads and kernels.
+
+    path      a noising path, which never sees θ
+    learner   a noising path → θ, by the rule that the settings ask for
+    terms     loss and path-action terms of a path
+    generate  the frozen computer sampled, with its books
+
+Nothing outside knows of kernels. Another engine is a module with these functions and a line in
+``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.config import Settings
+from thermoloom.errors import UserError
+from thermoloom.machine.action import PathTerms
+from thermoloom.machine.books import Generated
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
+
+Float32 = NDArray[np.float32]
+
+ENGINES = {"compiled": "thermoloom.engine.compiled"}
+"""Every engine by name: a module with the functions of ``Engine``."""
+
+
+class Diverged(Exception):
+    """Parameters or residuals are no longer finite. A result, not a crash."""
+
+
+@dataclass(eq=False)
+class Path:
+    """One noising trajectory."""
+
+    machine: Machine
+    states: Float32
+    """x(t_0) … x(t_K), (K + 1, N)."""
+    number: int
+    """Which trajectory of its seed; injected errors are counted by it."""
+    word: Float32 | None = None
+    """States of the label units, (L,)."""
+    prepared: Any = None
+    """What an engine keeps with a path for all learners that share it."""
+
+
+class Learner(Protocol):
+    """θ and the rule that changes it."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """θ so far."""
+
+    def learn(self, path: Path) -> None:
+        """Train on one noising path: all of it or, whatever is raised, nothing."""
+
+
+class Engine(Protocol):
+    """What an engine can do. Results depend on neither threads nor the order of calls."""
+
+    def warm_up(self) -> None:
+        """Compile, or load, what the other functions need, so that the wait is seen as such."""
+
+    def path(
+        self,
+        machine: Machine,
+        field: Float32,
+        seed: int,
+        number: int,
+        word: Float32 | None = None,
+        stream: str = "",
+        reuse: Path | None = None,
+    ) -> Path:
+        """Trajectory ``number`` of a seed from this field (N,), of the training streams or of
+        ``stream`` = "validation "; into the memory of ``reuse`` where one is given.
+        """
+
+    def learner(self, settings: Settings, start: Parameters | None = None) -> Learner:
+        """The learner that the settings ask for, from θ = ``start`` (0 if not given)."""
+
+    def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
+        """Loss and path-action terms of a path, as ``machine.action.path_terms``."""
+
+    def generate(
+        self,
+        theta: Parameters,
+        samples: int,
+        seed: int,
+        words: Float32 | None = None,
+        clamp: Clamp | None = None,
+        snapshot_steps: Sequence[int] = (),
+        snapshot_samples: Sequence[int] = (),
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Generated:
+        """Sample a frozen computer; θ and the books of heat and work are verified at the end."""
+
+
+def engine() -> Engine:
+    """The engine in use."""
+    name = os.environ.get("THERMOLOOM_ENGINE", "compiled")
+    if name not in ENGINES:
+        raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
+    return cast(Engine, import_module(ENGINES[name]))

@@ -1,0 +1,23 @@
+"""Compile every kernel once, on a computer of four units, so that the wait is seen as such."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
+
+
+def warm_up() -> None:
+    """Run the whole way at the smallest size; takes seconds the first time, then milliseconds."""
+    from thermoloom.engine import compiled
+
+    machine = Machine(visible=2, hidden=2, duration=0.01)
+    settings = Settings(machine=machine).updated({"training": {"cycles": 1}})
+    path = compiled.path(machine, np.zeros(4, np.float32), 0, 0)
+    grid = {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
+    for imperfections in ({"residual_noise": 0.1}, {"update_noise": 0.1}, grid):
+        learner = compiled.learner(settings.updated({"imperfections": imperfections}))
+        learner.learn(path)
+    compiled.terms(learner.parameters, path)
+    compiled.generate(learner.parameters, samples=1, seed=0)

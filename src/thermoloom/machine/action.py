@@ -1,0 +1,232 @@
+"""The reverse-path Onsager–Machlup action: residual, loss, gradient, path-action identity.
+
+    r_i = [−Δx_i + μΔt ∂_iV_θ(x′)] / (2k_BT)          with x′ = x_{k+1}, Δx = x′ − x_k
+    L_step = Σ_i [−Δx_i + μΔt ∂_iV_θ(x′)]² / (4μk_BTΔt) = (k_BT/μΔt) Σ_i r_i²
+
+The loss is quadratic in θ. Everything here is plain and follows the dtype of the path, so it is
+also the float64 reference that the fast paths are tested against. ``drive`` and ``residual`` are
+the one definition of the residual: the engine compiles them into its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import coupling_gradient, group_states
+from thermoloom.machine.onsite import Onsite
+from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.protocol import ramp
+
+
+class StepConstants(NamedTuple):
+    """Coefficients of one step, in one precision."""
+
+    onsite: Onsite
+    drift: Any
+    """μΔt"""
+    kick: Any
+    """√(2μk_BTΔt)"""
+    inverse_2kT: Any
+    """1/(2k_BT)"""
+    c: Any
+    """μΔt/(2k_BT)"""
+
+
+def step_constants(machine: Machine, dtype: Any = np.float32) -> StepConstants:
+    """The coefficients of a machine's steps."""
+    return StepConstants(
+        machine.potential.astype(dtype),
+        dtype(machine.drift),
+        dtype(machine.noise_amplitude),
+        dtype(1 / (2 * machine.kT)),
+        dtype(machine.residual_scale),
+    )
+
+
+def drive(constants: Any, before: Any, after: Any) -> Any:
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT): the residual of a unit that is coupled to nothing."""
+    return constants.c * constants.onsite.gradient(after) - constants.inverse_2kT * (
+        after - before
+    )
+
+
+def residual(constants: Any, alone: Any, coupling: Any) -> Any:
+    """r = drive + c Σ_j J_ij x_j′."""
+    return alone + constants.c * coupling
+
+
+def loss_scale(machine: Machine) -> float:
+    """k_BT/(μΔt): L_step = scale · Σ_i r_i²."""
+    return machine.kT / machine.drift
+
+
+def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Array:
+    """r for every step and unit of a path (K + 1, N); shape (K, N)."""
+    constants = step_constants(theta.machine, path.dtype.type)
+    found = drive(constants, path[:-1], path[1:])
+    for stage, (first, last) in enumerate(theta.machine.stage_windows):
+        steps = slice(first, min(last, len(found)))
+        coupling = coupling_gradient(theta, path[1:][steps], stage, word)
+        found[steps] = residual(constants, found[steps], coupling)
+    return found
+
+
+SUMS = ("squared", "work_theta", "work_reference", "force_theta", "force_reference",
+        "forward", "reverse")  # fmt: skip
+"""Σ Δx², Σ Δx·g_θ⁺, Σ Δx·g_0⁻, Σ ‖g_θ⁺‖², Σ ‖g_0⁻‖², Σ (Δx + μΔt g_0⁻)², Σ (−Δx + μΔt g_θ⁺)²"""
+
+
+def step_terms(constants: Any, before: Any, after: Any, coupling: Any, external: Any) -> Any:
+    """The seven terms of ``SUMS`` of one unit in one step."""
+    dx = after - before
+    g_reference = constants.onsite.gradient(before) - external
+    g_theta = constants.onsite.gradient(after) + coupling
+    forward = dx + constants.drift * g_reference
+    reverse = constants.drift * g_theta - dx
+    return (
+        dx * dx,
+        dx * g_theta,
+        dx * g_reference,
+        g_theta * g_theta,
+        g_reference * g_reference,
+        forward * forward,
+        reverse * reverse,
+    )
+
+
+class PathTerms(NamedTuple):
+    """What one noising path says of θ: its loss, and both sides of the path-action identity.
+
+        R_θ = ln P₀[ω|x₀] / P_θ[ω̃|x_K]
+            = −(β/2) Σ Δx·(g_θ⁺ + g_0⁻) + (βμΔt/4) Σ (‖g_θ⁺‖² − ‖g_0⁻‖²)
+    """
+
+    loss: float
+    """L/K"""
+    reduced_loss: float
+    """L/K without the θ-independent squared-increment term Σ Δx²/(4μk_BTΔt)."""
+    log_ratio: float
+    """R_θ straight from the two Gaussian path densities."""
+    heat_like: float
+    """−(β/2) Σ Δx·(g_θ⁺ + g_0⁻)"""
+    force_squared: float
+    """(βμΔt/4) Σ (‖g_θ⁺‖² − ‖g_0⁻‖²)"""
+
+    @property
+    def identity_error(self) -> float:
+        """|R_θ − its terms| relative to the size of the terms: the rounding of the sums alone."""
+        size = abs(self.heat_like) + abs(self.force_squared)
+        return abs(self.log_ratio - self.heat_like - self.force_squared) / size
+
+
+def terms_of_sums(machine: Machine, sums: Sequence[float], steps: int) -> PathTerms:
+    """The terms of a path of ``steps`` steps from the seven sums over it."""
+    found = dict(zip(SUMS, sums, strict=True))
+    beta, drift = 1 / machine.kT, machine.drift
+    variance = 4 * machine.kT * drift
+    # the reduced loss from its own terms, not as a difference of two large numbers
+    reduced = -beta / 2 * found["work_theta"] + beta * drift / 4 * found["force_theta"]
+    return PathTerms(
+        loss=found["reverse"] / variance / steps,
+        reduced_loss=reduced / steps,
+        log_ratio=(found["reverse"] - found["forward"]) / variance,
+        heat_like=-beta / 2 * (found["work_theta"] + found["work_reference"]),
+        force_squared=beta * drift / 4 * (found["force_theta"] - found["force_reference"]),
+    )
+
+
+def path_terms(
+    theta: Parameters, path: Array, field: Array | None = None, word: Array | None = None
+) -> PathTerms:
+    """Loss and path-action terms of a path from this field, in float64.
+
+    Without the field the terms of the reference potential V₀ lack their external force.
+    """
+    machine, wide = theta.machine, theta.astype(np.float64)
+    x = np.asarray(path, np.float64)
+    coupling = np.concatenate(
+        [
+            coupling_gradient(wide, x[first + 1 : last + 1], stage, word)
+            for stage, (first, last) in enumerate(machine.stage_windows)
+        ]
+    )
+    external = 0.0 if field is None else ramp(machine)[:, None] * np.asarray(field, np.float64)
+    terms = step_terms(step_constants(machine, np.float64), x[:-1], x[1:], coupling, external)
+    return terms_of_sums(machine, [float(np.sum(term)) for term in terms], len(x) - 1)
+
+
+def gradient(theta: Parameters, path: Array, word: Array | None = None) -> Parameters:
+    """∂L/∂θ summed over the path: ∂L/∂J_ij = Σ_k (r_i x_j′ + r_j x_i′), ∂L/∂b_i = Σ_k r_i."""
+    return gradient_of_residuals(theta.machine, residuals(theta, path, word), path[1:], word)
+
+
+def gradient_of_residuals(
+    machine: Machine, r: Array, after: Array, word: Array | None = None
+) -> Parameters:
+    """The same, from given residuals r and states x′, both (K, N); clamped units have r = 0."""
+    result = Parameters.zeros(machine, r.dtype)
+    for stage, (first, last) in enumerate(machine.stage_windows):
+        x = group_states(machine, after[first:last], word)
+        of_residual = {group: r[first:last, where] for group, where in machine.groups.items()}
+        for block in result.layout.blocks:
+            out = block.matrix(result.vector[stage])
+            columns = np.broadcast_to(
+                x[block.columns], (len(after[first:last]), out.shape[1])
+            )
+            out += of_residual[block.rows].T @ columns
+            if block.symmetric:
+                out += out.T.copy()
+                np.fill_diagonal(out, 0)
+            elif block.columns in of_residual:
+                out += x[block.rows].T @ of_residual[block.columns]
+    return result
+
+
+def learn_stepwise(
+    theta: Parameters,
+    path: Array,
+    learning_rate: float,
+    period: int = 1,
+    errors: Array | None = None,
+    word: Array | None = None,
+) -> Parameters:
+    """θ ← θ − α Σ ∂L_step/∂θ every ``period`` steps of a window, one step after the other.
+
+    The plain rule in float64: the reference for every fast path.
+    """
+    machine = theta.machine
+    theta = theta.astype(np.float64)
+    x = np.asarray(path, np.float64)
+    constants = step_constants(machine, np.float64)
+    for stage, (first, last) in enumerate(machine.stage_windows):
+        pending = np.zeros_like(theta.vector[stage])
+        for k in range(first, last):
+            after = x[k + 1]
+            coupling = coupling_gradient(theta, after, stage, word)
+            r = residual(constants, drive(constants, x[k], after), coupling)
+            if errors is not None:
+                r = r + errors[k]
+            pending += _update(machine, r, after, word)
+            if (k - first + 1) % period == 0 or k + 1 == last:
+                theta.vector[stage] -= learning_rate * pending
+                pending[:] = 0
+    return theta
+
+
+def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Array:
+    """u_ij = r_i x_j′ + r_j x_i′ of one step, flat."""
+    x = group_states(machine, after, word)
+    r_of = {group: r[where] for group, where in machine.groups.items()}
+    result = Parameters.zeros(machine, np.float64)
+    for block in result.layout.blocks:
+        out = block.matrix(result.vector[0])
+        out += np.outer(r_of[block.rows], x[block.columns])
+        if block.columns in r_of:
+            out += np.outer(x[block.rows], r_of[block.columns])
+        if block.symmetric:
+            np.fill_diagonal(out, 0)
+    return result.vector[0]

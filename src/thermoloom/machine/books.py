@@ -1,0 +1,76 @@
+"""What a generation leaves behind: states, and the books of energy, heat and work.
+
+    heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
+    work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
+    first law     V_1(x_end) − V_T(x_start) = W − Q
+
+Stages are in the order of generation: from the noisy end of the noising path to the pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.machine.energy import EnergyParts
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What one generation call leaves behind."""
+
+    initial_states: NDArray[np.float32]
+    """x₀ after preparation, (S, N)."""
+    final_states: NDArray[np.float32]
+    """x_tf, (S, N), visible units first."""
+    starts: EnergyParts
+    """V of each stage at its beginning, in its parts, (S, T), float64."""
+    ends: EnergyParts
+    """V of each stage at its end, (S, T)."""
+    clamp_work: Float64
+    """Work done by moving clamps in each stage, (S, T); zero where nothing is clamped."""
+    snapshots: NDArray[np.float32]
+    """States at the chosen steps of the chosen samples, (samples, steps, N)."""
+
+    @property
+    def stage_heat(self) -> Float64:
+        """Q of each stage, (S, T), in E₀."""
+        return np.asarray(self.starts.total - self.ends.total + self.clamp_work, np.float64)
+
+    @property
+    def switching_work(self) -> Float64:
+        """W at each switch between stages, (S, T − 1), in E₀."""
+        return np.asarray(self.starts.total[:, 1:] - self.ends.total[:, :-1], np.float64)
+
+    @property
+    def heat(self) -> Float64:
+        """Q of every sample, in E₀."""
+        total: Float64 = self.stage_heat.sum(axis=1)
+        return total
+
+    @property
+    def work(self) -> Float64:
+        """W of every sample: of switching stages and of moving clamps, in E₀."""
+        total: Float64 = self.switching_work.sum(axis=1) + self.clamp_work.sum(axis=1)
+        return total
+
+    @property
+    def initial_energy(self) -> EnergyParts:
+        """V at the start of generation, in its parts, (S,)."""
+        return EnergyParts({part: values[:, 0] for part, values in self.starts.parts.items()})
+
+    @property
+    def final_energy(self) -> EnergyParts:
+        """V at the end of generation, in its parts, (S,)."""
+        return EnergyParts({part: values[:, -1] for part, values in self.ends.parts.items()})
+
+    @property
+    def first_law_error(self) -> float:
+        """Largest |ΔV − (W − Q)|, relative to the largest energy involved."""
+        change = self.final_energy.total - self.initial_energy.total
+        size = max(float(np.abs(e.total).max()) for e in (self.starts, self.ends))
+        return float(np.abs(change - (self.work - self.heat)).max()) / max(size, 1e-300)

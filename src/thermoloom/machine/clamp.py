@@ -1,0 +1,75 @@
+"""Clamped visible units: what is known of an image while the machine completes the rest.
+
+    follow   x_i(t) is the reversed noising path of the known pixel: what training has seen
+    hold     x_i stays where it is put
+
+A clamped unit feels no force of its own and has no onsite energy; it acts on the others through
+the couplings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Array
+from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+
+
+@dataclass(frozen=True, eq=False)
+class Clamp:
+    """Which visible units are clamped, and at what."""
+
+    mask: NDArray[np.bool_]
+    """(N_v,): True where the pixel is known."""
+    values: NDArray[np.float32]
+    """(N_v,) or (samples, N_v): fields s of the pixels (``follow``), or states x (hold)."""
+    follow: bool = True
+    """Whether clamped units follow the reversed noising path of their pixel, or are held."""
+
+    def __post_init__(self) -> None:
+        mask = np.asarray(self.mask)
+        if mask.dtype != np.bool_ or mask.ndim != 1:
+            raise UserError("clamp: the mask must be true or false for every visible unit")
+        values = np.asarray(self.values, np.float32)
+        if values.shape[-1:] != mask.shape or values.ndim > 2:
+            raise UserError(
+                f"clamp: values of shape {values.shape} do not fit a mask of {mask.size} units"
+            )
+        if not np.isfinite(values[..., mask]).all():
+            raise UserError("clamp: the known values must be finite")
+        object.__setattr__(self, "values", values)
+
+    def check(self, machine: Machine, samples: int) -> None:
+        """Refuse a clamp that does not fit this machine or this many samples."""
+        if self.mask.size != machine.visible:
+            raise UserError(
+                f"clamp: a mask of {self.mask.size} units for a machine of {machine.visible} "
+                "visible ones; give an image and a mask of the machine's size"
+            )
+        if self.values.ndim == 2 and len(self.values) != samples:
+            raise UserError(f"clamp: {len(self.values)} images for {samples} samples")
+
+    def of_samples(self, first: int, last: int) -> NDArray[np.float32]:
+        """Values of the clamped units of these samples, (samples, clamped units)."""
+        rows = np.broadcast_to(self.values[..., self.mask], (last, int(self.mask.sum())))
+        if self.values.ndim == 2:
+            rows = self.values[:last, self.mask]
+        return np.ascontiguousarray(rows[first:last])
+
+    def units(self, machine: Machine) -> NDArray[np.bool_]:
+        """(N,): which of all free units are clamped."""
+        return np.concatenate([self.mask, np.zeros(machine.hidden, np.bool_)])
+
+
+def resting_states(machine: Machine, fields: Array) -> Array:
+    """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method."""
+    potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
+    x = np.sign(force) * np.minimum(np.abs(force), np.cbrt(np.abs(force)) + 1)
+    for _ in range(60):
+        x = x - (potential.gradient(x) - force) / np.maximum(potential.curvature(x), 1e-12)
+    return x

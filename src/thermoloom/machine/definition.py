@@ -1,0 +1,126 @@
+"""The machine: which units there are, how they are wired, and how they move.
+
+    V_θ(x) = Σ_free V_onsite(x_i) + Σ_wired J_ij x_i x_j + Σ_biased b_i x_i
+    dx_i   = −μ ∂_iV_θ dt + √(2μk_BT) dW_i                                  for free units
+
+Units come in groups: ``visible`` (the image), ``hidden`` (the code of a pattern) and ``label``
+(clamped at the word of a class). A bias is a coupling to one more clamped unit that is always 1.
+The paper's machine is the default: visible and hidden units, wired to each other and
+hidden–hidden, biases on hidden units, one stage, no labels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from thermoloom.errors import UserError
+from thermoloom.machine.onsite import ONSITE, Onsite
+from thermoloom.machine.protocol import windows
+
+FREE = ("visible", "hidden")
+"""Groups of units that move, in the order in which they lie in a state."""
+WIRES = (
+    "visible-hidden",
+    "hidden-hidden",
+    "visible-visible",
+    "visible-label",
+    "hidden-label",
+)
+"""Pairs of groups that can be coupled."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
+
+    visible: int = 784
+    """N_v, number of visible units (28 × 28 pixels by default)."""
+    hidden: int = 512
+    """N_h, number of hidden units."""
+    labels: int = 0
+    """Number of label units, one for each class that can be asked for; 0: no labels."""
+    label_amplitude: float = 1.0
+    """Value of the label unit of the class that is asked for; the others are 0."""
+    wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
+    """Groups that are coupled, each pair completely: visible-hidden, hidden-hidden,
+    visible-visible, visible-label, hidden-label (those with labels only where there are labels)."""
+    biases: tuple[str, ...] = ("hidden",)
+    """Groups whose units have a bias: visible, hidden."""
+    stages: int = 1
+    """T, number of windows of the noising path, each with parameters of its own."""
+    windows: tuple[float, ...] = ()
+    """Where each stage ends, as fractions of t_f rising to 1; equal windows if left out."""
+    code: str = "projection"
+    """What hidden units feel for a pattern: projection, copy, signs, clusters or given."""
+    code_seed: int = 42
+    """Seed of the random projection or of the random words of a code."""
+    code_amplitude: float = 2.0
+    """Size of the words ±A of the codes signs and clusters."""
+    code_clusters: int = 10
+    """Clusters of each class in the code clusters; each has a word."""
+    onsite: str = "quartic"
+    """Onsite potential: quartic, J₂x² + J₄x⁴."""
+    J2: float = 1.0
+    """Quadratic onsite coefficient, in E₀."""
+    J4: float = 1.0
+    """Quartic onsite coefficient, in E₀."""
+    kT: float = 0.1
+    """Thermal energy k_BT, in E₀."""
+    mobility: float = 1.0
+    """Mobility μ, in 1/(E₀ · time)."""
+    dt: float = 1e-3
+    """Integration step Δt, in the time unit of μ."""
+    duration: float = 2.5
+    """Trajectory time t_f, in the time unit of μ."""
+
+    @property
+    def units(self) -> int:
+        """N = N_v + N_h, the free units; visible units come first in every state."""
+        return self.visible + self.hidden
+
+    @property
+    def groups(self) -> dict[str, slice]:
+        """Where each free group lies in a state."""
+        return {"visible": slice(0, self.visible), "hidden": slice(self.visible, self.units)}
+
+    def size_of(self, group: str) -> int:
+        """Units in a group; ``one`` is the clamped unit behind the biases."""
+        return {"visible": self.visible, "hidden": self.hidden, "label": self.labels, "one": 1}[
+            group
+        ]
+
+    def wired(self, wire: str) -> bool:
+        """Whether this pair of groups is coupled."""
+        return wire in self.wiring and (self.labels > 0 or not wire.endswith("label"))
+
+    @property
+    def steps(self) -> int:
+        """K = round(t_f/Δt), counted in integers."""
+        return round(self.duration / self.dt)
+
+    @property
+    def drift(self) -> float:
+        """μΔt: a force f moves a unit by μΔt f in one step."""
+        return self.mobility * self.dt
+
+    @property
+    def residual_scale(self) -> float:
+        """c = μΔt/(2k_BT): a coupling force f changes a residual by c·f."""
+        return self.drift / (2 * self.kT)
+
+    @property
+    def noise_amplitude(self) -> float:
+        """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
+        return math.sqrt(2 * self.drift * self.kT)
+
+    @cached_property
+    def potential(self) -> Onsite:
+        """The onsite potential, with float64 coefficients."""
+        return ONSITE[self.onsite](self)
+
+    @cached_property
+    def stage_windows(self) -> tuple[tuple[int, int], ...]:
+        """(first, last) steps of each stage on a noising path."""
+        return windows(self)

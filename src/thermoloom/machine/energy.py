@@ -1,0 +1,133 @@
+"""The energy V_θ(x) of a machine, its parts and its gradient.
+
+    V_θ(x) = Σ_free V_onsite(x_i) + Σ_blocks x_aᵀ J_ab x_b          (½ within a group)
+    ∂_iV_θ = V′_onsite(x_i) + Σ_j J_ij x_j                          biases: x_j = 1
+
+States are arrays (..., N) of the free units. Clamped label units come as ``word``, an array that
+broadcasts to (..., L); clamped visible units have no onsite energy of their own, ``clamped`` says
+which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Array, Parameters
+
+
+def label_word(machine: Machine, classes: Array | int | None) -> Array | None:
+    """One-hot words of amplitude a, (..., L), of classes 0 … L − 1; None without labels."""
+    if machine.labels == 0:
+        if classes is not None:
+            raise UserError(
+                "class: this machine has no label units to ask with; set machine.labels"
+            )
+        return None
+    if classes is None:
+        raise UserError(f"class: name one of the {machine.labels} classes of this machine")
+    asked = np.asarray(classes)
+    if asked.dtype.kind not in "iu" or np.any((asked < 0) | (asked >= machine.labels)):
+        raise UserError(f"class: must be whole numbers from 0 to {machine.labels - 1}")
+    return np.float32(machine.label_amplitude) * np.eye(machine.labels, dtype=np.float32)[asked]
+
+
+def group_states(machine: Machine, states: Array, word: Array | None = None) -> dict[str, Array]:
+    """The states of every group, clamped ones included, as views."""
+    dtype = states.dtype
+    found = {group: states[..., where] for group, where in machine.groups.items()}
+    found["one"] = np.ones((1,) * states.ndim, dtype)
+    if machine.labels:
+        if word is None:
+            raise UserError(f"class: name one of the {machine.labels} classes of this machine")
+        found["label"] = np.asarray(word, dtype)
+    return found
+
+
+@dataclass(frozen=True)
+class EnergyParts:
+    """V split into its terms, each of the shape of the batch of states, in float64."""
+
+    parts: Mapping[str, Array]
+    """onsite, each block of couplings, bias"""
+
+    def __getitem__(self, part: str) -> Array:
+        return self.total if part == "total" else self.parts[part]
+
+    @property
+    def total(self) -> Array:
+        """V(x)."""
+        total: Array = sum(self.parts.values(), start=np.float64(0))
+        return total
+
+
+def energy_parts(
+    theta: Parameters,
+    states: Array,
+    stage: int = 0,
+    word: Array | None = None,
+    clamped: Array | None = None,
+) -> EnergyParts:
+    """Terms of V(x), accumulated in float64, for states of shape (..., N)."""
+    x = np.asarray(states, dtype=np.float64)
+    groups = group_states(theta.machine, x, word)
+    parts = dict.fromkeys(theta.layout.parts, np.zeros(x.shape[:-1]))
+    onsite = theta.machine.potential.energy(x)
+    if clamped is not None:
+        onsite = np.where(clamped, 0.0, onsite)
+    parts["onsite"] = onsite.sum(-1)
+    for block in theta.layout.blocks:
+        J = block.matrix(theta.vector[stage]).astype(np.float64)
+        term = ((groups[block.rows] @ J) * groups[block.columns]).sum(-1)
+        parts[block.part] = parts[block.part] + (0.5 * term if block.symmetric else term)
+    return EnergyParts(parts)
+
+
+def energy(
+    theta: Parameters,
+    states: Array,
+    stage: int = 0,
+    word: Array | None = None,
+    clamped: Array | None = None,
+) -> Array:
+    """V(x) in float64."""
+    return energy_parts(theta, states, stage, word, clamped).total
+
+
+def coupling_gradient(
+    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
+) -> Array:
+    """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``."""
+    groups = group_states(theta.machine, states, word)
+    gradient = np.zeros_like(states)
+    for group, where in theta.machine.groups.items():
+        for block, transposed in theta.layout.partners(group):
+            J = block.matrix(theta.vector[stage])
+            other = groups[block.rows] if transposed else groups[block.columns]
+            gradient[..., where] += other @ (J if transposed else J.T)
+    return gradient
+
+
+def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:
+    """b_i + Σ_l J_il x_l, (..., N): all that clamped units that do not move do to the free ones."""
+    shape = (*np.shape(word)[:-1], theta.machine.units)
+    bias = np.zeros(shape, theta.vector.dtype)
+    groups = group_states(theta.machine, bias, word)
+    for group, where in theta.machine.groups.items():
+        for block in theta.layout.blocks:
+            if block.rows == group and block.columns in ("one", "label"):
+                bias[..., where] += groups[block.columns] @ block.matrix(theta.vector[stage]).T
+    return bias
+
+
+def energy_gradient(
+    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
+) -> Array:
+    """∂V/∂x_i, in the dtype of ``states``."""
+    onsite = theta.machine.potential.astype(states.dtype.type).gradient(states)
+    gradient: Array = onsite + coupling_gradient(theta, states, stage, word)
+    return gradient

@@ -1,0 +1,223 @@
+"""The parameters θ: named blocks of couplings and biases, for every stage, in one flat layout.
+
+    θ_t = [J_vh | J_hh | J_vv | J_vl | J_hl | b_v | b_h]        blocks that the wiring has
+
+Everything that holds θ (kernels, solver, checkpoints, diagnostics) holds it like this. A block
+couples two groups; within one group it is symmetric with zero diagonal, and holds every undirected
+edge twice. A bias is the block of a group with the clamped unit ``one``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import FREE, WIRES, Machine
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Couplings J_ab of group a (rows) with group b (columns)."""
+
+    name: str
+    rows: str
+    columns: str
+    shape: tuple[int, ...]
+    """(n_a, n_b), or (n_a,) for biases."""
+    start: int
+    """Where it begins in the flat vector."""
+
+    @property
+    def symmetric(self) -> bool:
+        return self.rows == self.columns
+
+    @property
+    def is_bias(self) -> bool:
+        return self.columns == "one"
+
+    @property
+    def part(self) -> str:
+        """The term of the energy that it belongs to: its name, or ``bias``."""
+        return "bias" if self.is_bias else self.name
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def edges(self) -> int:
+        """Independent parameters: an undirected edge counts once."""
+        n = self.shape[0]
+        return n * (n - 1) // 2 if self.symmetric else self.size
+
+    def of(self, vector: Array) -> Array:
+        """View of this block in vectors of shape (..., size of θ)."""
+        return vector[..., self.start : self.start + self.size].reshape(
+            *vector.shape[:-1], *self.shape
+        )
+
+    def matrix(self, vector: Array) -> Array:
+        """The same as a matrix (n_a, n_b); biases are one column."""
+        view = self.of(vector)
+        return view[..., None] if self.is_bias else view
+
+
+class Layout:
+    """Where the blocks of a machine's θ lie in a flat vector."""
+
+    def __init__(self, machine: Machine) -> None:
+        blocks: list[Block] = []
+        start = 0
+        pairs = [tuple(wire.split("-")) for wire in WIRES if machine.wired(wire)]
+        pairs += [(group, "one") for group in FREE if group in machine.biases]
+        for rows, columns in pairs:
+            n, m = machine.size_of(rows), machine.size_of(columns)
+            bias = columns == "one"
+            name = f"{rows}_bias" if bias else f"{rows}_{columns}"
+            block = Block(name, rows, columns, (n,) if bias else (n, m), start)
+            blocks.append(block)
+            start += block.size
+        self.blocks = tuple(blocks)
+        self.size = start
+        """Numbers in θ of one stage."""
+
+    def __getitem__(self, name: str) -> Block:
+        return next(block for block in self.blocks if block.name == name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(block.name == name for block in self.blocks)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Terms of the energy: onsite, each block of couplings, and all biases together."""
+        return tuple(dict.fromkeys(["onsite", *(block.part for block in self.blocks)]))
+
+    @property
+    def couplings(self) -> tuple[Block, ...]:
+        """The blocks that are not biases."""
+        return tuple(block for block in self.blocks if not block.is_bias)
+
+    def partners(self, group: str) -> list[tuple[Block, bool]]:
+        """Blocks that couple this group, each with whether the group is its columns."""
+        of_rows = [(block, False) for block in self.blocks if block.rows == group]
+        of_columns = [
+            (block, True)
+            for block in self.blocks
+            if block.columns == group and not block.symmetric
+        ]
+        return of_columns + of_rows
+
+    def inner(self, a: Array, b: Array) -> float:
+        """⟨a, b⟩ over independent parameters: each undirected edge once."""
+        total = float(a @ b)
+        for block in self.blocks:
+            if block.symmetric:
+                total -= 0.5 * float(block.of(a).ravel() @ block.of(b).ravel())
+        return total
+
+    def symmetrized(self, vector: Array) -> Array:
+        """A copy, symmetric to the bit where it was so up to round-off."""
+        result = vector.copy()
+        for block in self.blocks:
+            if block.symmetric:
+                view = block.of(result)
+                view[...] = 0.5 * (view + np.swapaxes(view, -1, -2))
+        return result
+
+
+@lru_cache(maxsize=64)
+def layout(machine: Machine) -> Layout:
+    """The layout of a machine's θ."""
+    return Layout(machine)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """θ of every stage. Arrays are float32 in training and generation."""
+
+    machine: Machine
+    vector: Array
+    """(T, size), one row for each stage, in the machine's layout."""
+
+    def __post_init__(self) -> None:
+        expected = (self.machine.stages, layout(self.machine).size)
+        if self.vector.shape != expected:
+            raise UserError(
+                f"parameters of shape {self.vector.shape}: this machine has {expected} "
+                "(stages, couplings and biases)"
+            )
+
+    @classmethod
+    def zeros(cls, machine: Machine, dtype: Any = np.float32) -> Parameters:
+        """θ = 0, where every training starts."""
+        return cls(machine, np.zeros((machine.stages, layout(machine).size), dtype))
+
+    @classmethod
+    def from_arrays(cls, machine: Machine, arrays: Mapping[str, Array]) -> Parameters:
+        """From blocks by name, each (T, …), or without the axis of stages where T = 1."""
+        form = layout(machine)
+        names = [block.name for block in form.blocks]
+        if missing := [name for name in names if name not in arrays]:
+            raise UserError(f"parameters: {', '.join(missing)} missing for this machine")
+        theta = np.empty(
+            (machine.stages, form.size), np.result_type(*(arrays[name] for name in names))
+        )
+        for block in form.blocks:
+            shape = (machine.stages, *block.shape)
+            given = np.asarray(arrays[block.name])
+            if given.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
+                raise UserError(
+                    f"parameters: {block.name} has shape {given.shape}, this machine has {shape}"
+                )
+            block.of(theta)[...] = given.reshape(shape)
+        return cls(machine, theta)
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout(self.machine)
+
+    def __getitem__(self, name: str) -> Array:
+        """A block of all stages, (T, …): a view."""
+        return self.layout[name].of(self.vector)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Blocks by name, in the order of the layout; the keys of a checkpoint."""
+        return {block.name: block.of(self.vector) for block in self.layout.blocks}
+
+    def of_stage(self, stage: int) -> dict[str, Array]:
+        """Blocks of one stage by name: views."""
+        return {block.name: block.of(self.vector[stage]) for block in self.layout.blocks}
+
+    def with_vector(self, vector: Array) -> Parameters:
+        return Parameters(self.machine, vector)
+
+    def copy(self) -> Parameters:
+        return self.with_vector(self.vector.copy())
+
+    def astype(self, dtype: Any) -> Parameters:
+        return self.with_vector(self.vector.astype(dtype))
+
+    def same_as(self, other: Parameters) -> bool:
+        """Elementwise equality of every parameter."""
+        return np.array_equal(self.vector, other.vector)
+
+    def check(self) -> None:
+        """Refuse numbers that cannot be the parameters of a computer."""
+        if not np.isfinite(self.vector).all():
+            raise UserError("parameters: some are not finite; the training diverged")
+        for block in self.layout.blocks:
+            if block.symmetric:
+                couplings = block.of(self.vector)
+                if not np.array_equal(couplings, np.swapaxes(couplings, -1, -2)):
+                    raise UserError(f"{block.name}: couplings are not symmetric")
+                if np.any(np.diagonal(couplings, axis1=-2, axis2=-1)):
+                    raise UserError(f"{block.name}: couplings have a nonzero diagonal")

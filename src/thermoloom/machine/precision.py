@@ -1,0 +1,113 @@
+"""Couplings on a grid of b bits: stored so after training, or rounded after every update.
+
+    n = round(A/A_max · top),   A^(b) = n Δ,   Δ = A_max/top,   |n| ≤ top = 2^(b−1) − 1
+
+The grid is symmetric with 2^b − 1 levels, zero among them; two bits are −A_max, 0, A_max. round()
+takes a half to the even neighbour, as NumPy does. Each block of couplings has a grid of its own;
+within a group it is quantized once per undirected edge and mirrored. Biases and label couplings
+stay in float32, and 32 bits mean float32 without a grid.
+
+Training in b bits works on the integers n. An update moves a coupling by y levels,
+
+    y = −α (r_i x_j′ + r_j x_i′)/Δ
+    nearest      n → n + round(y)      a move of less than half a level is lost
+    stochastic   n → n + ⌊y + u⌋       u uniform in (0, 1), so right on average
+
+clipped to the grid. The move is rounded, not the sum n + y: a small move of a large coupling keeps
+its digits, and they differ only where y is half a level to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.parameters import Array, Parameters
+
+Float32 = NDArray[np.float32]
+Codes = NDArray[np.int32]
+
+UNQUANTIZED = 32
+"""Bits that stand for float32 without a grid."""
+
+
+def top_level(bits: int) -> int:
+    """2^(b−1) − 1, the largest n."""
+    if not 2 <= bits <= 24:
+        raise UserError(f"bits = {bits}: must be 2 to 24, or 32 for unquantized float32")
+    return (1 << (bits - 1)) - 1
+
+
+def largest_magnitude(array: Array) -> float:
+    """A_max = max |A_ij|."""
+    largest = float(np.abs(array).max(initial=0))
+    if not np.isfinite(largest):
+        raise UserError("couplings = not finite: the training diverged, nothing to quantize")
+    return largest
+
+
+def levels(array: Array, bits: int, A_max: float) -> Codes:
+    """n = round(A/A_max · top), clipped to ±top."""
+    top = top_level(bits)
+    if A_max == 0:
+        return np.zeros(array.shape, np.int32)
+    scaled = np.asarray(array, np.float64) / A_max * top
+    codes: Codes = np.clip(np.rint(scaled), -top, top).astype(np.int32)
+    return codes
+
+
+def couplings(codes: Codes, bits: int, A_max: float) -> Float32:
+    """A^(b) = n/top · A_max in float32."""
+    values: Float32 = (codes / top_level(bits) * A_max).astype(np.float32)
+    return values
+
+
+def quantize(array: Array, bits: int, A_max: float | None = None) -> Float32:
+    """A^(b) of one tensor, on the grid ±A_max (by default its largest magnitude)."""
+    if bits == UNQUANTIZED:
+        return np.asarray(array, np.float32)
+    span = largest_magnitude(array) if A_max is None else A_max
+    return couplings(levels(array, bits, span), bits, span)
+
+
+def mirrored(array: NDArray[Any]) -> NDArray[Any]:
+    """Symmetric with zero diagonal, from what is below the diagonal."""
+    lower = np.tril(array, -1)
+    symmetric: NDArray[Any] = lower + lower.T
+    return symmetric
+
+
+def quantized(theta: Parameters, bits: int) -> Parameters:
+    """θ with every block of couplings stored in b bits, each stage on grids of its own.
+
+    Biases are untouched; 32 bits are the same θ.
+    """
+    if bits == UNQUANTIZED:
+        return theta
+    stored = theta.astype(np.float32)
+    for block in theta.layout.couplings:
+        for stage in range(theta.machine.stages):
+            view = block.of(stored.vector[stage])
+            on_grid = quantize(block.of(theta.vector[stage]), bits)
+            view[...] = mirrored(on_grid) if block.symmetric else on_grid
+    return stored
+
+
+def coupling_ranges(theta: Parameters) -> tuple[float, float]:
+    """A_max of J_vh and of J_hh: the ranges for a training that is to reach this θ."""
+    return largest_magnitude(theta["visible_hidden"]), largest_magnitude(theta["hidden_hidden"])
+
+
+def nonzero_fraction(theta: Parameters) -> dict[str, float]:
+    """Part of the couplings that is not zero, by block (an undirected edge once) and of all."""
+    blocks = theta.layout.couplings
+    edges = [block.edges * theta.machine.stages for block in blocks]
+    nonzero = [
+        int(np.count_nonzero(block.of(theta.vector))) // (2 if block.symmetric else 1)
+        for block in blocks
+    ]
+    by_block = {b.name: n / max(e, 1) for b, n, e in zip(blocks, nonzero, edges, strict=True)}
+    return by_block | {"couplings": sum(nonzero) / max(sum(edges), 1)}

@@ -1,0 +1,50 @@
+"""The noising protocol: how a pattern is imprinted on the units, and how it is let go.
+
+    preparation   x = 0, then K steps under the force 2s
+    noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(0.75 t_f)]₊
+
+s is the field of a unit. A machine with T stages cuts the K steps into T windows, and stage t
+learns from the steps of window t alone. Generation runs through the windows backwards, from the
+noisy end.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from thermoloom.machine.definition import Machine
+
+PREPARATION_AMPLITUDE = 2.0
+RAMP_FRACTION = 0.75
+"""The external force vanishes after this fraction of t_f."""
+
+
+def preparation(machine: Machine) -> NDArray[np.float64]:
+    """Amplitude of the force at each of the K steps of preparation."""
+    return np.full(machine.steps, PREPARATION_AMPLITUDE)
+
+
+def ramp(machine: Machine) -> NDArray[np.float64]:
+    """a(t_k) at the start of each of the K steps of a noising path."""
+    time = np.arange(machine.steps) / (RAMP_FRACTION * machine.steps)
+    amplitude: NDArray[np.float64] = PREPARATION_AMPLITUDE * np.maximum(0.0, 1 - time)
+    return amplitude
+
+
+def windows(machine: Machine) -> tuple[tuple[int, int], ...]:
+    """(first, last) steps of each stage on a noising path, from the pattern to the noise."""
+    ends = machine.windows or tuple((t + 1) / machine.stages for t in range(machine.stages))
+    edges = (0, *(round(end * machine.steps) for end in ends))
+    return tuple(pairwise(edges))
+
+
+def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
+    """(stage, first, last) in the order of generation, in steps of generation."""
+    steps = machine.steps
+    spans = reversed(list(enumerate(windows(machine))))
+    return tuple((stage, steps - last, steps - first) for stage, (first, last) in spans)

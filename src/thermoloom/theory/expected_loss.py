@@ -1,0 +1,318 @@
+"""E[L(θ)]: the expected loss of all noising paths, a quadratic function of θ.
+
+The residual of unit i is r_i = (D_i + μΔt h_i)/(2k_BT) with D_i = −Δx_i + μΔt φ(x_i') free of θ
+and h_i = b_i + Σ_j J_ij x_j'. Units of one noising path are independent, so with means m, variances
+v, and d = E[D]
+
+    2k_BT E[r_i] = f_i,   2k_BT E[r_i x_j'] = f_i m_j + μΔt J_ij v_j   (i ≠ j),
+    f_i = d_i + μΔt (b_i + Σ_j J_ij m_j)
+
+at every step. Summed over steps, v enters as one number a unit; m and d are expanded in a few
+orthonormal functions of time (the functions m(s, ·) of all fields span only about ten to nine
+digits), which makes the sum over K steps a sum over modes, without a quadrature error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import layout
+from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
+
+Fields = NDArray[np.floating[Any]]
+
+# Time modes below this fraction of the largest singular value are dropped: a digit or so below
+# the error of the marginals themselves.
+_MODE_CUTOFF = 1e-9
+_PATTERNS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class PathModes:
+    """Moments of the units along a window of steps, expanded in orthonormal functions of time."""
+
+    mean: Array64
+    """m as (prototypes, N, modes)."""
+    drift: Array64
+    """d as (prototypes, N, modes), projected onto the modes."""
+    one: Array64
+    """The constant 1 as (modes,)."""
+    variance: Array64
+    """Σ_k v, (prototypes, N)."""
+    square: Array64
+    """Σ_k Σ_i q, (prototypes,)."""
+
+
+class TimeModes:
+    """Orthonormal functions of time that span 1 and all m(s, ·) within a window of steps."""
+
+    def __init__(self, marginals: Marginals, start: int, stop: int) -> None:
+        window = slice(start, stop)
+        mean = marginals.mean[window]
+        table = np.column_stack([np.ones(len(mean)), mean])
+        basis, weights, _ = np.linalg.svd(table, full_matrices=False)
+        basis = basis[:, weights > _MODE_CUTOFF * weights[0]]
+        self.one: Array64 = basis.sum(axis=0)
+        self._marginals = marginals
+        self._mean = mean.T @ basis
+        self._drift = marginals.drift[window].T @ basis
+        self._variance = marginals.variance[window].sum(axis=0)
+        self._square = marginals.square[window].sum(axis=0)
+
+    def paths(self, fields: Fields) -> PathModes:
+        """Moments of the noising paths of prototypes with these unit fields, (P, N)."""
+        wide: Array64 = fields.astype(np.float64)
+        odd = self._marginals.interpolation(wide, "mean")
+        even = self._marginals.interpolation(wide, "variance")
+        return PathModes(
+            mean=odd @ self._mean,
+            drift=odd @ self._drift,
+            one=self.one,
+            variance=even @ self._variance,
+            square=(even @ self._square).sum(axis=-1),
+        )
+
+
+class ExpectedLoss:
+    """E[L(θ)] of a noising path, averaged over patterns: L₀ + ⟨g₀, θ⟩ + ½⟨θ, Hθ⟩.
+
+    θ is the flat vector of one stage. L is the sum over the K steps of a trajectory (or over the
+    steps of ``window``), as in the training rules. The Hessian is H θ = (μΔt/2k_BT) [J S + (J S)ᵀ]
+    masked, S = Σ_k E[x'x'ᵀ]. A product with H costs O(N N_h · 10 P) for few patterns; from
+    10 P > N/3 on S is formed and it costs O(N² N_h), however many patterns there are.
+
+    ``words`` (P, L) are the states of the label units for each pattern.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        fields: Fields,
+        marginals: Marginals | None = None,
+        window: tuple[int, int] | None = None,
+        words: Fields | None = None,
+    ) -> None:
+        check_fields(machine, fields, words)
+        if marginals is None:
+            marginals = solve_marginals(machine, float(np.abs(fields).max()))
+        start, stop = window or (0, machine.steps)
+        modes = TimeModes(marginals, start, stop)
+        self.machine = machine
+        self.steps = stop - start
+        self.layout = layout(machine)
+        kind = Factored if len(fields) * len(modes.one) <= machine.units / 3 else Dense
+        self.moments: Factored | Dense = kind(machine, modes, fields, words)
+
+    # The quadratic form on flat parameter vectors.
+
+    def curvature(self, direction: Array64) -> Array64:
+        """H·direction for a flat parameter vector (symmetric blocks with zero diagonal)."""
+        return self._response(direction, with_drift=False)
+
+    def slope(self, theta: Array64) -> Array64:
+        """∇L at a flat parameter vector."""
+        return self._response(theta, with_drift=True)
+
+    def _response(self, theta: Array64, with_drift: bool) -> Array64:
+        result = np.empty(self.layout.size)
+        self.moments.correlate(theta, result, with_drift)
+        scale = self.machine.residual_scale
+        variance = {g: self.moments.variance[where] for g, where in self.machine.groups.items()}
+        for block in self.layout.blocks:
+            out = block.matrix(result)
+            if block.columns in variance:
+                columns = variance[block.columns]
+                _add_variances(out, block.matrix(theta), variance[block.rows], columns, scale)
+            else:  # clamped units do not fluctuate
+                out *= scale
+            if block.symmetric:
+                np.fill_diagonal(out, 0)
+        return result
+
+    @cached_property
+    def zero_gradient(self) -> Array64:
+        """g₀ = ∇L(0)."""
+        return self.slope(np.zeros(self.layout.size))
+
+    @property
+    def zero_value(self) -> float:
+        """L₀ = E[L(0)]."""
+        return self.moments.square / (4 * self.machine.drift * self.machine.kT)
+
+    def total(self, theta: Array64) -> float:
+        """E[L] at a flat parameter vector."""
+        twice = self.layout.inner(self.zero_gradient + self.slope(theta), theta)
+        return self.zero_value + 0.5 * twice
+
+    def per_step(self, theta: Array64) -> float:
+        """E[L(θ)]/K, comparable with a validation loss averaged over paths."""
+        return self.total(np.asarray(theta, np.float64)) / self.steps
+
+
+def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None:
+    """Refuse fields or words that are not those of this machine's units."""
+    if fields.ndim != 2 or fields.shape[1] != machine.units or not len(fields):
+        raise UserError(
+            f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}), "
+            "the units of machine.visible + machine.hidden"
+        )
+    expected = (len(fields), machine.labels)
+    if (words.shape if words is not None else (len(fields), 0)) != expected:
+        raise UserError(
+            f"label words of shape {None if words is None else words.shape}: this machine needs "
+            f"{expected}, a word of its label units for each pattern"
+        )
+
+
+def _add_variances(
+    out: Array64, couplings: Array64, rows: Array64, columns: Array64, scale: float
+) -> None:
+    """out ← scale · (out + J_ij (v_i + v_j))."""
+    spread = np.add.outer(rows, columns)
+    spread *= couplings
+    out += spread
+    out *= scale
+
+
+class Factored:
+    """Moments of few patterns as thin factors, one column for each pattern and time mode.
+
+    Clamped units are units like others, with a mean that does not change and no variance.
+    """
+
+    def __init__(
+        self, machine: Machine, modes: TimeModes, fields: Fields, words: Fields | None
+    ) -> None:
+        paths = modes.paths(fields)
+        weight = len(fields) ** -0.5
+        mean = _side_by_side(paths.mean) * weight
+        drift = _side_by_side(paths.drift) * (weight / machine.drift)
+        one = np.tile(paths.one, len(fields)) * weight
+        self.layout = layout(machine)
+        self.mean = {group: mean[where] for group, where in machine.groups.items()}
+        """m of each group, (units, patterns · modes)."""
+        self.mean |= {"one": one[None], "label": _constants(words, paths.one) * weight}
+        self.drift = {group: drift[where] for group, where in machine.groups.items()}
+        """d as a force, in the same modes."""
+        self.variance: Array64 = paths.variance.mean(axis=0)
+        self.square = float(paths.square.mean())
+
+    def correlate(self, theta: Array64, out: Array64, with_drift: bool) -> None:
+        """Σ f_i m_j + f_j m_i over steps, f the mean force of θ (and of d), for every edge."""
+        force = {group: self._force(theta, group, with_drift) for group in self.drift}
+        right = {g: np.hstack([self.mean[g], force[g]]).T for g in force}
+        for block in self.layout.blocks:
+            a, b = block.rows, block.columns
+            if b in force:
+                np.matmul(np.hstack([force[a], self.mean[a]]), right[b], out=block.of(out))
+            else:
+                block.matrix(out)[...] = force[a] @ self.mean[b].T
+
+    def _force(self, theta: Array64, group: str, with_drift: bool) -> Array64:
+        force = self.drift[group].copy() if with_drift else np.zeros_like(self.drift[group])
+        for block, transposed in self.layout.partners(group):
+            J = block.matrix(theta)
+            force += J.T @ self.mean[block.rows] if transposed else J @ self.mean[block.columns]
+        return force
+
+    def totals(self) -> dict[str, Array64]:
+        """Σ_k m of every group."""
+        return {group: mean @ self.mean["one"][0] for group, mean in self.mean.items()}
+
+    def factor(self) -> dict[str, Array64]:
+        """F of every group with Σ_k E[m m'] = F Fᵀ between any two of them."""
+        return self.mean
+
+
+class Dense:
+    """Moments of many patterns as sums over all units, taken up a few patterns at a time."""
+
+    def __init__(
+        self, machine: Machine, modes: TimeModes, fields: Fields, words: Fields | None
+    ) -> None:
+        self.layout = layout(machine)
+        sizes = {group: machine.size_of(group) for group in (*machine.groups, "label", "one")}
+        edges = np.cumsum([0, *sizes.values()])
+        self.where = {g: slice(a, b) for g, a, b in zip(sizes, edges[:-1], edges[1:], strict=True)}
+        units, free = int(edges[-1]), machine.units
+        self._free = tuple(machine.groups)
+        self.second = np.zeros((units, units))
+        """Σ_k E[m_i m_j], clamped units included."""
+        self.cross = np.zeros((free, units))
+        """Σ_k E[d_i m_j], d as a force."""
+        self.variance = np.zeros(free)
+        self.square = 0.0
+        for first in range(0, len(fields), _PATTERNS_AT_ONCE):
+            some = slice(first, first + _PATTERNS_AT_ONCE)
+            part = Factored(machine, modes, fields[some], None if words is None else words[some])
+            share = len(fields[some]) / len(fields)
+            mean = np.concatenate([part.mean[group] for group in self.where])
+            drift = np.concatenate([part.drift[group] for group in self._free])
+            self.second += (mean * share) @ mean.T
+            self.cross += (drift * share) @ mean.T
+            self.variance += part.variance * share
+            self.square += part.square * share
+
+    def correlate(self, theta: Array64, out: Array64, with_drift: bool) -> None:
+        """The same as ``Factored.correlate``, from J S + (J S)ᵀ."""
+        rows = {group: self._rows(theta, group, with_drift) for group in self._free}
+        for block in self.layout.blocks:
+            a, b = block.rows, block.columns
+            block.matrix(out)[...] = rows[a][:, self.where[b]]
+            if b in rows:
+                block.matrix(out)[...] += rows[b][:, self.where[a]].T
+
+    def _rows(self, theta: Array64, group: str, with_drift: bool) -> Array64:
+        """Σ_k f_i m_j of the units i of a group with the units j that they are wired to."""
+        partners = {
+            (block.rows if transposed else block.columns): block.matrix(theta).T
+            if transposed
+            else block.matrix(theta)
+            for block, transposed in self.layout.partners(group)
+        }
+        columns = _span(self.where[name] for name in partners)
+        rows = np.zeros((self.where[group].stop - self.where[group].start, len(self.second)))
+        for name, J in partners.items():
+            rows[:, columns] += J @ self.second[self.where[name], columns]
+        if with_drift:
+            rows += self.cross[self.where[group]]
+        return rows
+
+    def totals(self) -> dict[str, Array64]:
+        """Σ_k m of every group."""
+        total = self.second[:, self.where["one"].start]
+        return {group: total[where] for group, where in self.where.items()}
+
+    def factor(self) -> dict[str, Array64]:
+        """The same as ``Factored.factor``, by diagonalization."""
+        values, vectors = np.linalg.eigh(self.second)
+        factor = vectors * np.sqrt(np.maximum(values, 0))
+        return {group: factor[where] for group, where in self.where.items()}
+
+
+def _span(slices: Iterable[slice]) -> slice:
+    """The range that covers all of these."""
+    found = list(slices)
+    return slice(min(s.start for s in found), max(s.stop for s in found))
+
+
+def _constants(words: Fields | None, one: Array64) -> Array64:
+    """Label states of each pattern as constants in time, (L, patterns · modes)."""
+    if words is None:
+        return np.empty((0, 0))
+    wide = np.asarray(words, np.float64)
+    columns: Array64 = (wide.T[:, :, None] * one).reshape(wide.shape[1], -1)
+    return columns
+
+
+def _side_by_side(modes: Array64) -> Array64:
+    """(P, N, modes) as (N, P·modes)."""
+    return np.ascontiguousarray(modes.transpose(1, 0, 2)).reshape(modes.shape[1], -1)

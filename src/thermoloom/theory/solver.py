@@ -1,0 +1,117 @@
+"""θ* = argmin E[L(θ)]: the parameters that training approaches, without any trajectory.
+
+The expected loss is quadratic, so each stage has its exact optimum, H θ* = −g₀, found by conjugate
+gradients from the moments of the steps of its window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.theory.expected_loss import ExpectedLoss, Factored, Fields
+from thermoloom.theory.marginals import Array64, solve_marginals
+from thermoloom.threads import threads
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The parameters that minimize the expected loss, and how they were found."""
+
+    parameters: Parameters
+    """θ* in float32."""
+    expected_loss: float
+    """E[L(θ*)]/K."""
+    initial_loss: float
+    """E[L(0)]/K."""
+    relative_gradient: float
+    """|∇L(θ*)|/|∇L(0)| in float64, the largest of all stages."""
+    iterations: int
+    """Conjugate-gradient steps, of all stages together."""
+    marginal_error: float
+    """Estimated relative error of the marginals."""
+    seconds: float
+    """Wall time, marginals included."""
+
+
+def solve_optimum(
+    machine: Machine,
+    fields: Fields,
+    words: Fields | None = None,
+    tolerance: float = 1e-6,
+    progress: Callable[[int, float], None] | None = None,
+    max_iterations: int = 1000,
+) -> Optimum:
+    """H θ* = −g₀ of every stage, until |∇L| ≤ ``tolerance`` · |∇L(0)|.
+
+    ``words`` (P, L) are the label states of the patterns. ``progress`` is called with the
+    iteration and the relative gradient.
+    """
+    began = time.perf_counter()
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    theta = np.empty((machine.stages, layout(machine).size))
+    total = initial = largest = 0.0
+    iterations = 0
+    for stage, window in enumerate(machine.stage_windows):
+        loss = ExpectedLoss(machine, fields, marginals, window, words)
+        # Thin products gain little from a second thread and lose much where a core is busy.
+        with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
+            theta[stage], steps = conjugate_gradients(loss, tolerance, progress, max_iterations)
+        iterations += steps
+        total += loss.total(theta[stage])
+        initial += loss.zero_value
+        largest = max(largest, _relative_gradient(loss, theta[stage]))
+    found = layout(machine).symmetrized(theta).astype(np.float32)
+    return Optimum(
+        parameters=Parameters(machine, found),
+        expected_loss=total / machine.steps,
+        initial_loss=initial / machine.steps,
+        relative_gradient=largest,
+        iterations=iterations,
+        marginal_error=marginals.error,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _relative_gradient(loss: ExpectedLoss, theta: Array64) -> float:
+    inner, slope = loss.layout.inner, loss.slope(theta)
+    first = inner(loss.zero_gradient, loss.zero_gradient)
+    return (inner(slope, slope) / first) ** 0.5 if first else 0.0
+
+
+def conjugate_gradients(
+    loss: ExpectedLoss,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None = None,
+    max_iterations: int = 1000,
+    linear_term: Array64 | None = None,
+) -> tuple[Array64, int]:
+    """θ with H θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations."""
+    inner = loss.layout.inner
+    residual = -(loss.zero_gradient if linear_term is None else linear_term)
+    theta = np.zeros_like(residual)
+    direction = residual.copy()
+    size = first = inner(residual, residual)
+    for iteration in range(max_iterations):
+        if size <= tolerance**2 * first:
+            return theta, iteration
+        image = loss.curvature(direction)
+        step = size / inner(direction, image)
+        theta += step * direction
+        residual -= step * image
+        previous, size = size, inner(residual, residual)
+        direction *= size / previous
+        direction += residual
+        if progress is not None:
+            progress(iteration + 1, (size / first) ** 0.5)
+    raise UserError(
+        f"tolerance = {tolerance}: not reached in {max_iterations} conjugate-gradient steps "
+        f"(relative gradient {(size / first) ** 0.5:.1e}); ask for less"
+    )
