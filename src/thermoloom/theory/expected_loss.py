@@ -199,6 +199,7 @@ class Factored:
         self.layout = layout(machine)
         self.mean = {group: mean[where] for group, where in machine.groups.items()}
         """m of each group, (units, patterns · modes)."""
+        words = np.empty((len(fields), 0)) if words is None else words
         self.mean |= {"one": one[None], "label": _constants(words, paths.one) * weight}
         self.drift = {group: drift[where] for group, where in machine.groups.items()}
         """d as a force, in the same modes."""
@@ -301,16 +302,13 @@ class Dense:
 def _span(slices: Iterable[slice]) -> slice:
     """The range that covers all of these."""
     found = list(slices)
-    return slice(min(s.start for s in found), max(s.stop for s in found))
+    return slice(min((s.start for s in found), default=0), max((s.stop for s in found), default=0))
 
 
-def _constants(words: Fields | None, one: Array64) -> Array64:
+def _constants(words: Fields, one: Array64) -> Array64:
     """Label states of each pattern as constants in time, (L, patterns · modes)."""
-    if words is None:
-        return np.empty((0, 0))
-    wide = np.asarray(words, np.float64)
-    columns: Array64 = (wide.T[:, :, None] * one).reshape(wide.shape[1], -1)
-    return columns
+    constants: Array64 = np.kron(words.T.astype(np.float64), one)
+    return constants.reshape(words.shape[1], len(words) * len(one))
 
 
 def _side_by_side(modes: Array64) -> Array64:

@@ -1,0 +1,122 @@
+"""Codes: what field a hidden unit feels for a pattern.
+
+    projection   Pᵀs, P_ia ~ 𝒩(0, 1/N_v)                      the paper's
+    copy         pixel a mod N_v of s                           the method's first code
+    signs        A · sign(Pᵀs)
+    clusters     k-means within each class, a random word of ±A for each cluster
+    given        an array of the user's
+
+Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
+than pure ones; words of ±A make mixtures dearer. Another code is a class here and its name in
+``CODES``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+
+Float32 = NDArray[np.float32]
+
+
+class Code(Protocol):
+    """A way from patterns to the fields of hidden units."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        """Fields of amplitude one on the hidden units, (P, N_h)."""
+
+
+def projection(machine: Machine) -> Float32:
+    """P_ia ~ 𝒩(0, 1/N_v), (N_v, N_h): the fixed projection of a pattern on hidden units."""
+    rng = np.random.default_rng(machine.code_seed)
+    entries = rng.normal(0, 1 / math.sqrt(machine.visible), (machine.visible, machine.hidden))
+    return entries.astype(np.float32)
+
+
+class Projection:
+    """Pᵀs."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        # float64 and no BLAS: the float32 result then depends on neither threads nor library
+        wide = np.einsum(
+            "pi,ia->pa",
+            patterns.astype(np.float64),
+            projection(machine).astype(np.float64),
+            optimize=False,
+        )
+        return wide.astype(np.float32)
+
+
+class Copy:
+    """s_{a mod N_v}."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        return patterns[:, np.arange(machine.hidden) % machine.visible]
+
+
+class Signs:
+    """A · sign(Pᵀs)."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        signs = np.where(Projection().fields(machine, patterns, classes) < 0, -1, 1)
+        return np.float32(machine.code_amplitude) * signs.astype(np.float32)
+
+
+class Clusters:
+    """A random word of ±A for each cluster of each class; patterns without classes are one."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        cluster = self.clusters(machine, patterns, classes)
+        return self.words(machine, int(cluster.max()) + 1)[cluster]
+
+    def words(self, machine: Machine, count: int) -> Float32:
+        """The first ``count`` words, each drawn from its own numbers."""
+        rng = np.random.default_rng(machine.code_seed)
+        signs = 1 - 2 * rng.integers(0, 2, (count, machine.hidden))
+        return (machine.code_amplitude * signs).astype(np.float32)
+
+    def clusters(
+        self, machine: Machine, patterns: Float32, classes: Sequence[int]
+    ) -> NDArray[np.intp]:
+        """Number of the cluster of each pattern: class · k + its cluster within the class."""
+        from scipy.cluster.vq import kmeans2  # only this code needs it
+
+        k = machine.code_clusters
+        label = np.asarray(classes if len(classes) else np.zeros(len(patterns)), np.intp)
+        found = np.empty(len(patterns), np.intp)
+        for position, own in enumerate(np.unique(label)):
+            members = np.flatnonzero(label == own)
+            within = np.arange(len(members))
+            if len(members) > k:
+                rng = np.random.default_rng([machine.code_seed, position])
+                rows = patterns[members].astype(np.float64)
+                within = kmeans2(rows, k, iter=20, minit="++", seed=rng, missing="warn")[1]
+            found[members] = position * k + within
+        return found
+
+
+class Given:
+    """The user's own fields; they come with the patterns."""
+
+    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+        raise UserError(
+            "machine.code = 'given': the patterns bring no fields for the hidden units; give "
+            f"an array of shape ({len(patterns)}, {machine.hidden}) with them"
+        )
+
+
+CODES: dict[str, Code] = {
+    "projection": Projection(),
+    "copy": Copy(),
+    "signs": Signs(),
+    "clusters": Clusters(),
+    "given": Given(),
+}
+"""Every code by name."""

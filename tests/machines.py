@@ -1,0 +1,68 @@
+"""Shared scenarios: machines of every wiring, small enough to check by brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thermoloom.engine import Path, engine
+from thermoloom.machine.definition import WIRES, Machine
+from thermoloom.machine.energy import label_word
+from thermoloom.machine.parameters import Parameters
+
+SMALL = {"visible": 12, "hidden": 8, "duration": 0.2}
+
+MACHINES = {
+    "paper": Machine(**SMALL),
+    "labels": Machine(**SMALL, labels=3),
+    "everything": Machine(**SMALL, labels=3, wiring=WIRES, biases=("visible", "hidden")),
+    "stages": Machine(**SMALL, stages=3),
+    "all stages": Machine(
+        **SMALL,
+        labels=3,
+        label_amplitude=1.7,
+        wiring=WIRES,
+        biases=("visible", "hidden"),
+        stages=2,
+        windows=(0.3, 1.0),
+    ),
+    "restricted": Machine(**SMALL, wiring=("visible-hidden",), biases=()),
+    "apart": Machine(**SMALL, wiring=("visible-visible", "hidden-hidden"), biases=("visible",)),
+    "labels only": Machine(**SMALL, labels=2, wiring=("visible-label",), biases=()),
+}
+"""By what is special about them."""
+
+
+def random_parameters(
+    machine: Machine, scale: float = 0.3, seed: int = 0, dtype: type = np.float64
+) -> Parameters:
+    """Random θ of the right symmetry."""
+    rng = np.random.default_rng(seed)
+    theta = Parameters.zeros(machine, np.float64)
+    theta.vector[:] = scale * rng.normal(size=theta.vector.shape)
+    for block in theta.layout.blocks:
+        if block.symmetric:
+            view = block.of(theta.vector)
+            view[...] = np.tril(view, -1) + np.swapaxes(np.tril(view, -1), 1, 2)
+    return theta.astype(dtype)
+
+
+def some_word(machine: Machine, asked: int = 1) -> np.ndarray | None:
+    return label_word(machine, asked) if machine.labels else None
+
+
+def some_fields(machine: Machine, count: int = 3, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, machine.units)).astype(np.float32)
+
+
+def some_path(machine: Machine, number: int = 0, seed: int = 1) -> Path:
+    """A noising path of the machine, with a word where it has labels."""
+    field = some_fields(machine)[number % 3]
+    return engine().path(machine, field, seed, number, some_word(machine))
+
+
+def relative_difference(found: Parameters, reference: Parameters) -> float:
+    """Largest difference of any parameter, relative to the largest of its block."""
+    return max(
+        float(np.abs(found[name] - reference[name]).max() / np.abs(reference[name]).max())
+        for name in reference.arrays
+    )
