@@ -134,7 +134,7 @@ def test_one_seed_has_no_noise_and_is_refused() -> None:
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
     folder, chosen = done.path.parent, plan()
     computer = computer_of(RunDirectory.open(folder / optimum_path(chosen)))
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]
     expected = [
@@ -158,7 +158,7 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
     chosen = plan()
     settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
     biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
-    pair = [train(s, chosen.limits.fields).computer.hidden_bias for s in (settings, biased)]
+    pair = [train(s, fields_of(chosen.settings)).computer.hidden_bias for s in (settings, biased)]
     table = read_table(done.path / "offset.csv")
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
@@ -169,7 +169,7 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
 
 def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     limits = chosen.limits.found(done.path.parent)
     rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
     n, kept = physics.visible, []
@@ -325,7 +325,7 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
 
 def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     marginals = solve_marginals(physics, float(np.abs(fields).max()))
     heat = {}
     for rule in RULES:

@@ -7,10 +7,10 @@ the command line; the section may be left out where the key is unambiguous.
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
 import math
+import re
 import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -117,6 +117,8 @@ class PrototypeSettings:
     """Resize the user's images to the visible layer (which must then be square)."""
     projection_seed: int = 42
     """Seed of P, the fixed random projection that gives the hidden units their fields."""
+    sha256: str = ""
+    """Content of the patterns; found when they are loaded. If given, others are refused."""
 
     def __post_init__(self) -> None:
         sources = ("bundled", "mnist", "images")
@@ -152,6 +154,12 @@ class PrototypeSettings:
             "prototypes.digits",
             self.digits,
             "must not repeat a class",
+        )
+        _require(
+            self.sha256 == "" or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None,
+            "prototypes.sha256",
+            self.sha256,
+            "must be 64 hexadecimal digits, or be left out",
         )
 
 
@@ -325,12 +333,6 @@ class Settings:
         """Plain nested dictionary (tuples as lists), as stored in manifests."""
         as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
         return as_lists
-
-    def identity(self, *sections: str) -> str:
-        """Twelve hexadecimal digits of the SHA-256 of the sorted settings (of these sections)."""
-        chosen = {k: v for k, v in self.as_dict().items() if not sections or k in sections}
-        text = json.dumps(chosen, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def to_toml(self) -> str:
         """Settings as TOML; keys without a value are left out."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thermoloom.config import Physics, PrototypeSettings
+from thermoloom.config import Physics, PrototypeSettings, Settings
 from thermoloom.errors import UserError
 
 Float32 = NDArray[np.float32]
@@ -159,9 +159,17 @@ def projection(physics: Physics, seed: int = 42) -> Float32:
     return entries.astype(np.float32)
 
 
-def unit_fields(prototypes: Prototypes, physics: Physics, projection_seed: int = 42) -> Float32:
-    """[s | Pᵀ s], shape (P, N): the fields of amplitude one on all units, visible units first."""
-    patterns = prototypes.patterns
+def unit_fields(prototypes: Prototypes, settings: Settings) -> Float32:
+    """[s | Pᵀ s], shape (P, N): the fields of amplitude one on all units, visible units first.
+
+    P is that of ``settings.prototypes.projection_seed``.
+    """
+    if not isinstance(settings, Settings):
+        raise UserError(
+            f"unit_fields: takes the Settings, which have the seed of the projection, not a "
+            f"{type(settings).__name__}"
+        )
+    patterns, physics = prototypes.patterns, settings.physics
     if patterns.shape[1] != physics.visible:
         raise UserError(
             f"physics.visible = {physics.visible}: the prototypes have {patterns.shape[1]} values"
@@ -170,7 +178,7 @@ def unit_fields(prototypes: Prototypes, physics: Physics, projection_seed: int =
     hidden = np.einsum(
         "pi,ia->pa",
         patterns.astype(np.float64),
-        projection(physics, projection_seed).astype(np.float64),
+        projection(physics, settings.prototypes.projection_seed).astype(np.float64),
         optimize=False,
     )
     return np.concatenate([patterns, hidden.astype(np.float32)], axis=1)

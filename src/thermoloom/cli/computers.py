@@ -44,10 +44,14 @@ def train(
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
     from thermoloom.kernels import compile_kernels
     from thermoloom.presentation.progress import compiling, progress
+    from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import train_runs, training_path
+    from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
     with compiling():
         compile_kernels()
@@ -65,14 +69,15 @@ def train(
             advance(trainee.cycle, f"{rate:,.0f} steps/s, {loss}")
 
         try:
-            train_runs([(path, settings)], on_cycle, say, checkpoint_every)
+            train_runs([(path, settings)], on_cycle, say, checkpoint_every, prototypes)
         except KeyboardInterrupt:
             say(f"stopped; {path} keeps what was done: run the same command again to go on")
             raise
     run = RunDirectory.open(path)
     results = {"run": str(path), "state": run.state, "reason": run.manifest.reason, **run.results}
     if run.state == "diverged":
-        emit(as_json, results, [f"diverged: {run.manifest.reason}", f"run   {path}"])
+        advice = "try a smaller learning rate (training.learning_rate_scale)"
+        emit(as_json, results, [f"diverged: {run.manifest.reason}; {advice}", f"run   {path}"])
         raise typer.Exit(1)
     emit(
         as_json,
@@ -187,15 +192,20 @@ def solve(
     rule = {"training": {"rule": "optimum"}}
     settings = Settings.from_dict(merged(config, assignments, rule))
     from thermoloom.presentation.progress import console
+    from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import solve_run, training_path
+    from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
 
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:
         solve_run(
             path,
             settings,
             lambda step, size: status.update(f"solving: step {step}, relative gradient {size:.1e}"),
+            prototypes,
         )
     results = RunDirectory.open(path).results
     emit(

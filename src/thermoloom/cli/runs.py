@@ -34,12 +34,15 @@ def list_runs(
     table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
     table.columns[0].no_wrap = True
     for run in found:
-        telling = {k: v for k, v in run.settings.items() if not k.startswith("patterns.")}
+        telling = {k: v for k, v in run.settings.items() if not k.endswith(".sha256")}
         told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
         age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
         name = str(run.path.relative_to(folder))
         table.add_row(name, run.kind, run.state, age, size, told)
     Console().print(table if found else f"{folder}: no runs")
+    for run in found:
+        if run.state == "unreadable":
+            typer.echo(run.reason, err=True)
 
 
 @runs_app.command("verify")

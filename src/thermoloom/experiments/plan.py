@@ -48,6 +48,11 @@ class Plan:
         """Identity of the experiment: its own fields and the settings of its models."""
         return {SECTION: self.own()} | self.settings.as_dict()
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """What has no part in the identity of an experiment, so that plans may get new fields."""
+        return cls().as_dict()
+
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
         """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
         rest = {section: entries for section, entries in values.items() if section != SECTION}
@@ -112,6 +117,7 @@ class Experiment:
 
     def preset_of(self, plan: Plan) -> str | None:
         """The preset that a plan is, if it is one."""
+        plan = plan.updated({"prototypes": {"sha256": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:

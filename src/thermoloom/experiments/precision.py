@@ -30,7 +30,9 @@ from thermoloom.experiments import paper
 from thermoloom.experiments.models import (
     RUNS,
     Clock,
+    judged,
     measures_settings,
+    patterns_input,
     sample_columns,
 )
 from thermoloom.experiments.plan import Experiment, Plan
@@ -49,11 +51,11 @@ from thermoloom.experiments.screens import (
     training_tasks,
 )
 from thermoloom.generation import generate
-from thermoloom.measures.quality import MEASURES, measure_quality
+from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import ks_distance, spread
-from thermoloom.prototypes import load_prototypes
 from thermoloom.runs.jobs import computer_of, training_path
 from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.training.quantization import (
@@ -193,7 +195,7 @@ def later(plan: PrecisionPlan, folder: Path) -> list[Task]:
                     function="thermoloom.experiments.precision:store",
                     arguments={"model": condition.settings.as_dict(), "bits": condition.value},
                     outputs=(str(condition.path),),
-                    inputs=(str(checkpoint),),
+                    inputs=(str(checkpoint), patterns_input(condition.settings)),
                 )
             )
     return found
@@ -212,9 +214,7 @@ def foreseen(plan: PrecisionPlan) -> list[Settings]:
 
 def storage_settings(settings: Settings, bits: float) -> dict[str, Any]:
     """What identifies a stored computer: its training, its sampling and its bits."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    identity = measures_settings(settings, prototypes, NO_PATHS)
-    return identity | {"storage": {"bits": int(bits)}}
+    return measures_settings(settings, NO_PATHS) | {"storage": {"bits": int(bits)}}
 
 
 def storage_path(settings: Settings, bits: float) -> Path:
@@ -253,8 +253,7 @@ def _measure_stored(
         run.diverged(settings.training.cycles, {"stage": "generation"})
         return
     with clock.measure("quality"):
-        prototypes = load_prototypes(settings.prototypes, physics)
-        quality = measure_quality(generated.visible(physics), prototypes)
+        quality = judged(settings, generated, patterns_of(settings, workdir / RUNS))
     run.save_table("samples", sample_columns(generated, quality))
     run.finish(
         {

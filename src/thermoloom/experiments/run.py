@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import Clock
+from thermoloom.experiments.models import RUNS, Clock
 from thermoloom.experiments.paper import verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.presentation.report import SUMMARY, write_report
+from thermoloom.prototypes import load_prototypes
 from thermoloom.runs.execution import LOCAL, Machines, run_tasks
 from thermoloom.runs.formats import jsonable
+from thermoloom.runs.patterns import keep_patterns, named
 from thermoloom.runs.progress import Progress
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import failures
@@ -67,8 +69,13 @@ def compute(
     """Tasks, tables and summary of an experiment, without pictures."""
     clock = Clock()
     path = folder / experiment.name
+    prototypes = load_prototypes(plan.settings.prototypes, plan.settings.physics)
+    plan = replace(plan, settings=named(plan.settings, prototypes))
     # first of all the directory: settings that do not fit it are refused before hours of work
-    with RunDirectory.create(path, experiment.name, plan.as_dict()) as run:
+    with RunDirectory.create(
+        path, experiment.name, plan.as_dict(), defaults=plan.defaults()
+    ) as run:
+        keep_patterns(folder / RUNS, prototypes)
         with clock.measure("tasks"):
             outcomes = run_tasks(experiment.tasks(plan), folder, machines, progress)
             if experiment.later is not None:
@@ -89,7 +96,8 @@ def compute(
             summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
             summary["verdicts"] = verdict_counts(summary["statements"])
             _save_summary(run, summary)
-            run.save_bytes("settings.toml", plan.to_toml(without=experiment.varied).encode())
+            without = (*experiment.varied, "prototypes.sha256")
+            run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({"verdicts": summary["verdicts"]})
     return Performed(path, summary, failed, warnings, None, clock.seconds)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import RUNS, Paths, measures_path
+from thermoloom.experiments.models import RUNS, Paths, measures_path, patterns_input
 from thermoloom.experiments.plan import SECTION, Plan
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import spread
@@ -134,6 +134,7 @@ def _task(name: str, models: Sequence[Settings]) -> Task:
             "paths": asdict(NO_PATHS),
         },
         outputs=tuple(dict.fromkeys(str(path) for path in outputs)),
+        inputs=(patterns_input(models[0]),),
     )
 
 

@@ -76,7 +76,7 @@ class Findings:
 
     @cached_property
     def ground(self) -> Ground:
-        return Ground(self.plan.settings, self.plan.limits.fields)
+        return Ground(self.plan.settings, self.plan.limits.fields(self.folder))
 
     @cached_property
     def split(self) -> Split | None:

@@ -78,6 +78,13 @@ def bundled_classifier() -> Classifier:
         return load_classifier(folder)
 
 
+@cache
+def bundled_sha256() -> str:
+    """SHA-256 of the network that comes with the package, by its record: nothing is loaded."""
+    record = files("thermoloom") / "data" / "classifier.json"
+    return str(json.loads(record.read_text(encoding="utf-8"))["sha256"])
+
+
 def load_classifier(folder: Path) -> Classifier:
     """classifier.onnx and its record classifier.json from ``folder``, refused if damaged."""
     network, record = folder / "classifier.onnx", folder / "classifier.json"

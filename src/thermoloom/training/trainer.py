@@ -6,7 +6,7 @@ learners that differ in rule, learning rate or injected errors see the very same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,7 +102,8 @@ def train_together(
     _check_sharing(trainees)
     settings = trainees[0].settings
     physics, seed = settings.physics, settings.training.seed
-    validation = validation_path(settings, fields)
+    watched = {t.settings.training.validation_seed: t.settings for t in trainees}
+    validation = {seed: validation_path(each, fields) for seed, each in watched.items()}
     for trainee in trainees:
         if trainee.cycle == 0 and not trainee.curve:
             _validate(trainee, validation)
@@ -130,11 +131,12 @@ def validation_path(settings: Settings, fields: NDArray[np.float32]) -> NDArray[
     return noising_path(settings.physics, fields[0], seed, 0, stream="validation ")
 
 
-def _validate(trainee: Trainee, path: NDArray[np.float32]) -> None:
-    """Append to the validation curve where one is due."""
+def _validate(trainee: Trainee, paths: Mapping[int, NDArray[np.float32]]) -> None:
+    """Append to the validation curve, on the path of the trainee's own seed, where one is due."""
     every, cycles = trainee.settings.training.validation_every, trainee.settings.training.cycles
     if trainee.diverged or (trainee.cycle % every and trainee.cycle != cycles):
         return
+    path = paths[trainee.settings.training.validation_seed]
     loss: PathLoss = path_loss(trainee.computer, trainee.settings.physics, path)
     trainee.curve.append((trainee.cycle, loss.full, loss.reduced))
 
