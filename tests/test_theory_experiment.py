@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from test_report import Reader, leaves
 
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, paper
 from thermoloom.experiments.heat_origin import (
@@ -32,6 +33,7 @@ from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.physics.action import path_loss, residuals
 from thermoloom.physics.computer import Computer
+from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.runs.execution import Machines
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of
@@ -41,6 +43,11 @@ from thermoloom.theory.optimum import Layout
 from thermoloom.theory.predictions import mean_parameters, mean_rule
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import train
+
+
+def fields_of(settings: Settings) -> np.ndarray:
+    return unit_fields(load_prototypes(settings.prototypes, settings.physics), settings)
+
 
 TINY: dict[str, dict[str, Any]] = {
     "physics": {"visible": 49, "hidden": 10, "duration": 0.2},

@@ -143,6 +143,10 @@ def now() -> str:
 # --- manifest -------------------------------------------------------------------------------------
 
 
+Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""Of a kind or a file: never a path out of the run directory."""
+
+
 class OtherVersionError(UserError):
     """A run that another version of the package wrote."""
 
@@ -151,7 +155,7 @@ class FileRecord(TypedDict):
     """What is recorded of a file."""
 
     sha256: str
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     arrays: NotRequired[dict[str, str]]
     """SHA-256 of every array."""
     columns: NotRequired[dict[str, str]]
@@ -174,7 +178,7 @@ class Change(TypedDict):
 class Manifest(msgspec.Struct):
     """The small JSON page that says what a run is."""
 
-    kind: str
+    kind: Name
     settings: dict[str, Any]
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
     schema: int = SCHEMA
@@ -189,7 +193,7 @@ class Manifest(msgspec.Struct):
     machine: dict[str, Any] = msgspec.field(default_factory=machine)
     changes: list[Change] = msgspec.field(default_factory=list)
     results: dict[str, Any] = msgspec.field(default_factory=dict)
-    files: dict[str, FileRecord] = msgspec.field(default_factory=dict)
+    files: dict[Name, FileRecord] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for moment in (self.created, self.updated):

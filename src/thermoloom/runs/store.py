@@ -470,7 +470,8 @@ def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
     """``tree[a][b] = value`` for the key ``a.b``, without changing the nested originals."""
     first, _, rest = key.partition(".")
     if rest:
-        tree[first] = dict(tree[first])
+        found = tree.get(first)
+        tree[first] = dict(found) if isinstance(found, Mapping) else {}
         _assign(tree[first], rest, value)
     else:
         tree[first] = value
