@@ -54,13 +54,18 @@ def essential(
     content (``prototypes.sha256``), wherever they came from. ``defaults``: those of ``Settings``
     unless given.
     """
-    usual = flatten(Settings().as_dict() if defaults is None else defaults)
+    usual = usual_settings(defaults)
     flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
     chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
     if chosen.get("prototypes.sha256"):
         for key in PATTERN_SOURCE:
             chosen.pop(f"prototypes.{key}", None)
     return chosen
+
+
+def usual_settings(defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``{"section.key": value}`` of what has no part in an identity."""
+    return flatten(Settings().as_dict() if defaults is None else defaults)
 
 
 def run_path(folder: Path, kind: str, settings: Mapping[str, Any]) -> Path:
@@ -175,25 +180,42 @@ class Change(TypedDict):
     new: Any
 
 
-class Manifest(msgspec.Struct):
-    """The small JSON page that says what a run is."""
+class Manifest(msgspec.Struct, kw_only=True):
+    """The small JSON page that says what a run is. A field that is added here needs a default."""
 
+    schema: int
     kind: Name
-    settings: dict[str, Any]
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
-    schema: int = SCHEMA
-    numerics: int = NUMERICS
+    numerics: int
+    settings: dict[str, Any]
     state: Literal["new", "running", "done", "diverged", "failed"] = "new"
     reason: str = ""
     """Why a run diverged or failed."""
-    created: str = msgspec.field(default_factory=now)
-    updated: str = msgspec.field(default_factory=now)
-    versions: dict[str, Any] = msgspec.field(default_factory=software_versions)
+    created: str
+    updated: str
+    versions: dict[str, Any]
     """Software at the start; what changed on resuming is in ``changes``."""
-    machine: dict[str, Any] = msgspec.field(default_factory=machine)
+    machine: dict[str, Any]
     changes: list[Change] = msgspec.field(default_factory=list)
     results: dict[str, Any] = msgspec.field(default_factory=dict)
     files: dict[Name, FileRecord] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def new(
+        cls, kind: str, settings: dict[str, Any], defaults: Mapping[str, Any] | None = None
+    ) -> Manifest:
+        """Of a run that begins here and now."""
+        return cls(
+            schema=SCHEMA,
+            kind=kind,
+            id=run_identity(kind, settings, defaults),
+            numerics=NUMERICS,
+            settings=settings,
+            created=now(),
+            updated=now(),
+            versions=software_versions(),
+            machine=machine(),
+        )
 
     def __post_init__(self) -> None:
         for moment in (self.created, self.updated):

@@ -46,6 +46,7 @@ from thermoloom.runs.formats import (
 )
 from thermoloom.runs.manifest import (
     MANIFEST,
+    PATTERN_SOURCE,
     FileRecord,
     Manifest,
     differences,
@@ -57,6 +58,7 @@ from thermoloom.runs.manifest import (
     read_manifest,
     run_identity,
     software_versions,
+    usual_settings,
 )
 
 CHECKPOINTS_KEPT = 2
@@ -123,7 +125,7 @@ class RunDirectory:
                 run = cls(path, manifest, lock)
                 run._continue()
                 return run
-            run = cls(path, Manifest(kind, wanted, run_identity(kind, wanted, defaults)), lock)
+            run = cls(path, Manifest.new(kind, wanted, defaults), lock)
             run._clean()
             run._write_manifest()
         except BaseException:
@@ -141,7 +143,6 @@ class RunDirectory:
         lock = Lock(path, wait)
         try:
             run = cls(path, read_manifest(path), lock)  # it may have changed before the lock
-            refuse_other_numerics(run)
             run._continue()
         except BaseException:
             lock.release()
@@ -501,9 +502,12 @@ def _refuse_other_run(
     refuse_other_numerics(RunDirectory(path, old, None))
     if old.id == run_identity(kind, settings, defaults):
         return
-    was, is_ = flatten(old.settings), flatten(settings)
-    changed = differences(essential(old.settings, defaults), essential(settings, defaults))
-    shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in list(changed)[:3]]
+    was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
+    changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
+    if "prototypes.sha256" in changed:  # say also where the other patterns come from
+        source = [f"prototypes.{key}" for key in PATTERN_SOURCE]
+        changed += [key for key in source if was.get(key) != is_.get(key)]
+    shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     raise UserError(
         f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{more}; take the same "
