@@ -10,11 +10,11 @@ from numba import njit
 
 from thermoloom.threads import (
     in_threads,
+    new_barrier,
     thread_count,
     threads,
     unit_ranges,
     wait_for_all,
-    yield_address,
 )
 
 
@@ -34,8 +34,7 @@ def take_steps(thread, count, barrier, steps, seen):  # type: ignore[no-untyped-
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_no_thread_passes_a_barrier_alone(count: int) -> None:
     """More threads than cores too: those that wait give way."""
-    barrier = np.zeros(3, np.int64)
-    barrier[2] = yield_address()
+    barrier = new_barrier()
     seen = np.zeros(count, np.int64)
     with threads(count):
         wrong = in_threads(take_steps, [(t, count, barrier, 2000, seen) for t in range(count)])
