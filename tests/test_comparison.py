@@ -14,7 +14,7 @@ from experiment_runs import SMALL, one_pair, two_pairs
 from scipy import stats
 from typer.testing import CliRunner
 
-from thermoloom.cli import app
+from thermoloom.cli.commands import app
 from thermoloom.cli.experiments import parse_seeds, plan_values
 from thermoloom.config import Settings
 from thermoloom.errors import UserError

@@ -26,7 +26,7 @@ from thermoloom.physics.langevin import (
     uncoupled_steps,
 )
 from thermoloom.streams import STEPS_PER_BLOCK, stream_key
-from thermoloom.threads import in_threads
+from thermoloom.threads import breathe, in_threads
 
 GROUP = 50
 """Samples that share their matrix products. Fixed, so that results do not depend on the threads."""
@@ -84,6 +84,7 @@ def generate(
         keep = [(row, s - first) for row, s in enumerate(snapshot_samples) if first <= s < last]
 
         def observe(step: int, states: NDArray[np.float32]) -> None:
+            breathe()
             for column, wanted in enumerate(snapshot_steps):
                 if wanted == step:
                     for row, sample in keep:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, say
+from thermoloom.cli.options import AsJson, Assignments, Config, compile_now, emit, merged, say
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 
@@ -42,8 +42,7 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {"rule": rule, "period": period, "seed": seed, "cycles": cycles}
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling, progress
+    from thermoloom.presentation.progress import progress
     from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import train_runs, training_path
     from thermoloom.runs.patterns import named
@@ -53,8 +52,7 @@ def train(
     prototypes = load_prototypes(settings.prototypes, settings.physics)
     settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
-    with compiling():
-        compile_kernels()
+    compile_now()
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -101,17 +99,15 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
-    from thermoloom.kernels import compile_kernels
     from thermoloom.measures.statistics import spread
-    from thermoloom.presentation.progress import compiling, progress
+    from thermoloom.presentation.progress import progress
     from thermoloom.runs.jobs import archive_name, generate_run, settings_of
     from thermoloom.runs.store import RunDirectory
 
     settings = settings_of(RunDirectory.open(run)).updated(
         {"generation": {"samples": samples, "seed": seed}}
     )
-    with compiling():
-        compile_kernels()
+    compile_now()
     total, done = samples * settings.physics.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 

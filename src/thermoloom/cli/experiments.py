@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thermoloom.cli.options import Config, Values, merged
+from thermoloom.cli.options import Config, Values, compile_now, merged
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
 
@@ -180,15 +180,6 @@ def run_experiment(
         for line in done.failures:
             typer.echo(f"  {line}", err=True)
         raise typer.Exit(1)
-
-
-def compile_now() -> None:
-    """Compile the kernels, or load them, before anything is timed."""
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling
-
-    with compiling():
-        compile_kernels()
 
 
 def result_lines(summary: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 
 from thermoloom.config import parse_assignment, read_toml
 from thermoloom.errors import UserError
+from thermoloom.interrupts import interrupts_wind_up
 
 Values = dict[str, dict[str, Any]]
 """``{section: {key: value}}``"""
@@ -38,6 +39,16 @@ def merged(
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             values.setdefault(section, {}).update(entries)
     return values
+
+
+def compile_now() -> None:
+    """Compile the kernels, or load them, before anything is timed or touched."""
+    from thermoloom.kernels import compile_kernels
+    from thermoloom.presentation.progress import compiling
+
+    with compiling():
+        compile_kernels()
+    interrupts_wind_up()
 
 
 def say(text: str) -> None:

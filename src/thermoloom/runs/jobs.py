@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.generation import Generated, generate
+from thermoloom.interrupts import interrupts_deferred
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, unit_fields
@@ -129,32 +130,33 @@ def _train(
     on_cycle: OnCycle | None,
     checkpoint_seconds: float,
 ) -> None:
-    run_of = {id(trainee): run for run, trainee in active}
+    path_of = {id(trainee): run.path for run, trainee in active}
+    left = list(active)
+
+    def save(checkpoints: bool) -> None:
+        """Write down what is finished and, if wanted, how far the others are."""
+        for run, trainee in list(left):
+            if trainee.finished:
+                _finish(run, trainee)
+                left.remove((run, trainee))
+            elif checkpoints:
+                run.save_checkpoint(trainee.cycle, trainee.arrays())
+
     saved = time.monotonic()
-    finished: set[int] = set()
     try:
         for present in train_together([trainee for _, trainee in active], fields):
-            for trainee in present:
-                if on_cycle:
-                    on_cycle(run_of[id(trainee)].path, trainee)
-                if trainee.finished:
-                    _finish(run_of[id(trainee)], trainee)
-                    finished.add(id(trainee))
-            if time.monotonic() - saved >= checkpoint_seconds:
-                _save_unfinished(active, finished)
-                saved = time.monotonic()
+            with interrupts_deferred():
+                for trainee in present:
+                    if on_cycle:
+                        on_cycle(path_of[id(trainee)], trainee)
+                due = time.monotonic() - saved >= checkpoint_seconds
+                save(checkpoints=due)
+            saved = time.monotonic() if due else saved
     except KeyboardInterrupt:
-        _save_unfinished(active, finished)
+        with interrupts_deferred():
+            save(checkpoints=True)
         raise
-    for run, trainee in active:  # a checkpoint may have been the last cycle's
-        if id(trainee) not in finished:
-            _finish(run, trainee)
-
-
-def _save_unfinished(active: list[tuple[RunDirectory, Trainee]], finished: set[int]) -> None:
-    for run, trainee in active:
-        if id(trainee) not in finished:
-            run.save_checkpoint(trainee.cycle, trainee.arrays())
+    save(checkpoints=False)  # a checkpoint may have been the last cycle's
 
 
 def _finish(run: RunDirectory, trainee: Trainee) -> None:

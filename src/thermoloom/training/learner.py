@@ -30,7 +30,7 @@ from thermoloom.config import Physics, Settings
 from thermoloom.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.physics.computer import Computer
 from thermoloom.streams import jit
-from thermoloom.threads import in_threads, thread_count, unit_ranges, wait_for_all, yield_address
+from thermoloom.threads import in_threads, new_barrier, thread_count, unit_ranges, wait_for_all
 
 Float32 = NDArray[np.float32]
 
@@ -447,7 +447,11 @@ def _learn(thread, threads, barrier, routines, after, start, couplings, bias, ru
 
 
 class Learner:
-    """θ and the rule that changes it. ``learn`` one noising path after the other."""
+    """θ and the rule that changes it. ``learn`` one noising path after the other.
+
+    Arrays of θ are replaced, never changed in place: a path is learned or not, and a shallow copy
+    of a learner keeps its own θ whatever becomes of the other.
+    """
 
     def __init__(
         self,
@@ -491,8 +495,10 @@ class Learner:
 
     def move(self, scale: np.float32, couplings: Float32, bias: Float32) -> None:
         """θ ← θ + scale · Δθ, with the Δ of J_vh above that of J_hh, (N, N_h)."""
-        self._couplings[:, : self.physics.hidden] += scale * couplings
-        self._bias[self.physics.visible :] += scale * bias
+        moved = self._couplings.copy(), self._bias.copy()
+        moved[0][:, : self.physics.hidden] += scale * couplings
+        moved[1][self.physics.visible :] += scale * bias
+        self._couplings, self._bias = moved
 
     def learn(
         self, path: Float32, errors: Float32 | None = None, drives: Float32 | None = None
@@ -508,13 +514,14 @@ class Learner:
         if errors is not None:
             start = start + errors
         count = min(thread_count(), PIECES)
-        barrier = np.zeros(3, np.int64)
-        barrier[2] = yield_address()
-        theta = (self._couplings, self._bias, self._rule, self._memory)
+        barrier = new_barrier()
+        after = self._couplings.copy(), self._bias.copy()
         shares = [
-            (thread, count, barrier, blas(), path[1:], start, *theta) for thread in range(count)
+            (thread, count, barrier, blas(), path[1:], start, *after, self._rule, self._memory)
+            for thread in range(count)
         ]
-        self.shortest_strip = in_threads(_learn, shares)[0]
+        self.shortest_strip = in_threads(_learn, shares, barrier)[0]
+        self._couplings, self._bias = after
         if not (np.isfinite(self._couplings).all() and np.isfinite(self._bias).all()):
             raise Diverged("couplings are no longer finite")
 

@@ -233,6 +233,7 @@ class QuantizedLearner:
 
     ``ranges`` are A_max of J_vh and J_hh. ``trajectory`` numbers the next path to learn, for the
     rounding stream of ``seed``; it counts on by itself. A start off the grid is rounded to nearest.
+    As with ``Learner``, a shallow copy keeps its own θ.
     """
 
     def __init__(
@@ -299,10 +300,11 @@ class QuantizedLearner:
     ) -> None:
         """Train on one noising path (K + 1, N), with ``errors`` and ``drives`` as ``Learner``."""
         start = drive(self.physics, path) if drives is None else drives
+        codes = self._visible_hidden.copy(), self._hidden_hidden.copy()
+        bias = self._hidden_bias.copy()
         finite = _learn(
-            self._visible_hidden,
-            self._hidden_hidden,
-            self._hidden_bias,
+            *codes,
+            bias,
             path,
             start if errors is None else start + errors,
             _grid(self.bits, self.ranges),
@@ -312,6 +314,7 @@ class QuantizedLearner:
             self._key,
             self.trajectory,
         )
+        (self._visible_hidden, self._hidden_hidden), self._hidden_bias = codes, bias
         self.trajectory += 1
         if not finite:
             raise Diverged("residuals are no longer finite")

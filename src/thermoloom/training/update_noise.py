@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -293,7 +294,8 @@ def shared_noise(physics: Physics, seed: int, period: int = 1) -> UpdateNoise:
 class UpdateNoiseLearner:
     """θ ← θ − α (u + σ ζ): ``Learner`` with update noise of strength σ = ``amplitude``.
 
-    ``trajectory`` numbers the next path to learn; it counts on by itself.
+    ``trajectory`` numbers the next path to learn; it counts on by itself. As with ``Learner``, a
+    shallow copy keeps its own θ.
     """
 
     def __init__(
@@ -333,6 +335,7 @@ class UpdateNoiseLearner:
     ) -> None:
         """Train on one noising path (K + 1, N), with ``errors`` and ``drives`` as ``Learner``."""
         number, self.trajectory = self.trajectory, self.trajectory + 1
+        self._learner = copy(self._learner)
         if self.amplitude == 0:
             self._learner.learn(path, errors, drives)
             return
