@@ -386,7 +386,8 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
         return paper.missing(NAME, "smallest_offset", "no offset was tested")
     change = curve.change(offsets[0], 0)
     least = 100 * limit("smallest_offset", "marked")
-    marked = change.percent > least and change.resolved(limit("smallest_offset", "resolved"))
+    resolved = change.resolved(limit("smallest_offset", "resolved"))
+    marked = resolved and change.percent > least
     return paper.statement(
         NAME,
         "smallest_offset",

@@ -290,9 +290,9 @@ def direction(comparison: PairedComparison, sign: int) -> str:
 
 
 def no_change(comparison: PairedComparison) -> str:
-    """Whether the interval of the difference contains zero; one pair cannot say."""
+    """Whether the interval of the difference contains zero; one pair has none."""
     if comparison.interval is None:
-        return NOT_MEASURED
+        return TOO_SHORT
     low, high = comparison.interval
     return HOLDS if low <= 0 <= high else DIFFERS
 
