@@ -44,6 +44,15 @@ class Plan:
         own: dict[str, Any] = json.loads(json.dumps(values))
         return own
 
+    def lengths(self) -> dict[str, int]:
+        """How long it runs: cycles, samples and every other number of the plan that counts them."""
+        own = {key: value for key, value in self.own().items() if isinstance(value, int)}
+        return {
+            "cycles": self.settings.training.cycles,
+            "samples": self.settings.generation.samples,
+            **own,
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Identity of the experiment: its own fields and the settings of its models."""
         return {SECTION: self.own()} | self.settings.as_dict()

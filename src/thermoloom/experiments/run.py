@@ -16,7 +16,7 @@ from typing import Any
 
 from thermoloom.errors import UserError
 from thermoloom.experiments.models import RUNS, Clock
-from thermoloom.experiments.paper import verdict_counts
+from thermoloom.experiments.paper import judged, verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.presentation.report import SUMMARY, write_report
 from thermoloom.prototypes import load_prototypes
@@ -93,6 +93,9 @@ def compute(
                     raise
                 run.fail(str(error))
                 return Performed(path, {}, failed, warnings, None, clock.seconds)
+            lengths = plan.lengths() | {"seeds": len(found["seeds"])}
+            for part in ("quantities", "statements"):
+                found[part] = judged(experiment.name, found[part], lengths)
             summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
             summary["verdicts"] = verdict_counts(summary["statements"])
             _save_summary(run, summary)

@@ -36,8 +36,6 @@ from thermoloom.runs.tasks import Task
 NO_PATHS = Paths(per_prototype=0)
 """Screens measure heat and quality; nothing on additional paths."""
 STAGES = ("training", "generation", "quality")
-RESOLVED = 2.0
-"""A change counts as resolved beyond this many of its standard errors."""
 VARIED = (
     "training.rule",
     "training.period",
@@ -218,10 +216,10 @@ class Change:
         """Of the size of the reference; heat may be negative where little was learned."""
         return 100 * self.mean / abs(self.reference)
 
-    @property
-    def resolved(self) -> bool:
+    def resolved(self, errors: float) -> bool:
+        """Whether it is larger than so many of its standard errors; divergence is beyond doubt."""
         return math.isinf(self.mean) or (
-            self.error is not None and abs(self.mean) > RESOLVED * self.error
+            self.error is not None and abs(self.mean) > errors * self.error
         )
 
 
