@@ -619,7 +619,7 @@ def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
     assert killer.killed, "no worker was killed: the test is too short"
     here = contents(tmp_path / "here")
     assert contents(tmp_path / "there") == here
-    assert {Path(name).name for name in here} >= {"computer.safetensors", "curve.csv", "pairs.csv"}
+    assert {Path(name).name for name in here} >= {"computer.safetensors", "curve.csv", "models.csv"}
 
 
 def certificates(folder: Path) -> dict[str, str]:
