@@ -6,6 +6,7 @@ the same to the byte as without the damage (made again, or harmless).
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -156,6 +157,10 @@ def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes
     return "\n".join(lines), read
 
 
+class Killed(BaseException):
+    """Ends a training as SIGKILL does: nothing is saved for its sake."""
+
+
 def make(folder: Path) -> Good:
     from thermoloom.config import Settings, read_toml
     from thermoloom.runs.jobs import train_runs
@@ -179,14 +184,13 @@ def make(folder: Path) -> Good:
 
     def stop(_: Path, trainee: Any) -> None:
         if trainee.cycle == 3:
-            raise KeyboardInterrupt
+            raise Killed
 
-    try:
+    with contextlib.suppress(Killed):
         train_runs([(folder / "begun", Settings.from_dict(values))], stop, None, 0.0)
-    except KeyboardInterrupt:
-        # what an interrupt leaves; the two of before, as after a SIGKILL
-        for file in (folder / "begun").glob("checkpoint-000003*"):
-            file.unlink()
+    for _, target, _ in TARGETS:
+        if not (folder / target).is_file():
+            raise RuntimeError(f"{target}: is no longer written; name another in soak/files.py")
     outcomes = {}
     for name, command in COMMANDS.items():
         with copied(folder) as copy:
@@ -219,8 +223,6 @@ def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> Non
             if number % 50 == 0:
                 say(f"damaged files: {number} of {count}")
             kind, target, readers = rng.choice(TARGETS)
-            if not (good.folder / target).is_file():
-                raise RuntimeError(f"{target}: is no longer written; name another in soak/files.py")
             is_json = target.endswith(".json")
             how = rng.choice(
                 [d for d in DAMAGES if is_json or d != "edited"] + ["edited"] * is_json

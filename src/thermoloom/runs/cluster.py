@@ -128,7 +128,13 @@ def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
         return Outcome("failed", reason=one_line(f"cluster: {type(error).__name__}: {error}"))
 
 
-def check_scheduler(address: str) -> None:
+def check_cluster(address: str) -> None:
+    """Refuse an address where no scheduler with workers of this version answers."""
+    with _connected(address) as client:
+        _check_versions(client, address)
+
+
+def _check_scheduler(address: str) -> None:
     """Refuse an address where no Dask scheduler answers.
 
     A bare connection, since a ``Client`` that cannot connect prints tracebacks when it is deleted;
@@ -162,7 +168,7 @@ def check_scheduler(address: str) -> None:
 
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    check_scheduler(address)
+    _check_scheduler(address)
     client = importlib.import_module("distributed").Client(
         address, timeout=10, set_as_default=False
     )

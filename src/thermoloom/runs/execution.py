@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermoloom.errors import UserError
-from thermoloom.runs.cluster import check_scheduler, run_on_cluster
+from thermoloom.runs.cluster import run_on_cluster
 from thermoloom.runs.manifest import MANIFEST, read_manifest
 from thermoloom.runs.processes import run_in_processes
 from thermoloom.runs.progress import Progress
@@ -44,12 +44,9 @@ class Machines:
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers = {self.workers}: must be at least 1")
         if self.shared and self.cluster is None:
-            raise UserError("--shared-disk: says what a cluster's workers see; give --cluster too")
-
-    def check(self) -> None:
-        """Refuse a cluster that does not answer, before anything is written for its sake."""
-        if self.cluster is not None:
-            check_scheduler(self.cluster)
+            raise UserError("--shared-disk: says something of a cluster; name it with --cluster")
+        if self.cluster is not None and not self.cluster.strip():
+            raise UserError("--cluster: is empty; give the address that `dask scheduler` prints")
 
     @property
     def processes(self) -> int:
