@@ -22,6 +22,7 @@ from thermoloom.experiments.models import Paths, measures_path, measures_setting
 from thermoloom.experiments.plan import Plan
 from thermoloom.experiments.run import compute
 from thermoloom.measures.classifier import bundled_classifier
+from thermoloom.numerics import NUMERICS
 from thermoloom.runs import manifest as manifest_module
 from thermoloom.runs import store as store_module
 from thermoloom.runs.catalog import list_runs, verify
@@ -159,6 +160,63 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
     after = [measures_path(Path(), s, Paths()) for s in settings]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, True]
     assert [training_path(Path(), s) for s in settings] == trainings
+
+
+DEFAULTS = {
+    "physics": {
+        "visible": 784,
+        "hidden": 512,
+        "J2": 1.0,
+        "J4": 1.0,
+        "kT": 0.1,
+        "mobility": 1.0,
+        "dt": 0.001,
+        "duration": 2.5,
+    },
+    "prototypes": {"projection_seed": 42, "sha256": ""},
+    "training": {
+        "rule": "online",
+        "period": None,
+        "seed": 101,
+        "cycles": 300,
+        "learning_rate": None,
+        "learning_rate_scale": 1.0,
+        "validation_seed": 777001,
+        "validation_every": 10,
+    },
+    "imperfections": {
+        "residual_noise": 0.0,
+        "residual_offset": 0.0,
+        "residual_correlation": 0.0,
+        "update_noise": 0.0,
+        "bits": 32,
+        "rounding": "nearest",
+        "range_visible_hidden": None,
+        "range_hidden_hidden": None,
+    },
+    "generation": {"samples": 200, "seed": None},
+}
+"""What identities of ``NUMERICS`` = 1 leave out; new settings may join, these may not change."""
+
+
+def test_a_default_changes_only_with_the_numerics() -> None:
+    here = flatten(Settings().as_dict())
+    changed = {k for k, v in flatten(DEFAULTS).items() if here.get(k, v) != v}
+    assert NUMERICS > 1 or not changed, "raise NUMERICS and record the defaults anew"
+
+
+def test_a_default_changed_in_secret_does_not_pass_for_the_old_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = RunDirectory.open(run).settings
+    assert finished_results(run, "training", settings) is not None
+    other = flatten(Settings().as_dict()) | {"physics.kT": 0.2}
+    monkeypatch.setattr(manifest_module, "usual_settings", lambda _=None: other)
+    wanted = settings | {"physics": settings["physics"] | {"kT": 0.2}}
+    assert run_identity("training", wanted) == read_manifest(run).id
+    assert finished_results(run, "training", wanted) is None
+    with pytest.raises(UserError, match=r"physics\.kT = 0\.1, not 0\.2"):
+        RunDirectory.create(run, "training", wanted)
 
 
 # --- patterns ---------------------------------------------------------------------------------

@@ -63,6 +63,21 @@ def essential(
     return chosen
 
 
+def is_same_run(
+    manifest: Manifest,
+    kind: str,
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> bool:
+    """Whether a manifest is that of this very run.
+
+    The settings are looked at beside the id: a default that was changed without raising
+    ``NUMERICS`` would otherwise pass for the old one.
+    """
+    same_id = manifest.id == run_identity(kind, settings, defaults)
+    return same_id and essential(manifest.settings, defaults) == essential(settings, defaults)
+
+
 def usual_settings(defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """``{"section.key": value}`` of what has no part in an identity."""
     return flatten(Settings().as_dict() if defaults is None else defaults)

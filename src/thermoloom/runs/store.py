@@ -53,10 +53,10 @@ from thermoloom.runs.manifest import (
     encode_manifest,
     essential,
     flatten,
+    is_same_run,
     machine,
     now,
     read_manifest,
-    run_identity,
     software_versions,
     usual_settings,
 )
@@ -437,7 +437,7 @@ def finished_results(
     if not (Path(path) / MANIFEST).exists():
         return None
     manifest = read_manifest(Path(path))
-    same = manifest.id == run_identity(kind, settings)
+    same = is_same_run(manifest, kind, settings)
     done = same and manifest.state == "done" and not lost_files(Path(path), manifest)
     return manifest.results if done else None
 
@@ -500,7 +500,7 @@ def _refuse_other_run(
     if old.kind != kind:
         raise UserError(f"{path}: holds a run of {old.kind}, not {kind}; choose another --out")
     refuse_other_numerics(RunDirectory(path, old, None))
-    if old.id == run_identity(kind, settings, defaults):
+    if is_same_run(old, kind, settings, defaults):
         return
     was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
     changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
