@@ -400,6 +400,12 @@ class Settings:
             (self.training.learning_rate, self.training.learning_rate_scale),
             f"α = {self.learning_rate:.2g} is no number of float32",
         )
+        _require(
+            self.measures.classifier == "" or self.prototypes.source != "images",
+            "measures.classifier",
+            self.measures.classifier,
+            "an MNIST classifier does not judge own images (prototypes.source = 'images')",
+        )
         if self.training.rule == "delayed":
             _require(
                 self.period <= self.physics.steps,
@@ -509,7 +515,7 @@ def fitted(key: str, hint: Any, value: Any) -> Any:
     if hint is int:
         # the sections say what may be negative or zero; the rest is counted in 32 bits
         highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
-        return whole(key, value, -LARGEST_SEED, highest or LARGEST_COUNT)
+        return whole(key, value, None, highest or LARGEST_COUNT)
     if type(value) is not hint:
         raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
     return value

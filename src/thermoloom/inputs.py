@@ -40,14 +40,14 @@ def shown(value: object) -> str:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def whole(name: str, value: object, low: int = 0, high: int = LARGEST_COUNT) -> int:
+def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT) -> int:
     """A whole number from ``low`` to ``high``: NumPy's integers too, but no float and no bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise UserError(f"{name} = {shown(value)}: expected a whole number")
     number = int(value)
-    if not low <= number <= high:
-        bound = f"from {low} to {high}" if number > high else f"at least {low}"
-        raise UserError(f"{name} = {shown(number)}: must be {bound}")
+    if number > high or number < -LARGEST_SEED or (low is not None and number < low):
+        bounds = f"from {low} to {high}" if low is not None else f"at most {high} in size"
+        raise UserError(f"{name} = {shown(number)}: must be {bounds}")
     return number
 
 

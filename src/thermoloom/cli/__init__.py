@@ -9,11 +9,12 @@ import typer
 from thermoloom.cli.classifier import classifier_app
 from thermoloom.cli.computers import generate, settings, show, solve, train
 from thermoloom.cli.experiments import report, run_app
-from thermoloom.cli.options import say
+from thermoloom.cli.options import OneLineErrors, prepare_streams, say
 from thermoloom.cli.runs import runs_app
 from thermoloom.errors import UserError
 
 app = typer.Typer(
+    cls=OneLineErrors,
     help="Simulate, train and measure generative thermodynamic computers.",
     no_args_is_help=True,
     add_completion=False,
@@ -21,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.callback()(prepare_streams)
 for _command in (settings, train, generate, show, solve):
     app.command()(_command)
 app.add_typer(run_app, name="run")

@@ -8,11 +8,21 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, say
+from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, path_of, say
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 
-RunPath = Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")]
+RunPath = Annotated[
+    Path, typer.Argument(help="Run directory.", metavar="RUN", parser=path_of("RUN"))
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run directory; by default found by the settings.",
+        metavar="DIR",
+        parser=path_of("--out"),
+    ),
+]
 
 
 def settings() -> None:
@@ -29,9 +39,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     checkpoint_every: Annotated[
@@ -44,11 +52,12 @@ def train(
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
     from thermoloom.kernels import compile_kernels
     from thermoloom.presentation.progress import compiling, progress
-    from thermoloom.runs.jobs import train_runs, training_path
+    from thermoloom.runs.jobs import check_run, train_runs, training_path
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
     path = out or training_path(Path("results/runs"), settings)
+    check_run(path, settings)
     with compiling():
         compile_kernels()
     total, began = settings.training.cycles, time.monotonic()
@@ -96,6 +105,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
+    from thermoloom.feasibility import check_generation
     from thermoloom.kernels import compile_kernels
     from thermoloom.measures.statistics import spread
     from thermoloom.presentation.progress import compiling, progress
@@ -105,6 +115,7 @@ def generate(
     settings = settings_of(RunDirectory.open(run)).updated(
         {"generation": {"samples": samples, "seed": seed}}
     )
+    check_generation(settings.physics, samples)
     with compiling():
         compile_kernels()
     total, done = samples * settings.physics.steps, 0
@@ -176,9 +187,7 @@ def show(
 
 
 def solve(
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     as_json: AsJson = False,

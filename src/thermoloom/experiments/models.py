@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.generation import Generated, generate
+from thermoloom.measures.classifier import classifier_sha256
 from thermoloom.measures.diagnostics import (
     PathTerms,
     additional_path,
@@ -72,7 +73,9 @@ def measures_settings(settings: Settings, prototypes: Prototypes, paths: Paths) 
     """What identifies the measures of a model: how it was trained, sampled and compared."""
     generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
     trained = training_settings(settings, prototypes)
-    return trained | {"generation": generation, "paths": asdict(paths)}
+    chosen = settings.measures.classifier
+    judged = {"classifier": {"sha256": classifier_sha256(chosen)}} if chosen else {}
+    return trained | {"generation": generation, "paths": asdict(paths)} | judged
 
 
 def measures_path(folder: Path, settings: Settings, paths: Paths) -> Path:
@@ -249,7 +252,9 @@ def measure_model(
             run.diverged(settings.training.cycles, {"stage": "generation"})
             return
         with clock.measure("quality"):
-            quality = measure_quality(generated.visible(settings.physics), prototypes)
+            quality = measure_quality(
+                generated.visible(settings.physics), prototypes, settings.measures.classifier
+            )
         with clock.measure("diagnostics"):
             computer = computer_of(training)
             terms = _terms_on_paths(settings, computer, prototypes, paths, clock)

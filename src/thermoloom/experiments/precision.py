@@ -254,7 +254,9 @@ def _measure_stored(
         return
     with clock.measure("quality"):
         prototypes = load_prototypes(settings.prototypes, physics)
-        quality = measure_quality(generated.visible(physics), prototypes)
+        quality = measure_quality(
+            generated.visible(physics), prototypes, settings.measures.classifier
+        )
     run.save_table("samples", sample_columns(generated, quality))
     run.finish(
         {

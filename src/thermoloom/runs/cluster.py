@@ -70,6 +70,12 @@ def run_on_cluster(sweep: Sweep, tasks: Sequence[Task], address: str, shared: bo
                 client.cancel([future for _, future in futures.values()])
 
 
+def check_cluster(address: str) -> None:
+    """Refuse an address where no scheduler with workers of this version answers."""
+    with _connected(address) as client:
+        _check_versions(client, address)
+
+
 def _collect(
     sweep: Sweep,
     futures: dict[str, tuple[Task, Any]],
@@ -116,8 +122,17 @@ def _connected(address: str) -> Iterator[Any]:
         raise UserError(
             f"--cluster {address}: needs dask.distributed; pip install thermoloom[cluster]"
         ) from None
+    full = address if "://" in address else f"tcp://{address}"
     try:
-        client = distributed.Client(address, timeout=3, set_as_default=False)
+        distributed.comm.get_address_host_port(full, strict=True)
+    except ValueError as error:
+        raise UserError(
+            f"--cluster {address}: no address, such as tcp://host:8786 ({error})"
+        ) from None
+    try:
+        # a connection that fails is told in one line, not in the library's log as well
+        with _silenced("distributed"), _silenced("tornado"), _silenced("asyncio"):
+            client = distributed.Client(address, timeout=3, set_as_default=False)
     except Exception as error:
         raise UserError(
             f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); "

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import Generated, generate
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
 from thermoloom.runs.formats import array_sha256
 from thermoloom.runs.manifest import run_path
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
 from thermoloom.theory.optimum import solve_optimum
 from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, validation_path
 
@@ -51,6 +52,14 @@ def training_path(folder: Path, settings: Settings) -> Path:
     return run_path(folder, KIND, training_settings(settings, prototypes))
 
 
+def check_run(path: Path, settings: Settings) -> None:
+    """Refuse settings that cannot be learned, or not there; nothing is written."""
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    check_learning(settings, fields)
+    refuse_claimed(path, KIND, training_settings(settings, prototypes))
+
+
 def train_runs(
     runs: Sequence[tuple[Path, Settings]],
     on_cycle: OnCycle | None = None,
@@ -63,10 +72,10 @@ def train_runs(
     bit-identical to runs that were never interrupted. A diverged training is recorded as such.
     """
     settings = runs[0][1]
-    if any(wanted.training.rule == "optimum" for _, wanted in runs):
-        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
     prototypes = load_prototypes(settings.prototypes, settings.physics)
     fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    for _, wanted in runs:
+        check_training(wanted, fields)
     with ExitStack() as stack:
         active: list[tuple[RunDirectory, Trainee]] = []
         for path, wanted in runs:
@@ -87,11 +96,14 @@ def solve_run(
     """The computer of least expected loss (rule ``optimum``), as a run like any other."""
     prototypes = load_prototypes(settings.prototypes, settings.physics)
     fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
-    with RunDirectory.create(path, KIND, training_settings(settings, prototypes)) as run:
-        if run.state == "done":
-            return
+    identity = training_settings(settings, prototypes)
+    if finished_results(path, KIND, identity) is not None:
+        return
+    check_run(path, settings)
+    # solved before the directory is claimed: what has no solution leaves nothing behind
+    optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+    with RunDirectory.create(path, KIND, identity) as run:
         run.save_arrays("prototypes", {"patterns": prototypes.patterns}, _labels(prototypes))
-        optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
         loss = path_loss(optimum.computer, settings.physics, validation_path(settings, fields))
         run.save_arrays("computer", optimum.computer.arrays)
         run.save_table(
