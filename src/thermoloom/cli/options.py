@@ -44,9 +44,9 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 class OneLineErrors(TyperGroup):
     """Wrong options and arguments are user errors like any other: one line, exit code 2."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(self, *args: Any, **extra: Any) -> Any:
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(*args, **(extra | {"standalone_mode": False}))
         except _ClickError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
@@ -100,7 +100,7 @@ def say(text: str) -> None:
     """A line for people, on standard error."""
     from thermoloom.presentation.progress import console
 
-    console().print(text, highlight=False, soft_wrap=True)
+    console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
 
 def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:

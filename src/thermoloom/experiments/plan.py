@@ -42,6 +42,13 @@ class Plan:
             )
         if len(self.seeds) > MOST_SEEDS:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
+        for entry in fields(self):
+            value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
+            if value == ():
+                raise UserError(f"{key} = []: at least one is needed")
+            least = int(entry.name.endswith(("cycles", "samples")))
+            if isinstance(value, int) and value < least:
+                raise UserError(f"{key} = {value}: must be at least {least}")
 
     def own(self) -> dict[str, Any]:
         """The plan's own fields, as JSON has them."""
