@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Physics
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_generation
+from thermoloom.inputs import whole
 from thermoloom.physics.computer import Computer, EnergyParts, energy_parts
 from thermoloom.physics.langevin import (
     coupled_step,
@@ -71,6 +73,8 @@ def generate(
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
     """
     computer.check(physics)
+    _check_finite(computer)
+    samples = check_generation(physics, samples, len(snapshot_steps) * len(snapshot_samples))
     _check_snapshots(physics, samples, snapshot_steps, snapshot_samples)
     frozen = computer.copy()
     initial = np.zeros((samples, physics.units), np.float32)
@@ -107,15 +111,22 @@ def generate(
     )
 
 
+def _check_finite(computer: Computer) -> None:
+    for name, array in computer.arrays.items():
+        if not np.isfinite(array).all():
+            raise UserError(
+                f"the computer's {name.replace('_', '-')} parameters are not finite, so it cannot "
+                "be sampled; train it with a smaller training.learning_rate"
+            )
+
+
 def _check_snapshots(
     physics: Physics, samples: int, steps: Sequence[int], chosen: Sequence[int]
 ) -> None:
-    if samples < 1:
-        raise UserError(f"generation.samples = {samples}: must be positive")
-    if any(not 0 <= step <= physics.steps for step in steps):
-        raise UserError(f"snapshot steps {list(steps)}: must be from 0 to {physics.steps}")
-    if any(not 0 <= sample < samples for sample in chosen):
-        raise UserError(f"snapshot samples {list(chosen)}: must be from 0 to {samples - 1}")
+    for step in steps:
+        whole("snapshot steps", step, 0, physics.steps)
+    for sample in chosen:
+        whole("snapshot samples", sample, 0, samples - 1)
 
 
 def _prepare(physics: Physics, seed: int, first: int, states: NDArray[np.float32]) -> None:

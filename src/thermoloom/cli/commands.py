@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-import typer.core
 
 from thermoloom.cli.classifier import classifier_app
 from thermoloom.cli.computers import generate, settings, show, solve, train
 from thermoloom.cli.experiments import report, run_app
+from thermoloom.cli.options import OneLineErrors, prepare_streams
 from thermoloom.cli.runs import runs_app
 from thermoloom.interrupts import Interrupted
 
 
-class _Commands(typer.core.TyperGroup):
+class _Commands(OneLineErrors):
     def invoke(self, ctx: Any) -> Any:
         """Typer makes an exit of a KeyboardInterrupt and loses what it has to say."""
         try:
@@ -32,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.callback()(prepare_streams)
 for _command in (settings, train, generate, show, solve):
     app.command()(_command)
 app.add_typer(run_app, name="run")

@@ -8,11 +8,30 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, Assignments, Config, compile_now, emit, merged, say
+from thermoloom.cli.options import (
+    AsJson,
+    Assignments,
+    Config,
+    compile_now,
+    emit,
+    merged,
+    path_of,
+    say,
+)
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 
-RunPath = Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")]
+RunPath = Annotated[
+    Path, typer.Argument(help="Run directory.", metavar="RUN", parser=path_of("RUN"))
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run directory; by default found by the settings.",
+        metavar="DIR",
+        parser=path_of("--out"),
+    ),
+]
 
 
 def settings() -> None:
@@ -29,9 +48,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     checkpoint_every: Annotated[
@@ -44,7 +61,7 @@ def train(
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
     from thermoloom.presentation.progress import progress
     from thermoloom.prototypes import load_prototypes
-    from thermoloom.runs.jobs import train_runs, training_path
+    from thermoloom.runs.jobs import check_run, train_runs, training_path
     from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
@@ -52,6 +69,7 @@ def train(
     prototypes = load_prototypes(settings.prototypes, settings.physics)
     settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
+    check_run(path, settings, prototypes)
     compile_now()
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
@@ -99,6 +117,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
+    from thermoloom.feasibility import check_generation
     from thermoloom.measures.statistics import spread
     from thermoloom.presentation.progress import progress
     from thermoloom.runs.jobs import archive_name, generate_run, settings_of
@@ -107,6 +126,7 @@ def generate(
     settings = settings_of(RunDirectory.open(run)).updated(
         {"generation": {"samples": samples, "seed": seed}}
     )
+    check_generation(settings.physics, samples)
     compile_now()
     total, done = samples * settings.physics.steps, 0
     with progress("generating", total, "sample-steps") as advance:
@@ -177,9 +197,7 @@ def show(
 
 
 def solve(
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     as_json: AsJson = False,

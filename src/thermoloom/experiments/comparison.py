@@ -26,7 +26,7 @@ from thermoloom.experiments.pairs import (
 )
 from thermoloom.experiments.pairs import tasks as pair_tasks
 from thermoloom.experiments.plan import Experiment
-from thermoloom.measures.classifier import bundled_classifier
+from thermoloom.measures.classifier import classifier_record as recorded
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
@@ -121,7 +121,7 @@ def classifier_record(pairs: Pairs) -> dict[str, Any] | None:
     """Accuracy of the classifier, where it was used."""
     if not classified(pairs.shown.samples):
         return None
-    record = bundled_classifier().record
+    record = recorded(pairs.plan.settings.measures.classifier)
     return {
         "test_accuracy_percent": 100 * record["test_accuracy"],
         "test_images": record["test_images"],

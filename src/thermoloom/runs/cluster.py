@@ -147,13 +147,21 @@ def _check_scheduler(address: str) -> None:
             f"--cluster {address}: needs dask.distributed; pip install thermoloom[cluster]"
         ) from None
 
+    full = address if "://" in address else f"tcp://{address}"
+    try:
+        distributed.comm.get_address_host_port(full, strict=True)
+    except ValueError as error:
+        raise UserError(
+            f"--cluster {address}: no address, such as tcp://host:8786 ({error})"
+        ) from None
+
     async def connect() -> None:
         arguments = distributed.Security().get_connection_args("client")
         comm = await distributed.core.connect(address, timeout=3, **arguments)
         await comm.close()
 
     try:
-        with ThreadPoolExecutor(1) as pool:
+        with _silenced("distributed"), ThreadPoolExecutor(1) as pool:
             pool.submit(lambda: asyncio.run(connect())).result()
     except Exception as error:
         if address.startswith("tls:"):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import Generated, generate
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.physics.action import path_loss
@@ -27,7 +28,12 @@ from thermoloom.physics.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, unit_fields
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.patterns import identified, named, patterns_of, read_patterns, save_patterns
-from thermoloom.runs.store import RunDirectory, refuse_other_numerics
+from thermoloom.runs.store import (
+    RunDirectory,
+    finished_results,
+    refuse_claimed,
+    refuse_other_numerics,
+)
 from thermoloom.theory.optimum import solve_optimum
 from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, validation_path
 
@@ -50,6 +56,12 @@ def training_path(folder: Path, settings: Settings) -> Path:
     return run_path(folder, KIND, training_settings(settings))
 
 
+def check_run(path: Path, settings: Settings, prototypes: Prototypes) -> None:
+    """Refuse settings that cannot be learned, or not there; nothing is written."""
+    check_learning(settings, unit_fields(prototypes, settings))
+    refuse_claimed(path, KIND, training_settings(named(settings, prototypes)))
+
+
 def train_runs(
     runs: Sequence[tuple[Path, Settings]],
     on_cycle: OnCycle | None = None,
@@ -64,10 +76,10 @@ def train_runs(
     ``prototypes``: what is learned; found by the settings if not given.
     """
     settings = runs[0][1]
-    if any(wanted.training.rule == "optimum" for _, wanted in runs):
-        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
     learned = patterns_of(settings, runs[0][0].parent) if prototypes is None else prototypes
     fields = unit_fields(learned, settings)
+    for _, wanted in runs:
+        check_training(wanted, fields)
     with ExitStack() as stack:
         active: list[tuple[RunDirectory, Trainee]] = []
         for path, wanted in runs:
@@ -91,11 +103,14 @@ def solve_run(
     """The computer of least expected loss (rule ``optimum``), as a run like any other."""
     learned = patterns_of(settings, path.parent) if prototypes is None else prototypes
     fields = unit_fields(learned, settings)
-    with RunDirectory.create(path, KIND, training_settings(named(settings, learned))) as run:
-        if run.state == "done":
-            return
+    identity = training_settings(named(settings, learned))
+    if finished_results(path, KIND, identity) is not None:
+        return
+    check_run(path, settings, learned)
+    # solved before the directory is claimed: what has no solution leaves nothing behind
+    optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+    with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", learned)
-        optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
         loss = path_loss(optimum.computer, settings.physics, validation_path(settings, fields))
         run.save_arrays("computer", optimum.computer.arrays)
         run.save_table(

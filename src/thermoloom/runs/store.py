@@ -442,6 +442,19 @@ def finished_results(
     return manifest.results if done else None
 
 
+def refuse_claimed(
+    path: Path,
+    kind: str,
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse a place that another run or foreign files have; nothing is written."""
+    _refuse_foreign(path)
+    if (path / MANIFEST).exists():
+        wanted = json.loads(json.dumps(settings))
+        _refuse_other_run(path, read_manifest(path), kind, wanted, defaults)
+
+
 def checkpoint_name(cycle: int) -> str:
     return f"checkpoint-{cycle:06d}.safetensors"
 

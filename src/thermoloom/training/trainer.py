@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.physics.action import PathLoss, path_loss
 from thermoloom.physics.computer import Computer
@@ -39,16 +40,9 @@ def make_learner(
 
     ``trajectory`` numbers its next noising path: rounding and update noise are counted by it.
     """
-    imperfections = settings.imperfections
-    quantized, noisy = imperfections.bits != UNQUANTIZED, imperfections.update_noise > 0
-    if quantized and noisy:
-        raise UserError(
-            f"imperfections.update_noise = {imperfections.update_noise}: not defined on a grid of "
-            f"imperfections.bits = {imperfections.bits}; take bits = 32 or update_noise = 0"
-        )
-    if quantized:
+    if settings.imperfections.bits != UNQUANTIZED:
         return QuantizedLearner.from_settings(settings, start, trajectory)
-    if noisy:
+    if settings.imperfections.update_noise > 0:
         return UpdateNoiseLearner.from_settings(settings, start, trajectory)
     return Learner.from_settings(settings, start)
 
@@ -209,6 +203,7 @@ def train(
     on_cycle: Callable[[Trainee], None] | None = None,
 ) -> Trained:
     """Train one computer from θ = 0, in memory."""
+    check_training(settings, fields)
     trainee = Trainee.new(settings)
     for _ in train_together([trainee], fields):
         if on_cycle:
