@@ -1,13 +1,13 @@
 # make run    set up and run the main job         make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
-# make clean  remove the environment and caches
+# make soak   set up, then hours of ill treatment make clean  remove the environment and caches
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test lint bench lock clean
+.PHONY: setup run test lint bench soak lock clean
 
 setup: $(READY)
 
@@ -34,6 +34,9 @@ test: lint
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks
+
+soak: $(READY)
+	$(BIN)/python -m soak
 
 # The lock holds names, versions and hashes only: no address of any index.
 lock: $(READY)

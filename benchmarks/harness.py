@@ -149,7 +149,7 @@ def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
 def default_fields(settings: Settings) -> NDArray[np.float32]:
     """Fields of the three bundled prototypes."""
     prototypes = load_prototypes(settings.prototypes, settings.physics)
-    return unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    return unit_fields(prototypes, settings)
 
 
 def many_fields(prototypes: int) -> NDArray[np.float32]:
@@ -163,7 +163,7 @@ def many_fields(prototypes: int) -> NDArray[np.float32]:
     moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]
     patterns = np.concatenate(moved).reshape(-1, 784)[:prototypes]
     names = tuple(str(i) for i in range(prototypes))
-    return unit_fields(Prototypes(patterns, names), settings.physics)
+    return unit_fields(Prototypes(patterns, names), settings)
 
 
 def force_flops(physics: Physics) -> int:

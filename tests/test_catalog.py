@@ -21,6 +21,7 @@ from thermoloom.runs.catalog import (
     readable_bytes,
     verify,
 )
+from thermoloom.runs.manifest import encode_manifest, read_manifest
 from thermoloom.runs.store import RunDirectory
 
 
@@ -72,10 +73,9 @@ def test_alone_a_run_is_told_by_what_is_not_the_default(tmp_path: Path) -> None:
 
 
 def test_age_is_that_of_the_manifest(folder: Path) -> None:
-    manifest = folder / "online" / "manifest.json"
-    updated = RunDirectory.open(folder / "online").manifest.updated
-    earlier = (datetime.now(UTC) - timedelta(hours=2)).isoformat(timespec="seconds")
-    manifest.write_text(manifest.read_text().replace(updated, earlier))
+    manifest = read_manifest(folder / "online")
+    manifest.updated = (datetime.now(UTC) - timedelta(hours=2)).isoformat(timespec="seconds")
+    (folder / "online" / "manifest.json").write_bytes(encode_manifest(manifest))
     ages = {run.path.name: run.age for run in list_runs(folder)}
     assert ages["online"] == pytest.approx(7200, abs=60)
 
@@ -118,7 +118,7 @@ def test_verify_names_every_damage_and_only_those(folder: Path) -> None:
     overwrite(online / "checkpoint-000010.safetensors", -8, b"\1")
     os.truncate(stopped / "curve.csv", 5)
     os.truncate(stopped / "states.safetensors", 500)
-    (batch / "curve.csv").unlink()
+    (online / "curve.csv").unlink()
     text = (batch / "manifest.json").read_text()
     (batch / "manifest.json").write_text(text.replace('"seed": 102', '"seed": 103'))
     found = {(str(d.file.relative_to(folder)), d.array) for d in verify(folder).damaged}
@@ -127,7 +127,7 @@ def test_verify_names_every_damage_and_only_those(folder: Path) -> None:
         ("online/checkpoint-000010.safetensors", ""),
         ("stopped/curve.csv", ""),
         ("stopped/states.safetensors", ""),
-        ("deep/er/batch/curve.csv", ""),
+        ("online/curve.csv", ""),
         ("deep/er/batch/manifest.json", ""),
     }
     assert all("\n" not in str(d) for d in verify(folder).damaged)

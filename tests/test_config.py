@@ -39,13 +39,6 @@ def test_toml_round_trip() -> None:
     assert Settings.from_dict(tomllib.loads(settings.to_toml())) == settings
 
 
-def test_identity_depends_on_every_chosen_setting_and_on_nothing_else() -> None:
-    settings = Settings()
-    other = settings.updated({"generation": {"samples": 7}})
-    assert settings.identity() != other.identity()
-    assert settings.identity("physics", "training") == other.identity("physics", "training")
-
-
 def test_period_of_the_rules() -> None:
     assert Settings().updated({"training": {"rule": "batch"}}).period == 2500
     assert Settings().updated({"training": {"rule": "delayed", "period": 30}}).period == 30

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import random_computer, relative_difference
 
-from thermoloom.config import Physics
+from thermoloom.config import Physics, Settings
 from thermoloom.physics.action import gradient, gradient_of_residuals, residuals
 from thermoloom.physics.computer import Computer
+from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.threads import threads
 from thermoloom.training.learner import Diverged, Learner, learn_stepwise
 from thermoloom.training.noising import noising_path
@@ -32,6 +35,28 @@ def test_blocks_equal_the_stepwise_rule(
     learner = Learner(small, learning_rate, period, start)
     learner.learn(path, None if errors is None else errors.astype(np.float32))
     assert relative_difference(learner.computer, reference) < ROUND_OFF
+
+
+@pytest.mark.parametrize("period", [1, 7])
+def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
+    """784 + 512 units, two hundred steps from couplings of the size of trained ones.
+
+    What is compared is what was learned: beside θ itself an error of it would look small.
+    """
+    settings = Settings()
+    patterns = load_prototypes(settings.prototypes, settings.physics)
+    physics = replace(settings.physics, duration=0.2)
+    path = noising_path(physics, unit_fields(patterns, physics)[0], 101, 0)
+    start = random_computer(physics, 0.02).astype(np.float32)
+    rate = 10 * settings.learning_rate
+    reference = learn_stepwise(physics, start, path, rate, period)
+    learner = Learner(physics, rate, period, start)
+    learner.learn(path)
+    learned, expected = (
+        Computer(*(a - b for a, b in zip(c.arrays.values(), start.arrays.values(), strict=True)))
+        for c in (learner.computer.astype(np.float64), reference)
+    )
+    assert relative_difference(learned, expected) < ROUND_OFF
 
 
 @pytest.mark.parametrize("block_steps", [1, 2, 13, 64, 200, 1000])

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from thermoloom import prototypes as module
-from thermoloom.config import Physics, PrototypeSettings
+from thermoloom.config import Physics, PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.prototypes import (
     Prototypes,
@@ -152,7 +152,8 @@ def test_projection_is_the_one_of_the_design() -> None:
 def test_unit_fields_are_s_and_projected_s() -> None:
     physics = Physics(visible=5, hidden=3)
     patterns = normalized(np.array([[0, 1, 2, 3, 9], [4, 0, 4, 1, 1]]))
-    fields = unit_fields(Prototypes(patterns, ("a", "b")), physics, 7)
+    settings = Settings(physics, PrototypeSettings(projection_seed=7))
+    fields = unit_fields(Prototypes(patterns, ("a", "b")), settings)
     P = projection(physics, 7)
     for row, s in zip(fields, patterns, strict=True):
         by_hand = [sum(float(P[i, a]) * float(s[i]) for i in range(5)) for a in range(3)]
@@ -165,7 +166,9 @@ def test_unit_fields_are_s_and_projected_s() -> None:
 def test_fields_refuse_another_visible_layer() -> None:
     patterns = load_prototypes(PrototypeSettings(), Physics())
     with pytest.raises(UserError, match=r"physics.visible = 6"):
-        unit_fields(patterns, SMALL)
+        unit_fields(patterns, Settings(SMALL))
+    with pytest.raises(UserError, match="takes the Settings"):
+        unit_fields(patterns, Physics())  # type: ignore[arg-type]
 
 
 # --- full MNIST ---------------------------------------------------------------------------------

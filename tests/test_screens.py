@@ -219,7 +219,7 @@ def test_a_diverging_condition_is_recorded_and_the_screen_goes_on() -> None:
     assert done("noise").summary["diverged"] == 2
     text = (done("noise").path / "report.html").read_text(encoding="utf-8")
     assert "diverged in training, cycle" in text
-    assert statement("noise", "orders")["verdict"] == paper.HOLDS
+    assert noise.orders(made_up({0.0: 100, 0.01: 101, 1e4: None}))["verdict"] == paper.HOLDS
     table = read_table(done("noise").path / "conditions.csv")
     assert np.isnan(table["heat_mean"][table["state"] == "diverged"]).all()
 
@@ -464,9 +464,14 @@ def test_a_shorter_run_than_the_papers_says_so() -> None:
     text = (done("noise").path / "report.html").read_text(encoding="utf-8")
     assert lengths[0] in text
     verdicts = {s["key"]: s["verdict"] for s in done("noise").summary["statements"]}
-    assert verdicts["crossover"] == paper.NOT_MEASURED  # six cycles cannot speak of a hundred
-    whole = noise.statements(dict.fromkeys(noise.SCREENS, made_up({0.0: 1, 0.3: 1, 0.35: 9})), 100)
-    assert {s["key"]: s["verdict"] for s in whole}["crossover"] == paper.HOLDS
+    assert set(verdicts.values()) == {paper.TOO_SHORT}  # six cycles cannot speak of a hundred
+    said = statement("noise", "crossover")
+    lacking = "too short to judge: update cycles 6 (needs 100), update samples 5 (needs 60)"
+    assert said["measured"].format(**said["values"]).endswith(lacking)
+    curves = dict.fromkeys(noise.SCREENS, made_up({0.0: 1, 0.3: 1, 0.35: 9}))
+    for cycles, verdict in ((100, paper.HOLDS), (101, paper.NOT_MEASURED)):
+        whole = {s["key"]: s["verdict"] for s in noise.statements(curves, cycles)}
+        assert whole["crossover"] == verdict
 
 
 def test_the_page_says_why_there_is_no_p_value() -> None:

@@ -26,7 +26,13 @@ from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.files import DamagedFileError, lock_owner, write_atomically
 from thermoloom.runs.formats import decode_arrays, read_table
-from thermoloom.runs.manifest import read_manifest, run_identity, software_versions
+from thermoloom.runs.manifest import (
+    SCHEMA,
+    encode_manifest,
+    read_manifest,
+    run_identity,
+    software_versions,
+)
 from thermoloom.runs.store import RunDirectory, finished_results
 
 SETTINGS = {"training": {"rule": "online", "cycles": 300}, "physics": {"kT": 0.1}}
@@ -420,13 +426,14 @@ def rewrite_manifest(path: Path, **changes: Any) -> None:
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
     create(tmp_path).close()
-    rewrite_manifest(tmp_path, schema=2, novelty=True)
+    rewrite_manifest(tmp_path, schema=SCHEMA + 1, novelty=True)
+    newer = rf"newer thermoloom \(schema {SCHEMA + 1}, .* reads {SCHEMA}\); upgrade"
     for attempt in (create, RunDirectory.open):
-        with pytest.raises(UserError, match=r"newer thermoloom \(schema 2, .* reads 1\); upgrade"):
+        with pytest.raises(UserError, match=newer):
             attempt(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', "\x00\x01", '"schema"'])
+@pytest.mark.parametrize("text", ["", "{", "[]", f'{{"schema": {SCHEMA}}}', "\x00\x01", '"schema"'])
 def test_damaged_manifest_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     create(tmp_path).close()
     (tmp_path / "manifest.json").write_text(text)
@@ -440,7 +447,9 @@ def test_changed_software_is_noted_once_on_resuming(tmp_path: Path) -> None:
     create(tmp_path).close()
     with create(tmp_path) as run:
         assert not run.warnings
-    rewrite_manifest(tmp_path, versions=software_versions() | {"numpy": "0.1"})
+    manifest = read_manifest(tmp_path)
+    manifest.versions = software_versions() | {"numpy": "0.1"}
+    (tmp_path / "manifest.json").write_bytes(encode_manifest(manifest))
     with create(tmp_path) as run:
         assert f"versions.numpy 0.1 → {np.__version__}" in run.warnings[0]
     with create(tmp_path) as run:

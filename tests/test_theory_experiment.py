@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from test_report import Reader, leaves
 
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, paper
 from thermoloom.experiments.heat_origin import (
@@ -32,6 +33,7 @@ from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.physics.action import path_loss, residuals
 from thermoloom.physics.computer import Computer
+from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.runs.execution import Machines
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of
@@ -41,6 +43,11 @@ from thermoloom.theory.optimum import Layout
 from thermoloom.theory.predictions import mean_parameters, mean_rule
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import train
+
+
+def fields_of(settings: Settings) -> np.ndarray:
+    return unit_fields(load_prototypes(settings.prototypes, settings.physics), settings)
+
 
 TINY: dict[str, dict[str, Any]] = {
     "physics": {"visible": 49, "hidden": 10, "duration": 0.2},
@@ -134,7 +141,7 @@ def test_one_seed_has_no_noise_and_is_refused() -> None:
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
     folder, chosen = done.path.parent, plan()
     computer = computer_of(RunDirectory.open(folder / optimum_path(chosen)))
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]
     expected = [
@@ -158,7 +165,7 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
     chosen = plan()
     settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
     biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
-    pair = [train(s, chosen.limits.fields).computer.hidden_bias for s in (settings, biased)]
+    pair = [train(s, fields_of(chosen.settings)).computer.hidden_bias for s in (settings, biased)]
     table = read_table(done.path / "offset.csv")
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
@@ -169,7 +176,7 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
 
 def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     limits = chosen.limits.found(done.path.parent)
     rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
     n, kept = physics.visible, []
@@ -325,7 +332,7 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
 
 def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, chosen.limits.fields
+    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
     marginals = solve_marginals(physics, float(np.abs(fields).max()))
     heat = {}
     for rule in RULES:

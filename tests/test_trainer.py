@@ -51,6 +51,7 @@ def test_learners_that_share_paths_learn_as_if_alone(small: Physics, fields: np.
         settings_for(small, rule="batch"),
         settings_for(small, rule="delayed", period=10, cycles=3),
         settings_for(small, learning_rate_scale=2.0),
+        settings_for(small, validation_seed=5),
     ]
     together = [Trainee.new(settings) for settings in variants]
     for _ in train_together(together, fields):

@@ -7,44 +7,94 @@ the command line; the section may be left out where the key is unambiguous.
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
 import math
+import re
 import textwrap
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import (
+    LARGEST,
+    LARGEST_COUNT,
+    LARGEST_SEED,
+    SMALLEST,
+    InvalidTomlError,
+    parse_toml,
+    read_toml,
+    real,
+    shown,
+    user_path,
+    whole,
+)
+
+__all__ = [
+    "GenerationSettings",
+    "Imperfections",
+    "MeasureSettings",
+    "Physics",
+    "PrototypeSettings",
+    "Settings",
+    "Training",
+    "fitted",
+    "parse_assignment",
+    "read_toml",
+    "settings_file",
+]
 
 
 def _require(condition: bool, key: str, value: object, must: str) -> None:
     if not condition:
-        raise UserError(f"{key} = {value!r}: {must}")
+        raise UserError(f"{key} = {shown(value)}: {must}")
 
 
 def _positive(section: str, settings: object, *keys: str) -> None:
     for key in keys:
         value = getattr(settings, key)
-        fits = math.isfinite(value) and value > 0
-        _require(fits, f"{section}.{key}", value, "must be positive (and finite)")
+        _require(value > 0, f"{section}.{key}", value, "must be positive")
 
 
 def _non_negative(section: str, settings: object, *keys: str) -> None:
     for key in keys:
         value = getattr(settings, key)
-        fits = math.isfinite(value) and value >= 0
-        _require(fits, f"{section}.{key}", value, "must not be negative (and finite)")
+        _require(value >= 0, f"{section}.{key}", value, "must not be negative")
+
+
+class _Section:
+    """A table of settings: every value is read strictly as its type, then the whole is checked.
+
+    So Python and TOML are refused the same things, and NumPy's numbers become plain ones.
+    """
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for entry in fields(self):  # type: ignore[arg-type]
+            key = f"{self.name}.{entry.name}"
+            value = fitted(key, hints[entry.name], getattr(self, entry.name))
+            object.__setattr__(self, entry.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that do not fit together."""
+
+
+_ROUND_OFF = 1e-9
+"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996."""
 
 
 @dataclass(frozen=True)
-class Physics:
+class Physics(_Section):
     """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
+
+    name: ClassVar[str] = "physics"
 
     visible: int = 784
     """N_v, number of visible units (28 × 28 pixels by default)."""
@@ -61,9 +111,9 @@ class Physics:
     dt: float = 1e-3
     """Integration step Δt, in the time unit of μ."""
     duration: float = 2.5
-    """Trajectory time t_f, in the time unit of μ."""
+    """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _positive("physics", self, "visible", "hidden", "kT", "mobility", "dt", "duration")
         _non_negative("physics", self, "J2", "J4")
         _require(
@@ -78,6 +128,27 @@ class Physics:
             self.duration,
             f"must be at least one step, physics.dt = {self.dt}",
         )
+        counted = {"physics.visible + hidden": self.units, "physics.duration/dt": self.steps}
+        for key, count in counted.items():
+            _require(count <= LARGEST_COUNT, key, count, f"must be at most {LARGEST_COUNT}")
+        ratio = self.duration / self.dt
+        if abs(ratio - self.steps) > _ROUND_OFF * self.steps:
+            low, high = (count * self.dt for count in (math.floor(ratio), math.ceil(ratio)))
+            raise UserError(
+                f"physics.duration = {self.duration}: no multiple of physics.dt = {self.dt}; the "
+                f"nearest are {low:.12g} and {high:.12g}"
+            )
+        for meaning, value in (
+            ("μΔt", self.mobility * self.dt),
+            ("μΔt/2k_BT", self.residual_scale),
+            ("√(2μk_BTΔt)", self.noise_amplitude),
+        ):
+            _require(
+                SMALLEST <= value <= LARGEST,
+                "physics.mobility, physics.dt, physics.kT",
+                (self.mobility, self.dt, self.kT),
+                f"{meaning} = {value:.2g} is no number of float32",
+            )
 
     @property
     def units(self) -> int:
@@ -101,8 +172,10 @@ class Physics:
 
 
 @dataclass(frozen=True)
-class PrototypeSettings:
+class PrototypeSettings(_Section):
     """Which patterns are learned."""
+
+    name: ClassVar[str] = "prototypes"
 
     source: str = "bundled"
     """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
@@ -117,8 +190,10 @@ class PrototypeSettings:
     """Resize the user's images to the visible layer (which must then be square)."""
     projection_seed: int = 42
     """Seed of P, the fixed random projection that gives the hidden units their fields."""
+    sha256: str = ""
+    """Content of the patterns; found when they are loaded. If given, others are refused."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         sources = ("bundled", "mnist", "images")
         _require(
             self.source in sources,
@@ -127,6 +202,7 @@ class PrototypeSettings:
             f"must be one of {', '.join(sources)}",
         )
         _positive("prototypes", self, "per_digit")
+        _non_negative("prototypes", self, "projection_seed")
         if self.source == "bundled":
             _require(
                 self.per_digit <= 10,
@@ -136,11 +212,13 @@ class PrototypeSettings:
             )
         if self.source == "images":
             _require(
-                self.path != "",
+                self.path.strip() != "",
                 "prototypes.path",
                 self.path,
                 "must name a folder of PNG images or an .npy file",
             )
+        if self.path:
+            user_path("prototypes.path", self.path)
         _require(
             len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits),
             "prototypes.digits",
@@ -153,11 +231,19 @@ class PrototypeSettings:
             self.digits,
             "must not repeat a class",
         )
+        _require(
+            self.sha256 == "" or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None,
+            "prototypes.sha256",
+            self.sha256,
+            "must be 64 hexadecimal digits, or be left out",
+        )
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(_Section):
     """How the computer learns."""
+
+    name: ClassVar[str] = "training"
 
     rule: str = "online"
     """``online`` (update after every step), ``batch`` (once a trajectory), ``delayed``
@@ -177,7 +263,7 @@ class Training:
     validation_every: int = 10
     """Cycles between evaluations of the validation loss."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         rules = ("online", "batch", "delayed", "optimum")
         _require(
             self.rule in rules, "training.rule", self.rule, f"must be one of {', '.join(rules)}"
@@ -197,13 +283,16 @@ class Training:
                 f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it",
             )
         _positive("training", self, "cycles", "validation_every", "learning_rate_scale")
+        _non_negative("training", self, "seed", "validation_seed")
         if self.learning_rate is not None:
             _positive("training", self, "learning_rate")
 
 
 @dataclass(frozen=True)
-class Imperfections:
+class Imperfections(_Section):
     """Errors injected into learning; everything off by default."""
+
+    name: ClassVar[str] = "imperfections"
 
     residual_noise: float = 0.0
     """σ_res, standard deviation of the error added to every node residual at every step."""
@@ -222,14 +311,8 @@ class Imperfections:
     range_hidden_hidden: float | None = None
     """A_max of J_hh (needed where bits < 32)."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _non_negative("imperfections", self, "residual_noise", "update_noise")
-        _require(
-            math.isfinite(self.residual_offset),
-            "imperfections.residual_offset",
-            self.residual_offset,
-            "must be finite",
-        )
         _require(
             0 <= self.residual_correlation < 1,
             "imperfections.residual_correlation",
@@ -254,27 +337,54 @@ class Imperfections:
             self.rounding,
             "must be nearest or stochastic",
         )
-        ranges = (self.range_visible_hidden, self.range_hidden_hidden)
+        ranges = ("range_visible_hidden", "range_hidden_hidden")
+        given = [key for key in ranges if getattr(self, key) is not None]
+        _positive("imperfections", self, *given)
         _require(
-            self.bits == 32 or all(r is not None and r > 0 for r in ranges),
+            self.bits == 32 or len(given) == len(ranges),
             "imperfections.bits",
             self.bits,
             "a grid needs positive range_visible_hidden and range_hidden_hidden, such as the "
             "largest |J_vh| and |J_hh| of an unquantized run",
         )
+        _require(
+            self.bits == 32 or self.update_noise == 0,
+            "imperfections.update_noise",
+            self.update_noise,
+            f"not defined on a grid of imperfections.bits = {self.bits}; take bits = 32 or "
+            "update_noise = 0",
+        )
 
 
 @dataclass(frozen=True)
-class GenerationSettings:
+class GenerationSettings(_Section):
     """How the frozen computer is sampled."""
+
+    name: ClassVar[str] = "generation"
 
     samples: int = 200
     """Number of independent denoising trajectories."""
     seed: int | None = None
     """Generation seed; 90000 + training seed if not given."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         _positive("generation", self, "samples")
+        if self.seed is not None:
+            _non_negative("generation", self, "seed")
+
+
+@dataclass(frozen=True)
+class MeasureSettings(_Section):
+    """What judges the samples."""
+
+    name: ClassVar[str] = "measures"
+
+    classifier: str = ""
+    """Folder of a classifier made by ``thermoloom classifier train``; the bundled one if empty."""
+
+    def check(self) -> None:
+        if self.classifier:
+            user_path("measures.classifier", self.classifier)
 
 
 @dataclass(frozen=True)
@@ -286,8 +396,24 @@ class Settings:
     training: Training = field(default_factory=Training)
     imperfections: Imperfections = field(default_factory=Imperfections)
     generation: GenerationSettings = field(default_factory=GenerationSettings)
+    measures: MeasureSettings = field(default_factory=MeasureSettings)
 
     def __post_init__(self) -> None:
+        for name, section in _SECTIONS.items():
+            if not isinstance(getattr(self, name), section):
+                raise UserError(f"{name}: expected {section.__name__}(...)")
+        _require(
+            SMALLEST <= self.learning_rate <= LARGEST,
+            "training.learning_rate, training.learning_rate_scale",
+            (self.training.learning_rate, self.training.learning_rate_scale),
+            f"α = {self.learning_rate:.2g} is no number of float32",
+        )
+        _require(
+            self.measures.classifier == "" or self.prototypes.source != "images",
+            "measures.classifier",
+            self.measures.classifier,
+            "an MNIST classifier does not judge own images (prototypes.source = 'images')",
+        )
         if self.training.rule == "delayed":
             _require(
                 self.period <= self.physics.steps,
@@ -326,12 +452,6 @@ class Settings:
         as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
         return as_lists
 
-    def identity(self, *sections: str) -> str:
-        """Twelve hexadecimal digits of the SHA-256 of the sorted settings (of these sections)."""
-        chosen = {k: v for k, v in self.as_dict().items() if not sections or k in sections}
-        text = json.dumps(chosen, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
     def to_toml(self) -> str:
         """Settings as TOML; keys without a value are left out."""
         lines: list[str] = []
@@ -349,14 +469,11 @@ class Settings:
                 raise UserError(_unknown("section", section, _SECTIONS))
             if not isinstance(entries, Mapping):
                 raise UserError(f"{section}: expected a table [{section}] of settings")
-            current = getattr(self, section)
-            hints = get_type_hints(type(current))
-            changes = {}
-            for key, value in entries.items():
-                if key not in hints:
+            known = {entry.name for entry in fields(_SECTIONS[section])}
+            for key in entries:
+                if key not in known:
                     raise UserError(_unknown("setting", f"{section}.{key}", _all_keys()))
-                changes[key] = fitted(f"{section}.{key}", hints[key], value)
-            sections[section] = replace(current, **changes)
+            sections[section] = replace(getattr(self, section), **entries)
         return replace(self, **sections)
 
     @classmethod
@@ -377,30 +494,33 @@ def _all_keys() -> list[str]:
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return f"{name}: no such {kind}; {hint}"
+    return f"{name[:100]}: no such {kind}; {hint}"
 
 
-_TYPES = {
-    int: ("a whole number", "a list of whole numbers, such as [1, 2]"),
-    float: ("a number", "a list of numbers, such as [0.1, 0.2]"),
-    bool: ("true or false", "a list of true or false"),
-    str: ("text", "a list of texts"),
-}
+_LISTS = {int: "whole numbers, such as [1, 2]", float: "numbers, such as [0.1, 0.2]"}
+_OTHERS = {bool: "true or false", str: "text"}
 
 
 def fitted(key: str, hint: Any, value: Any) -> Any:
     """``value`` as the type of the setting ``key``, or an error that names both."""
     if type(None) in get_args(hint):
         return None if value is None else fitted(key, get_args(hint)[0], value)
-    many = bool(get_args(hint))  # tuple[int, ...]
-    kind = get_args(hint)[0] if many else hint
-    entries = value if many else [value]
-    wanted = (int, float) if kind is float else (kind,)
-    if not isinstance(entries, (list, tuple)) or any(type(e) not in wanted for e in entries):
-        raise UserError(f"{key} = {value!r}: expected {_TYPES[kind][many]}")
-    return tuple(map(kind, entries)) if many else kind(value)
+    if get_args(hint):  # tuple[int, ...]
+        kind = get_args(hint)[0]
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
+        return tuple(fitted(key, kind, entry) for entry in value)
+    if hint is float:
+        return real(key, value)
+    if hint is int:
+        # the sections say what may be negative or zero; the rest is counted in 32 bits
+        highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
+        return whole(key, value, None, highest or LARGEST_COUNT)
+    if type(value) is not hint:
+        raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
+    return value
 
 
 def settings_file() -> str:
@@ -432,18 +552,6 @@ def _meanings(section: type) -> dict[str, str]:
     }
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as a dictionary, with one-line errors."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such settings file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not valid TOML ({error})") from None
-
-
 def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, Any]]:
     """``key=value`` from the command line as ``{section: {key: value}}``.
 
@@ -453,7 +561,7 @@ def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, An
     key, equals, raw = text.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise UserError(f"--set {text!r}: expected key=value, such as physics.kT=0.2")
+        raise UserError(f"--set {shown(text)}: expected key=value, such as physics.kT=0.2")
     matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
     if own_section and key.startswith(f"{own_section}."):
         matches = [key]
@@ -461,9 +569,16 @@ def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, An
         raise UserError(_unknown("setting", key, _all_keys()))
     if len(matches) > 1:
         raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")
-    try:
-        value = tomllib.loads(f"value = {raw.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = raw.strip()
     section, _, name = matches[0].partition(".")
-    return {section: {name: value}}
+    return {section: {name: _assigned(text, raw.strip())}}
+
+
+def _assigned(text: str, raw: str) -> Any:
+    if not raw.isprintable():
+        raise UserError(
+            f"--set {shown(text)}: has a line break or a control character; give one setting"
+        )
+    try:
+        return parse_toml(f"value = {raw}", f"--set {shown(text)}")["value"]
+    except InvalidTomlError:
+        return raw

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
+import os
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thermoloom.config import Physics, PrototypeSettings
+from thermoloom.config import Physics, PrototypeSettings, Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import require_memory, size_memory
+from thermoloom.inputs import LARGEST, is_folder, read_file, shown, user_path
 
 Float32 = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -41,6 +46,9 @@ MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
+MNIST_BYTES = 1 << 26
+"""More than the largest of the four files has, also decompressed."""
+PNG_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +62,8 @@ class Prototypes:
     shape: tuple[int, int] | None = None
     """Image shape for display; None where the visible layer is no image."""
     classes: tuple[int, ...] = ()
-    """MNIST class of every pattern; empty for own images, whatever their names."""
+    """MNIST class, 0 to 9, of every pattern; empty for own images, whatever their names: the MNIST
+    classifier knows nothing else and must not judge them."""
 
     def __post_init__(self) -> None:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
@@ -66,6 +75,11 @@ class Prototypes:
             raise UserError(
                 f"prototypes: {len(self.classes)} classes for {len(self.labels)} patterns; "
                 "give one class to each pattern, or none"
+            )
+        if any(digit not in range(10) for digit in self.classes):
+            raise UserError(
+                f"prototypes: classes {shown(self.classes)} are not those of MNIST, 0 to 9; leave "
+                "them out, other images are not judged by the MNIST classifier"
             )
 
     def __len__(self) -> int:
@@ -79,8 +93,9 @@ class Prototypes:
 
 def load_prototypes(settings: PrototypeSettings, physics: Physics) -> Prototypes:
     """The prototypes that the settings name, fitted to the visible layer of ``physics``."""
+    require_memory(size_memory(physics))
     if settings.source == "images":
-        images, labels = read_images(Path(settings.path).expanduser())
+        images, labels = read_images(user_path("prototypes.path", settings.path))
         return from_images(images, physics, labels, resize=settings.resize)
     if settings.source == "bundled":
         digits, classes = bundled_digits()
@@ -112,8 +127,10 @@ def from_images(
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):
         raise UserError("prototypes: no images given; at least one is needed")
+    if len(names) != len(images):
+        raise UserError(f"prototypes: {len(names)} labels for {len(images)} images; one each")
     named = zip(images, names, strict=True)
-    fitted = [_fit(image, name, physics, resize) for image, name in named]
+    fitted = [_fit(_checked(image, name), name, physics, resize) for image, name in named]
     shapes = {image.shape for image in fitted}
     if len(shapes) > 1:
         raise UserError(
@@ -159,9 +176,17 @@ def projection(physics: Physics, seed: int = 42) -> Float32:
     return entries.astype(np.float32)
 
 
-def unit_fields(prototypes: Prototypes, physics: Physics, projection_seed: int = 42) -> Float32:
-    """[s | Pᵀ s], shape (P, N): the fields of amplitude one on all units, visible units first."""
-    patterns = prototypes.patterns
+def unit_fields(prototypes: Prototypes, settings: Settings) -> Float32:
+    """[s | Pᵀ s], shape (P, N): the fields of amplitude one on all units, visible units first.
+
+    P is that of ``settings.prototypes.projection_seed``.
+    """
+    if not isinstance(settings, Settings):
+        raise UserError(
+            f"unit_fields: takes the Settings, which have the seed of the projection, not a "
+            f"{type(settings).__name__}"
+        )
+    patterns, physics = prototypes.patterns, settings.physics
     if patterns.shape[1] != physics.visible:
         raise UserError(
             f"physics.visible = {physics.visible}: the prototypes have {patterns.shape[1]} values"
@@ -170,7 +195,7 @@ def unit_fields(prototypes: Prototypes, physics: Physics, projection_seed: int =
     hidden = np.einsum(
         "pi,ia->pa",
         patterns.astype(np.float64),
-        projection(physics, projection_seed).astype(np.float64),
+        projection(physics, settings.prototypes.projection_seed).astype(np.float64),
         optimize=False,
     )
     return np.concatenate([patterns, hidden.astype(np.float32)], axis=1)
@@ -217,15 +242,33 @@ def load_mnist(folder: str | Path | None = None, part: str = "train") -> tuple[B
 
 def read_images(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
     """The user's images and their names: a folder of PNG, by name, or an .npy array."""
-    if path.is_dir():
+    if is_folder("prototypes.path", path):
         return _read_png_folder(path)
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"prototypes.path = {str(path)!r}: no such folder or .npy file")
     if path.suffix != ".npy":
         raise UserError(
             f"prototypes.path = {str(path)!r}: must be a folder of PNG images or an .npy file"
         )
     return _read_array(path)
+
+
+def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of real numbers that float32 can hold, with nothing masked."""
+    try:
+        array = np.asanyarray(image)
+    except ValueError:
+        raise UserError(f"prototype {name}: its rows have different lengths") from None
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"prototype {name}: has {array.dtype} values; expected real numbers")
+    if np.ma.is_masked(array):
+        raise UserError(f"prototype {name}: has masked values; fill them")
+    plain = np.asarray(array)
+    if plain.size and not np.isfinite(plain).all():
+        raise UserError(f"prototype {name}: has values that are not finite; remove the image")
+    if plain.size and max(abs(float(plain.min())), abs(float(plain.max()))) > LARGEST:
+        raise UserError(f"prototype {name}: has values beyond ±{LARGEST:.2g}; scale the image")
+    return plain
 
 
 def _fit(image: NDArray[Any], name: str, physics: Physics, resize: bool) -> NDArray[Any]:
@@ -256,41 +299,53 @@ def _resized(image: NDArray[Any], physics: Physics) -> NDArray[Any]:
         )
     if image.shape == (side, side):
         return image
+    require_memory({f"physics.visible = {physics.visible}": 16 * physics.visible})
     # bilinear: averages on shrinking (Pillow widens the filter) and never overshoots
     picture = Image.fromarray(np.asarray(image, dtype=np.float32))
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
 
 
 def _read_png_folder(folder: Path) -> tuple[list[NDArray[Any]], list[str]]:
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
+    except OSError as error:
+        raise UserError(f"prototypes.path = {str(folder)!r}: {error.strerror}") from None
     if not paths:
         raise UserError(f"prototypes.path = {str(folder)!r}: no PNG image in this folder")
-    return [_read_png(path) for path in paths], [path.stem for path in paths]
+    return [_read_png(path) for path in paths], [_label(path) for path in paths]
+
+
+def _label(path: Path) -> str:
+    """The file's name as printable text, whatever bytes it is made of."""
+    stem = os.fsencode(path.stem).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in stem)
 
 
 def _read_png(path: Path) -> NDArray[Any]:
     """Grey values of a PNG image; colours are taken by their luminance."""
+    content = read_file(path, PNG_BYTES, "PNG image")
     try:
-        with Image.open(path, formats=["PNG"]) as image:
-            image.load()
-            if "A" in image.getbands() or "transparency" in image.info:
-                lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
-                if lowest < 255:  # type: ignore[operator]
-                    raise UserError(
-                        f"{path}: is partly transparent, its grey values are undefined; "
-                        "put it on a background"
-                    )
-            grey = image if image.mode.startswith(("I", "F")) else image.convert("L")
-            return np.asarray(grey)  # 16-bit images (mode I;16) keep their depth
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+                image.load()
+                if "A" in image.getbands() or "transparency" in image.info:
+                    lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
+                    if lowest < 255:  # type: ignore[operator]
+                        raise UserError(
+                            f"{path}: is partly transparent, its grey values are undefined; "
+                            "put it on a background"
+                        )
+                grey = image if image.mode.startswith(("I", "F")) else image.convert("L")
+                return np.asarray(grey)  # 16-bit images (mode I;16) keep their depth
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file can raise nearly anything in a decoder
         raise UserError(f"{path}: not a readable PNG image ({error})") from None
 
 
 def _read_array(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{path}: not a readable .npy array ({error})") from None
+    array = _npy(path)
     if array.ndim not in (2, 3) or array.dtype.kind not in "biuf" or array.size == 0:
         raise UserError(
             f"{path}: {array.dtype} array of shape {array.shape}; expected real numbers of "
@@ -299,13 +354,30 @@ def _read_array(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
     return list(array), [str(i) for i in range(len(array))]
 
 
+def _npy(path: Path) -> NDArray[Any]:
+    """The array in an .npy file whose header tells its length truly."""
+    head = read_file(path, 1 << 62, ".npy array", first=8)
+    if head[:6] != b"\x93NUMPY":
+        raise UserError(f"{path}: not a readable .npy array (an archive .npz, or no array at all)")
+    try:
+        # mapped, not read: a header that claims more than the file has allocates nothing
+        with np.errstate(all="ignore"):
+            mapped = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # headers are parsed as Python literals: nearly anything
+        raise UserError(f"{path}: not a readable .npy array ({error})") from None
+    if mapped.offset + mapped.nbytes != path.stat().st_size:
+        raise UserError(f"{path}: not a readable .npy array (longer than its header says)")
+    require_memory({f"{path}": 16 * mapped.size})
+    return np.array(mapped)
+
+
 def _mnist_bytes(folder: str | Path | None, name: str) -> bytes:
     """Decompressed and verified bytes of one of the four MNIST files."""
-    path = _download(name) if folder is None else _mnist_path(Path(folder).expanduser(), name)
+    path = _download(name) if folder is None else _mnist_path(user_path("MNIST", folder), name)
+    content = read_file(path, MNIST_BYTES, "MNIST file")
     try:
-        content = path.read_bytes()
         if path.suffix == ".gz":
-            content = gzip.decompress(content)
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(MNIST_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error}); delete it and fetch it again") from None
     if hashlib.sha256(content).hexdigest() != MNIST_SHA256[name]:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import numpy as np
 import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
+
+from thermoloom.interrupts import interrupts_deferred
 
 T = TypeVar("T")
 _limit: int | None = None
@@ -46,36 +51,92 @@ def threads(count: int) -> Iterator[None]:
         _limit = before
 
 
-def in_threads(function: Callable[..., T], pieces: Iterable[tuple[Any, ...]]) -> list[T]:
+class _GivenUp(BaseException):
+    """Another piece has failed: what this one computes is of no use any more."""
+
+
+def in_threads(
+    function: Callable[..., T],
+    pieces: Iterable[tuple[Any, ...]],
+    barrier: NDArray[np.int64] | None = None,
+) -> list[T]:
     """``[function(*piece) for piece in pieces]``, side by side where threads are to be had.
 
     ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS). Each
     piece has single-threaded linear algebra, whatever the threads, so that its result is the same.
+    Pieces that wait for each other at a ``barrier`` have a thread each, whatever the threads.
+
+    After an exception no further piece begins; it is raised once those that run have ended.
+    Interrupts are honoured between pieces, and in long ones wherever they ``breathe``.
     """
     work = list(pieces)
     results: list[Any] = [None] * len(work)
     waiting = iter(range(len(work)))
+    errors: list[BaseException] = []
 
-    def take_turns() -> None:
-        for index in waiting:
-            results[index] = function(*work[index])
+    def give_up(error: BaseException) -> None:
+        errors.append(error)
+        if barrier is not None:
+            barrier[_ABORTED] = 1
 
-    with _linear_algebra_threads(1):
-        others = min(thread_count(), len(work)) - 1
-        helpers = [_pool().submit(take_turns) for _ in range(others)]
+    def take_turns(honour: Callable[[], None]) -> None:
+        def check() -> None:
+            honour()
+            if errors:
+                raise _GivenUp
+
+        outside, _here.check = getattr(_here, "check", _nothing), check
         try:
-            take_turns()  # the caller is one of the threads
+            for index in waiting:
+                check()
+                results[index] = function(*work[index])
+        except BaseException as error:
+            give_up(error)
         finally:
-            wait(helpers)
-        for helper in helpers:
-            helper.result()
+            _here.check = outside
+
+    with interrupts_deferred() as honour, _linear_algebra_threads(1):
+        count = min(thread_count(), len(work)) if barrier is None else len(work)
+        helpers: list[Future[None]] = []
+        try:
+            helpers += (_pool().submit(take_turns, _nothing) for _ in range(count - 1))
+            take_turns(honour)  # the caller is one of the threads
+            while not errors and wait(helpers, timeout=0.05).not_done:
+                honour()
+        except BaseException as error:
+            give_up(error)
+        wait(helpers)
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # a traceback holds this frame, and with it all arrays
     return results
+
+
+_here = threading.local()
+
+
+def breathe() -> None:
+    """Inside a long piece: a moment at which it may end, as another failed or a signal came."""
+    getattr(_here, "check", _nothing)()
+
+
+def _nothing() -> None:
+    pass
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that wait for work: starting one anew can take milliseconds."""
-    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="thermoloom")
+    """Threads that wait for work: starting one anew can take milliseconds.
+
+    There is always one more: a piece in the queue would keep the others at their barrier.
+    """
+    return ThreadPoolExecutor(max_workers=1 << 16, thread_name_prefix="thermoloom")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 
 
 @intrinsic
@@ -101,10 +162,13 @@ def _give_way(typingctx: Any, address: Any) -> Any:
     return types.void(types.int64), codegen
 
 
-def yield_address() -> int:
-    """Address of the function by which a waiting thread gives up its core for a while."""
+def new_barrier() -> NDArray[np.int64]:
+    """For ``wait_for_all``: number waiting, times opened, how to give way, whether aborted."""
     routine = ctypes.CDLL(None).sched_yield
-    return ctypes.cast(routine, ctypes.c_void_p).value or 0
+    return np.array([0, 0, ctypes.cast(routine, ctypes.c_void_p).value or 0, 0], np.int64)
+
+
+_ABORTED = 3
 
 
 PATIENCE = 2000
@@ -115,9 +179,9 @@ PATIENCE = 2000
 def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
     """Inside kernels: wait until ``count`` threads are here.
 
-    ``barrier`` (int64) holds the number of those waiting, how often it opened, and
-    ``yield_address()``. It is short waiting that this is for, so it does not sleep; but where cores
-    are fewer than threads that want them, it gives way.
+    It is short waiting that this is for, so it does not sleep; but where cores are fewer than
+    threads that want them, it gives way. Nobody waits for one who will not come: if a piece has
+    failed, ``in_threads`` sets the last entry of ``barrier``, all pass, and the work is discarded.
     """
     if count == 1:
         return
@@ -130,6 +194,8 @@ def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
     while _atomic_add(barrier, 1, 0) == opened:
         looks += 1
         if looks > PATIENCE:
+            if _atomic_add(barrier, _ABORTED, 0):
+                return
             _give_way(barrier[2])
 
 

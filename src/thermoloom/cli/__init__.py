@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
-from thermoloom.cli.classifier import classifier_app
-from thermoloom.cli.computers import generate, settings, show, solve, train
-from thermoloom.cli.experiments import report, run_app
-from thermoloom.cli.options import say
-from thermoloom.cli.runs import runs_app
 from thermoloom.errors import UserError
-
-app = typer.Typer(
-    help="Simulate, train and measure generative thermodynamic computers.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+from thermoloom.interrupts import (
+    Interrupted,
+    exit_code,
+    interrupts_end_at_once,
+    interrupts_ignored,
 )
-
-for _command in (settings, train, generate, show, solve):
-    app.command()(_command)
-app.add_typer(run_app, name="run")
-app.command()(report)
-app.add_typer(runs_app, name="runs")
-app.add_typer(classifier_app, name="classifier")
 
 
 def main() -> None:
     """Entry point: user errors as one line and exit code 2, interruption as 130."""
+    interrupts_end_at_once()  # before anything is imported that takes its time
+    from thermoloom.cli.commands import app
+    from thermoloom.cli.options import say
+
     try:
         app()
     except UserError as error:
         say(f"[red]error:[/red] {_escaped(str(error))}")
         sys.exit(2)
-    except KeyboardInterrupt as interruption:
+    except (KeyboardInterrupt, Interrupted) as interruption:
         if str(interruption):
             say(_escaped(str(interruption)))
-        sys.exit(130)
+        sys.exit(exit_code())
+    finally:
+        interrupts_ignored()
 
 
 def _escaped(text: str) -> str:

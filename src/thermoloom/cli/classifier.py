@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from thermoloom.cli.options import path_of
 from thermoloom.measures.classifier_training import PAPER, Recipe
 
 classifier_app = typer.Typer(help="The auxiliary MNIST classifier.", no_args_is_help=True)
@@ -16,10 +18,19 @@ classifier_app = typer.Typer(help="The auxiliary MNIST classifier.", no_args_is_
 def classifier_train(
     mnist: Annotated[
         Path | None,
-        typer.Option(help="Folder of the MNIST IDX files; downloaded if left out.", metavar="DIR"),
+        typer.Option(
+            help="Folder of the MNIST IDX files; downloaded if left out.",
+            metavar="DIR",
+            parser=path_of("--mnist"),
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for classifier.onnx and classifier.json.", metavar="DIR")
+        Path,
+        typer.Option(
+            help="Folder for classifier.onnx and classifier.json.",
+            metavar="DIR",
+            parser=path_of("--out"),
+        ),
     ] = Path("classifier"),
     epochs: Annotated[int, typer.Option(help="Passes over the training set.")] = PAPER.epochs,
     seed: Annotated[int, typer.Option(help="Seed of weights and order.")] = PAPER.seed,
@@ -33,3 +44,5 @@ def classifier_train(
     record = train_classifier(mnist, out, Recipe(epochs=epochs, seed=seed), progress)
     typer.echo(f"test accuracy {100 * record['test_accuracy']:.2f} %")
     typer.echo(f"classifier    {out / 'classifier.onnx'}")
+    use = shlex.join(["--set", f"measures.classifier={out.absolute()}"])
+    typer.echo(f"to judge by it: thermoloom run comparison {use}")

@@ -8,11 +8,30 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, Assignments, Config, emit, merged, say
+from thermoloom.cli.options import (
+    AsJson,
+    Assignments,
+    Config,
+    compile_now,
+    emit,
+    merged,
+    path_of,
+    say,
+)
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 
-RunPath = Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")]
+RunPath = Annotated[
+    Path, typer.Argument(help="Run directory.", metavar="RUN", parser=path_of("RUN"))
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run directory; by default found by the settings.",
+        metavar="DIR",
+        parser=path_of("--out"),
+    ),
+]
 
 
 def settings() -> None:
@@ -29,9 +48,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     checkpoint_every: Annotated[
@@ -42,15 +59,18 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {"rule": rule, "period": period, "seed": seed, "cycles": cycles}
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling, progress
-    from thermoloom.runs.jobs import train_runs, training_path
+    from thermoloom.presentation.progress import progress
+    from thermoloom.prototypes import load_prototypes
+    from thermoloom.runs.jobs import check_run, train_runs, training_path
+    from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
-    with compiling():
-        compile_kernels()
+    check_run(path, settings, prototypes)
+    compile_now()
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -65,14 +85,15 @@ def train(
             advance(trainee.cycle, f"{rate:,.0f} steps/s, {loss}")
 
         try:
-            train_runs([(path, settings)], on_cycle, say, checkpoint_every)
+            train_runs([(path, settings)], on_cycle, say, checkpoint_every, prototypes)
         except KeyboardInterrupt:
             say(f"stopped; {path} keeps what was done: run the same command again to go on")
             raise
     run = RunDirectory.open(path)
     results = {"run": str(path), "state": run.state, "reason": run.manifest.reason, **run.results}
     if run.state == "diverged":
-        emit(as_json, results, [f"diverged: {run.manifest.reason}", f"run   {path}"])
+        advice = "try a smaller learning rate (training.learning_rate_scale)"
+        emit(as_json, results, [f"diverged: {run.manifest.reason}; {advice}", f"run   {path}"])
         raise typer.Exit(1)
     emit(
         as_json,
@@ -96,17 +117,17 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
-    from thermoloom.kernels import compile_kernels
+    from thermoloom.feasibility import check_generation
     from thermoloom.measures.statistics import spread
-    from thermoloom.presentation.progress import compiling, progress
+    from thermoloom.presentation.progress import progress
     from thermoloom.runs.jobs import archive_name, generate_run, settings_of
     from thermoloom.runs.store import RunDirectory
 
     settings = settings_of(RunDirectory.open(run)).updated(
         {"generation": {"samples": samples, "seed": seed}}
     )
-    with compiling():
-        compile_kernels()
+    check_generation(settings.physics, samples)
+    compile_now()
     total, done = samples * settings.physics.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
@@ -176,9 +197,7 @@ def show(
 
 
 def solve(
-    out: Annotated[
-        Path | None, typer.Option(help="Run directory; by default found by the settings.")
-    ] = None,
+    out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     as_json: AsJson = False,
@@ -187,15 +206,20 @@ def solve(
     rule = {"training": {"rule": "optimum"}}
     settings = Settings.from_dict(merged(config, assignments, rule))
     from thermoloom.presentation.progress import console
+    from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import solve_run, training_path
+    from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
 
+    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:
         solve_run(
             path,
             settings,
             lambda step, size: status.update(f"solving: step {step}, relative gradient {size:.1e}"),
+            prototypes,
         )
     results = RunDirectory.open(path).results
     emit(

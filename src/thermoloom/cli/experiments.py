@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thermoloom.cli.options import Config, Values, merged
+from thermoloom.cli.options import Config, Values, compile_now, merged, path_of
 from thermoloom.errors import UserError
-from thermoloom.experiments import NAMES, experiment
+from thermoloom.experiments import MOST_SEEDS, NAMES, experiment
+from thermoloom.inputs import LARGEST_SEED, shown
 
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Machines
@@ -27,7 +28,12 @@ run_app = typer.Typer(
 Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a small version).")]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Results folder.", metavar="DIR", show_default="results, results/quick"),
+    typer.Option(
+        help="Results folder.",
+        metavar="DIR",
+        show_default="results, results/quick",
+        parser=path_of("--out"),
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -102,6 +108,7 @@ def run_all(
 ) -> None:
     """Run every experiment, then one report for all; says first what it will take."""
     from thermoloom.experiments.estimate import estimate
+    from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
     from thermoloom.runs.execution import Machines
 
@@ -109,6 +116,8 @@ def run_all(
     folder = out or Path(DEFAULT_OUT.get(preset, "results"))
     values = plan_values(config, assignments, None)
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in NAMES]
+    for one, plan in chosen:
+        check(one, plan, folder, machines)
     compile_now()
     needed = estimate(chosen, folder, machines.processes)
     typer.echo(
@@ -145,11 +154,21 @@ def parse_seeds(text: str) -> list[int]:
     """``101-105`` and ``7,8,9``, also together, as whole numbers."""
     found: list[int] = []
     for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise UserError(f"--seeds {text}: expected seeds such as 101-105 or 7,8,9")
-        found += range(int(low), int(high if dash else low) + 1)
+        low, dash, high = (piece.strip() for piece in part.partition("-"))
+        if not _is_seed(low) or (dash and not _is_seed(high)):
+            raise UserError(f"--seeds {shown(text)}: expected seeds such as 101-105 or 7,8,9")
+        seeds = range(int(low), int(high if dash else low) + 1)
+        if not seeds:
+            raise UserError(f"--seeds {shown(text)}: {part.strip()} runs backwards")
+        if len(found) + len(seeds) > MOST_SEEDS:
+            raise UserError(f"--seeds {shown(text)}: more than {MOST_SEEDS:,} seeds")
+        found += seeds
     return found
+
+
+def _is_seed(text: str) -> bool:
+    """Plain digits (² is a digit too, and no number), few enough for a seed."""
+    return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
 
 
 def run_experiment(
@@ -163,9 +182,10 @@ def run_experiment(
     began = time.monotonic()
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
-    from thermoloom.experiments.run import perform
+    from thermoloom.experiments.run import check, perform
     from thermoloom.runs.progress import progress_for
 
+    check(chosen, plan, folder, machines)
     compile_now()
     compiled = time.monotonic()
     done = perform(chosen, plan, folder, machines, progress_for())
@@ -180,15 +200,6 @@ def run_experiment(
         for line in done.failures:
             typer.echo(f"  {line}", err=True)
         raise typer.Exit(1)
-
-
-def compile_now() -> None:
-    """Compile the kernels, or load them, before anything is timed."""
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling
-
-    with compiling():
-        compile_kernels()
 
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
@@ -227,7 +238,10 @@ def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="An experiment or a results folder.", metavar="DIR")
+        Path,
+        typer.Argument(
+            help="An experiment or a results folder.", metavar="DIR", parser=path_of("DIR")
+        ),
     ],
 ) -> None:
     """Draw the figures again and write the report, from saved tables alone."""

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from thermoloom.config import parse_assignment, read_toml
 from thermoloom.errors import UserError
+from thermoloom.inputs import user_path
+from thermoloom.interrupts import interrupts_wind_up
 
 Values = dict[str, dict[str, Any]]
 """``{section: {key: value}}``"""
 
+
+def path_of(name: str) -> Callable[[str], Path]:
+    """The reader of an option or argument that is a path: typer would take "" for "."."""
+    return lambda text: user_path(name, text)
+
+
+def prepare_streams() -> None:
+    """Settings files are UTF-8 and results are full of symbols, whatever the locale says.
+
+    What libraries warn of is for those who write programs: a user's mistake is told in one line.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+_ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""Base of what is wrong with a command line; typer has its own copy of click, or click itself."""
+
+
+class OneLineErrors(TyperGroup):
+    """Wrong options and arguments are user errors like any other: one line, exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            code = super().main(*args, **(extra | {"standalone_mode": False}))
+        except _ClickError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+                sys.exit(error.exit_code)
+            where = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
+            raise UserError(f"{error.format_message().strip().rstrip('.')}{where}") from None
+        except typer.Abort:
+            say("stopped; nothing was changed")
+            sys.exit(1)
+        sys.exit(code or 0)
+
+
 Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="TOML file with settings.", metavar="FILE")
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="TOML file with settings.",
+        metavar="FILE",
+        parser=path_of("--config"),
+    ),
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -37,14 +90,28 @@ def merged(
             if not isinstance(entries, dict):
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             values.setdefault(section, {}).update(entries)
+    for section, key in (("prototypes", "path"), ("measures", "classifier")):
+        given = values.get(section, {}).get(key)
+        if isinstance(given, str) and given.strip():  # so that what is kept of it works anywhere
+            values[section][key] = str(user_path(f"{section}.{key}", given).absolute())
     return values
+
+
+def compile_now() -> None:
+    """Compile the kernels, or load them, before anything is timed or touched."""
+    from thermoloom.kernels import compile_kernels
+    from thermoloom.presentation.progress import compiling
+
+    with compiling():
+        compile_kernels()
+    interrupts_wind_up()
 
 
 def say(text: str) -> None:
     """A line for people, on standard error."""
     from thermoloom.presentation.progress import console
 
-    console().print(text, highlight=False, soft_wrap=True)
+    console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
 
 def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:

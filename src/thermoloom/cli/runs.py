@@ -7,19 +7,40 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, emit
+from thermoloom.cli.options import AsJson, emit, path_of
+from thermoloom.errors import UserError
 
 runs_app = typer.Typer(help="What is in a results folder.", invoke_without_command=True)
-Folder = Annotated[Path, typer.Option("--folder", help="Results folder.", metavar="DIR")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        help="Results folder.",
+        metavar="DIR",
+        show_default="results",
+        parser=path_of("--folder"),
+    ),
+]
+
+
+def _chosen(context: typer.Context, folder: Path | None) -> Path:
+    """``--folder`` may stand before the subcommand or after it; two that differ are refused."""
+    before = context.parent.params.get("folder") if context.parent else None
+    if before is not None and folder is not None and before != folder:
+        raise UserError(f"--folder {before} and --folder {folder}: name one")
+    return before or folder or Path("results")
+
+
+def _as_json(context: typer.Context, as_json: bool) -> bool:
+    return as_json or bool(context.parent and context.parent.params.get("as_json"))
 
 
 @runs_app.callback()
-def list_runs(
-    context: typer.Context, folder: Folder = Path("results"), as_json: AsJson = False
-) -> None:
+def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = False) -> None:
     """List runs: id, kind, state, age, size and the settings that tell them apart."""
     if context.invoked_subcommand:
         return
+    folder = folder or Path("results")
     from dataclasses import asdict
 
     from rich.console import Console
@@ -34,39 +55,46 @@ def list_runs(
     table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
     table.columns[0].no_wrap = True
     for run in found:
-        telling = {k: v for k, v in run.settings.items() if not k.startswith("patterns.")}
+        telling = {k: v for k, v in run.settings.items() if not k.endswith(".sha256")}
         told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
         age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
         name = str(run.path.relative_to(folder))
         table.add_row(name, run.kind, run.state, age, size, told)
     Console().print(table if found else f"{folder}: no runs")
+    for run in found:
+        if run.state == "unreadable":
+            typer.echo(run.reason, err=True)
 
 
 @runs_app.command("verify")
-def verify_runs(folder: Folder = Path("results"), as_json: AsJson = False) -> None:
+def verify_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = False) -> None:
     """Check every array and file against its recorded SHA-256; exit code 1 if any is damaged."""
     from dataclasses import asdict
 
     from thermoloom.runs import catalog
 
-    report = catalog.verify(folder)
+    report = catalog.verify(_chosen(context, folder))
     lines = [f"damaged: {damage.file}: {damage.what}" for damage in report.damaged]
     lines += [f"skipped: {line}" for line in report.skipped]
     size = catalog.readable_bytes(report.bytes)
     lines.append(f"{report.runs} runs, {report.files} files, {size}: {len(report.damaged)} damaged")
-    emit(as_json, asdict(report), lines)
+    emit(_as_json(context, as_json), asdict(report), lines)
     if report.damaged:
         raise typer.Exit(1)
 
 
 @runs_app.command("prune")
 def prune_runs(
-    folder: Folder = Path("results"),
+    context: typer.Context,
+    folder: Folder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete checkpoints of finished runs and leftovers of killed ones, after asking."""
     from thermoloom.runs import catalog
 
+    if _as_json(context, False):
+        raise UserError("--json: runs prune prints for people only")
+    folder = _chosen(context, folder)
     items = catalog.prunable(folder)
     if not items:
         print(f"{folder}: nothing to remove")

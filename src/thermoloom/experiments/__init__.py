@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NAMES = ("comparison", "prototypes", "noise", "precision", "controls", "theory")
 """Every experiment: a module of this name here, and one of the same name in ``presentation``."""
+MOST_SEEDS = 10_000
+"""Of one experiment; each is a training of hours."""
 
 
 def experiment(name: str) -> Experiment:

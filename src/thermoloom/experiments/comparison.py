@@ -6,6 +6,7 @@ is compared across seeds are seed-level means; the spread over trajectories is n
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,14 @@ from thermoloom.experiments.pairs import (
 )
 from thermoloom.experiments.pairs import tasks as pair_tasks
 from thermoloom.experiments.plan import Experiment
-from thermoloom.measures.classifier import bundled_classifier
+from thermoloom.measures.classifier import classifier_record as recorded
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
 NAME = "comparison"
-PLATEAU_EXCESS = 0.05
-"""The plateau is reached where this fraction of the loss's fall is left."""
-PLATEAU_CYCLES = 60
-"""What still counts as "within approximately 50 cycles", the loss being taken every ten."""
-CLOSE = 0.05
-"""Curves track one another if they differ by less than this fraction of the loss's fall."""
-NEGLIGIBLE = 0.01
-"""A term of the path-action identity could be dropped below this fraction of the other."""
-NEARLY_EQUAL = 0.1
-"""Start energies are nearly equal if they differ by less than this fraction of the heat's own."""
+limit = partial(paper.threshold, NAME)
+"""``limit(statement, name)``: a threshold of paper.toml."""
 
 
 def tasks(plan: PairPlan) -> list[Task]:
@@ -91,7 +84,7 @@ def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]
             heat["t_test_p"],
             digits=".2g",
             note=note,
-            compare=paper.compare_p,
+            compare=partial(paper.compare_p, level=limit("t_test_p", "level")),
         ),
         paper.quantity(
             experiment,
@@ -100,7 +93,7 @@ def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]
             heat["sign_test_p"],
             digits=".4g",
             note=note,
-            compare=paper.compare_p,
+            compare=partial(paper.compare_p, level=limit("sign_test_p", "level")),
         ),
         paper.quantity(experiment, "batch_heat", "mean heat, batch", heat["batch"], unit="E₀"),
         paper.quantity(experiment, "online_heat", "mean heat, online", heat["online"], unit="E₀"),
@@ -128,7 +121,7 @@ def classifier_record(pairs: Pairs) -> dict[str, Any] | None:
     """Accuracy of the classifier, where it was used."""
     if not classified(pairs.shown.samples):
         return None
-    record = bundled_classifier().record
+    record = recorded(pairs.plan.settings.measures.classifier)
     return {
         "test_accuracy_percent": 100 * record["test_accuracy"],
         "test_images": record["test_images"],
@@ -145,10 +138,11 @@ def plateau(pairs: Pairs) -> dict[str, Any]:
     cycles = pairs.shown.training.load_table("curve")["cycle"]
     levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
     falls = {rule: float(curve[0]) - levels[rule] for rule, curve in curves.items()}
-    found: dict[str, Any] = {"fraction_left": PLATEAU_EXCESS}
+    most = limit("plateau", "left")
+    found: dict[str, Any] = {"fraction_left": most}
     for rule, curve in curves.items():
         left = (curve - levels[rule]) / falls[rule]
-        reached = np.flatnonzero(left <= PLATEAU_EXCESS)
+        reached = np.flatnonzero(left <= most)
         first = int(reached[0]) if len(reached) else len(curve) - 1
         found[rule] = {
             "cycle": int(cycles[first]),
@@ -178,19 +172,17 @@ def curve_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
     found = summary["plateau"]
     first = [found[rule]["cycle"] for rule in RULES]
     excess = max(found[rule]["largest_excess_after"] for rule in RULES)
-    stable = excess <= 2 * PLATEAU_EXCESS
-    enough = pairs.plan.settings.training.cycles >= 2 * PLATEAU_CYCLES
-    reached = paper.HOLDS if max(first) <= PLATEAU_CYCLES and stable else paper.DIFFERS
-    close = found["apart_percent"] <= 100 * CLOSE
+    stable = excess <= limit("plateau", "later")
+    in_time = max(first) <= limit("plateau", "cycles")
+    close = found["apart_percent"] <= 100 * limit("similar_losses", "apart")
     return [
         paper.statement(
             NAME,
             "plateau",
-            reached if enough else paper.NOT_MEASURED,
+            paper.HOLDS if in_time and stable else paper.DIFFERS,
             "{left:.0f} % of the fall are left at cycle {batch} (batch) and {online} (online); "
-            "later never more than {excess:.1f} %"
-            + ("" if enough else "; too few cycles to see a plateau"),
-            left=100 * PLATEAU_EXCESS,
+            "later never more than {excess:.1f} %",
+            left=100 * found["fraction_left"],
             batch=first[0],
             online=first[1],
             excess=100 * excess,
@@ -279,7 +271,9 @@ def class_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
         paper.statement(
             NAME,
             "mostly_targets",
-            paper.HOLDS if sum(counts) > total / 2 else paper.DIFFERS,
+            paper.HOLDS
+            if sum(counts) > limit("mostly_targets", "share") * total
+            else paper.DIFFERS,
             "{targets} of {total} samples, seed {seed}",
             targets=sum(counts),
             total=total,
@@ -300,7 +294,7 @@ def class_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
             paper.NOT_MEASURED
             if not off.any()
             else paper.HOLDS
-            if near_1_or_2 > off.sum() / 2
+            if near_1_or_2 > limit("off_target", "share") * off.sum()
             else paper.DIFFERS,
             "{near} of {off} off-target samples",
             near=near_1_or_2,
@@ -317,6 +311,7 @@ def path_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
         float(np.mean(_compared(pairs, f"paths.{key}").other))
         for key in ("log_ratio", "heat_like", "force_squared")
     )
+    negligible = limit("force_squared", "negligible") * abs(heat_like)
     return [
         paper.statement(
             NAME,
@@ -333,7 +328,7 @@ def path_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
         paper.statement(
             NAME,
             "force_squared",
-            paper.HOLDS if abs(force) > NEGLIGIBLE * abs(heat_like) else paper.DIFFERS,
+            paper.HOLDS if abs(force) > negligible else paper.DIFFERS,
             "R = {ratio:.1f} = {heat_like:.1f} (heat-like) {force:+.1f} (force-squared), online; "
             "both sides of the identity agree to {error:.0e} of the terms",
             ratio=ratio,
@@ -352,7 +347,8 @@ def energy_statements(pairs: Pairs, summary: dict[str, Any]) -> Found:
     start, end = _compared(pairs, "initial_energy.total"), _compared(pairs, "final_energy.total")
     onsite = _compared(pairs, "final_energy.onsite")
     coupling = _compared(pairs, "final_energy.visible_hidden", "final_energy.hidden_hidden")
-    equal = abs(start.mean_difference) <= NEARLY_EQUAL * abs(heat.mean_difference)
+    share = limit("start_energy", "share")
+    equal = abs(start.mean_difference) <= share * abs(heat.mean_difference)
     dominates = abs(coupling.mean_difference) > abs(onsite.mean_difference)
     template = "{batch:.2f} E₀ (batch), {online:.2f} E₀ (online); difference {difference:+.2f} E₀"
     return [

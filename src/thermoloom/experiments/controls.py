@@ -38,8 +38,6 @@ NAME = "controls"
 RATE, PERIOD = "learning rate", "update period"
 RULES = ("batch", "online")
 
-SIMILAR = 0.01
-"""Heats are similar within this fraction."""
 LOWEST_SCALE = 0.5
 """Where the paper finds its lowest heat."""
 MODERATE = (10, 100)
@@ -304,7 +302,8 @@ def similar(delays: Curve) -> dict[str, Any]:
     known = {period: p for period, p in percents.items() if p is not None}
     if not known:
         return paper.missing(NAME, "similar", "neither M = 10 nor M = 100 was measured")
-    close = all(abs(percent) <= 100 * SIMILAR for percent in known.values())
+    within = 100 * paper.threshold(NAME, "similar", "similar")
+    close = all(abs(percent) <= within for percent in known.values())
     return paper.statement(
         NAME,
         "similar",
@@ -312,7 +311,7 @@ def similar(delays: Curve) -> dict[str, Any]:
         ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in known)
         + " relative to M = 1; similar: within {similar:.0f} %",
         **{f"m{period}": percent for period, percent in known.items()},
-        similar=100 * SIMILAR,
+        similar=within,
     )
 
 

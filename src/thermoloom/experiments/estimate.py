@@ -22,6 +22,7 @@ from thermoloom.generation import GROUP, generate
 from thermoloom.physics.computer import Computer
 from thermoloom.runs.jobs import archive_name, training_path
 from thermoloom.runs.manifest import MANIFEST, read_manifest
+from thermoloom.runs.patterns import identified
 from thermoloom.threads import threads
 from thermoloom.training.learner import drive
 from thermoloom.training.noising import noising_path
@@ -50,7 +51,8 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     left: dict[Path, Settings] = {}
     samples: dict[tuple[Path, str], Settings] = {}
     besides = 0.0
-    for experiment, plan in chosen:
+    for experiment, wanted in chosen:
+        plan = replace(wanted, settings=identified(wanted.settings))  # loads the patterns once
         models = _by_path(folder, models_of(experiment, plan))
         to_train = {path: model for path, model in models if not _is_done(path)}
         to_sample = {(p, _archive(m)): m for p, m in models if not _has(p, _archive(m))}

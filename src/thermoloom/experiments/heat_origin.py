@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Settings
+from thermoloom.experiments import paper
 from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.optimum import RULE as OPTIMUM
 from thermoloom.experiments.predicted import BLOCKS, rule_work
@@ -46,8 +47,6 @@ KIND, PREDICTED = "heat-origin", "heat-predicted"
 RULES = ("batch", "online")
 CENTRES = (OPTIMUM, *RULES)
 NOISES = ("none", *RULES, "isotropic")
-MOST, LITTLE = 0.75, 0.25
-"""Shares of the difference from which on an origin makes most of it, or some of it."""
 LINES = ((OPTIMUM, "batch"), (OPTIMUM, "online"), ("batch", "online"))
 
 
@@ -362,14 +361,15 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
     low, high = found["difference"]["interval"]
     share = around / difference
     resolved = low * high > 0
+    most, some = (paper.threshold("theory", "origin", name) for name in ("most", "some"))
     if not resolved:
         last = (
             "The difference itself is not resolved by {seeds} pairs, so nothing follows about its "
             "origin."
         )
-    elif share >= MOST:
+    elif share >= most:
         last = "So the hypothesis holds: noise around the optimum makes most of the difference."
-    elif share >= LITTLE:
+    elif share >= some:
         last = (
             "So the hypothesis holds in part: noise around the optimum makes some of the "
             "difference, and where the rules' means lie the rest."
@@ -378,7 +378,7 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
         last = (
             "So the hypothesis fails: noise around the optimum does not make the difference; it is "
             "where the rules' means lie that counts."
-            if found["from_mean"]["mean"] / difference >= MOST
+            if found["from_mean"]["mean"] / difference >= most
             else "So the hypothesis fails: noise around the optimum does not make the difference."
         )
     known = found.get("predicted_mean")

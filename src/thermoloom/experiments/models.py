@@ -1,5 +1,6 @@
 """The task that all experiments share: train computers on common paths, sample and measure each.
 
+    results/runs/patterns-ID    what is learned, read by every task
     results/runs/training-ID    parameters, validation curve, archive of samples
     results/runs/measures-ID    samples.csv, paths.csv, and the seed-level numbers as its results
     results/runs/replay-ID      an archive generated a second time, with snapshots on the way
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.generation import Generated, generate
+from thermoloom.measures.classifier import SIDE, classifier_sha256
 from thermoloom.measures.diagnostics import (
     PathTerms,
     additional_path,
@@ -32,7 +34,7 @@ from thermoloom.measures.diagnostics import (
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.physics.computer import Computer
-from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
+from thermoloom.prototypes import Prototypes, unit_fields
 from thermoloom.runs.jobs import (
     computer_of,
     generate_run,
@@ -42,6 +44,7 @@ from thermoloom.runs.jobs import (
     training_settings,
 )
 from thermoloom.runs.manifest import run_path
+from thermoloom.runs.patterns import patterns_of, patterns_path
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.threads import in_threads
@@ -68,23 +71,32 @@ class Paths:
 # --- where things are ---------------------------------------------------------------------------
 
 
-def measures_settings(settings: Settings, prototypes: Prototypes, paths: Paths) -> dict[str, Any]:
-    """What identifies the measures of a model: how it was trained, sampled and compared."""
+def measures_settings(settings: Settings, paths: Paths) -> dict[str, Any]:
+    """What identifies the measures of a model: how it was trained, sampled, judged and compared."""
     generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
-    trained = training_settings(settings, prototypes)
-    return trained | {"generation": generation, "paths": asdict(paths)}
+    judge = classifier_sha256(settings.measures.classifier) if is_classified(settings) else ""
+    judged = {"classifier": {"sha256": judge}} if judge else {}
+    return training_settings(settings) | {"generation": generation, "paths": asdict(paths)} | judged
+
+
+def is_classified(settings: Settings) -> bool:
+    """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
+    return settings.prototypes.source != "images" and settings.physics.visible == SIDE * SIDE
 
 
 def measures_path(folder: Path, settings: Settings, paths: Paths) -> Path:
     """Where the measures of a model live, found by its settings alone."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    return run_path(folder / RUNS, MEASURES, measures_settings(settings, prototypes, paths))
+    return run_path(folder / RUNS, MEASURES, measures_settings(settings, paths))
 
 
 def replay_path(folder: Path, settings: Settings, paths: Paths) -> Path:
     """Where the replay of a model lives."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    return run_path(folder / RUNS, REPLAY, measures_settings(settings, prototypes, paths))
+    return run_path(folder / RUNS, REPLAY, measures_settings(settings, paths))
+
+
+def patterns_input(settings: Settings) -> str:
+    """What every task reads: the patterns, by their content, relative to the results folder."""
+    return str(patterns_path(Path(RUNS), settings))
 
 
 # --- tasks --------------------------------------------------------------------------------------
@@ -125,6 +137,7 @@ def _task(models: list[Settings], paths: Paths, replay: Settings | None) -> Task
             "replay": None if replay is None else models.index(replay),
         },
         outputs=tuple(str(path) for path in outputs),
+        inputs=(patterns_input(models[0]),),
     )
 
 
@@ -180,8 +193,7 @@ def train_and_measure(
 
 
 def _not_measured(workdir: Path, settings: Settings, paths: Paths) -> bool:
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    identity = measures_settings(settings, prototypes, paths)
+    identity = measures_settings(settings, paths)
     path = run_path(workdir / RUNS, MEASURES, identity)
     return finished_results(path, MEASURES, identity) is None
 
@@ -228,8 +240,7 @@ def measure_model(
 
     A training that diverged, or samples that are not finite, are recorded as diverged.
     """
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    identity = measures_settings(settings, prototypes, paths)
+    identity = measures_settings(settings, paths)
     trained = training_path(workdir / RUNS, settings)
     with RunDirectory.create(
         run_path(workdir / RUNS, MEASURES, identity), MEASURES, identity
@@ -248,8 +259,9 @@ def measure_model(
         if not np.isfinite(generated.final_states).all():
             run.diverged(settings.training.cycles, {"stage": "generation"})
             return
+        prototypes = patterns_of(settings, workdir / RUNS)
         with clock.measure("quality"):
-            quality = measure_quality(generated.visible(settings.physics), prototypes)
+            quality = judged(settings, generated, prototypes)
         with clock.measure("diagnostics"):
             computer = computer_of(training)
             terms = _terms_on_paths(settings, computer, prototypes, paths, clock)
@@ -266,7 +278,7 @@ def _terms_on_paths(
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
-    fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    fields = unit_fields(prototypes, settings)
     making: list[float] = []
 
     def terms(index: int) -> tuple[int, PathTerms]:
@@ -279,6 +291,15 @@ def _terms_on_paths(
     if making:
         clock.seconds["one_path"] = sum(making) / len(making)
     return found
+
+
+def judged(settings: Settings, generated: Generated, prototypes: Prototypes) -> Quality:
+    """Quality of the samples, by the classifier or without it as the run's identity says."""
+    visible = generated.visible(settings.physics)
+    quality = measure_quality(visible, prototypes, settings.measures.classifier)
+    if (quality.sample_class is not None) != is_classified(settings):
+        raise RuntimeError("the identity of the measures is wrong about the classifier")
+    return quality
 
 
 def sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
@@ -344,8 +365,7 @@ def _results(
 
 def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
     """Generate an archive again, compare it to the bit, keep snapshots of chosen samples."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    identity = measures_settings(settings, prototypes, paths)
+    identity = measures_settings(settings, paths)
     with RunDirectory.create(run_path(workdir / RUNS, REPLAY, identity), REPLAY, identity) as run:
         if run.state in ("done", "diverged"):
             return
@@ -357,6 +377,7 @@ def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
         training = RunDirectory.open(training_path(workdir / RUNS, settings))
         samples, seed = settings.generation.samples, settings.generation_seed
         archive = generate_run(training.path, samples, seed)
+        prototypes = patterns_of(settings, workdir / RUNS)
         chosen = [found[0] for found in nearest_samples(measured, prototypes).values() if found]
         steps = np.linspace(0, settings.physics.steps, SNAPSHOTS).round().astype(int).tolist()
         again = generate(settings.physics, computer_of(training), samples, seed, steps, chosen)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,17 +46,8 @@ NAME = "noise"
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)
 
-NEAR = 0.10
-"""Heat is near a baseline within this fraction of it, and markedly higher beyond: there is the
-crossover."""
-ORDERS = 100.0
-"""Heat changes by orders of magnitude from this factor on."""
-PARTICULARLY = 2.0
-"""A rise stands out if it is this many times any other."""
-LOWEST = 3.0
-"""The lowest of several points counts as resolved beyond this many of its standard errors."""
-CROSSOVER = (0.30, 0.35)
-"""Where the paper has its crossover; noise is low before it."""
+limit = partial(paper.threshold, NAME)
+"""``limit(statement, name)``: a threshold of paper.toml."""
 GRID = tuple(round(0.05 * i, 2) for i in range(9))
 
 
@@ -150,12 +142,13 @@ def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives one of them."""
     update, residual = curves[UPDATE], curves[RESIDUAL]
-    crossing = crossover(update, 1 + NEAR)
+    near, marked = limit("crossover", "near"), limit("smallest_offset", "marked")
+    crossing = crossover(update, 1 + near)
     rows = [
         paper.quantity(
             NAME,
             "crossover",
-            f"σ_upd that raises heat by {100 * NEAR:.0f} %",
+            f"σ_upd that raises heat by {100 * near:.0f} %",
             None if crossing is None else crossing[2],
             digits=".3f",
             note="interpolated between the conditions of the grid",
@@ -177,13 +170,13 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
             ratio = curve.ratio(curve.values[-1], 0)
             value = ratio if math.isfinite(ratio) else None
             rows.append(paper.quantity(NAME, f"{name} ratio", label, value, digits=".3g"))
-    marked = crossover(curves[OFFSET], 1 + NEAR)
+    crossing = crossover(curves[OFFSET], 1 + marked)
     rows.append(
         paper.quantity(
             NAME,
             "offset_marked",
-            f"offset that raises heat by {100 * NEAR:.0f} %",
-            None if marked is None else marked[2],
+            f"offset that raises heat by {100 * marked:.0f} %",
+            None if crossing is None else crossing[2],
             digits=".2g",
             note="interpolated between the conditions of the grid",
         )
@@ -209,15 +202,23 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
     return None
 
 
+def paper_crossover() -> tuple[float, float]:
+    """Between which amplitudes the paper has its crossover."""
+    return limit("crossover", "low"), limit("crossover", "high")
+
+
 # --- the paper's statements -----------------------------------------------------------------------
 
 
 def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, Any]]:
-    """All of them; update noise adds up, so its crossover is that of a number of cycles."""
+    """All of them; update noise adds up, so its crossover is that of a number of cycles.
+
+    Fewer cycles than the paper's are too short to judge; more of them are another experiment.
+    """
     update, residual = curves[UPDATE], curves[RESIDUAL]
     offset, memory = curves[OFFSET], curves[MEMORY]
     cycles = NoisePlan.update_cycles
-    too_short = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
+    longer = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
     of_update = {
         "near_baseline": near_baseline,
         "crossover": crossing_over,
@@ -225,7 +226,7 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
     }
     return [
         *(
-            check(update) if update_cycles == cycles else paper.missing(NAME, key, too_short)
+            check(update) if update_cycles <= cycles else paper.missing(NAME, key, longer)
             for key, check in of_update.items()
         ),
         monotone(residual),
@@ -239,45 +240,51 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
 
 
 def near_baseline(curve: Curve) -> dict[str, Any]:
-    within = [value for value in curve.values if 0 < value <= CROSSOVER[0] + 1e-9]
-    if not curve.has(0, CROSSOVER[0]):
-        return paper.missing(NAME, "near_baseline", f"the grid lacks 0 or {CROSSOVER[0]:.2f}")
+    near, last = limit("near_baseline", "near"), limit("near_baseline", "up_to")
+    if not curve.has(0, last):
+        return paper.missing(NAME, "near_baseline", f"the grid lacks 0 or {last:.2f}")
+    within = _up_to(curve, last)
     changes = {value: curve.change(value, 0).percent for value in within}
     worst = max(changes, key=lambda value: abs(changes[value]))
     return paper.statement(
         NAME,
         "near_baseline",
-        paper.HOLDS if abs(changes[worst]) <= 100 * NEAR else paper.DIFFERS,
+        paper.HOLDS if abs(changes[worst]) <= 100 * near else paper.DIFFERS,
         "up to σ_upd = {last:.2f} the largest change is {change:+.1f} % (at {worst:.2f}); "
         "near: within {near:.0f} %",
         last=within[-1],
         change=changes[worst],
         worst=worst,
-        near=100 * NEAR,
+        near=100 * near,
     )
+
+
+def _up_to(curve: Curve, last: float) -> list[float]:
+    """The amplitudes of a grid up to this one, without 0."""
+    return [value for value in curve.values if 0 < value <= last + 1e-9]
 
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
     """Between which neighbours of the grid heat leaves its baseline behind."""
-    if not curve.has(0, *CROSSOVER):
-        return paper.missing(
-            NAME, "crossover", f"the grid lacks 0, {CROSSOVER[0]:.2f} or {CROSSOVER[1]:.2f}"
-        )
-    found = crossover(curve, 1 + NEAR)
+    near = limit("crossover", "near")
+    ends = paper_crossover()
+    if not curve.has(0, *ends):
+        return paper.missing(NAME, "crossover", f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
+    found = crossover(curve, 1 + near)
     where = (
         "heat never exceeds the baseline by {near:.0f} %"
         if found is None
         else "heat exceeds the baseline by {near:.0f} % between {low:.2f} and {high:.2f}"
     )
     low, high, _ = found or (None, None, None)
-    before, after = (curve.change(value, 0).percent for value in CROSSOVER)
+    before, after = (curve.change(value, 0).percent for value in ends)
     return paper.statement(
         NAME,
         "crossover",
-        paper.HOLDS if (low, high) == CROSSOVER else paper.DIFFERS,
-        where + f"; {{before:+.1f}} % at {CROSSOVER[0]:.2f}, {{after:+.1f}} % at "
-        f"{CROSSOVER[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
-        near=100 * NEAR,
+        paper.HOLDS if (low, high) == ends else paper.DIFFERS,
+        where + f"; {{before:+.1f}} % at {ends[0]:.2f}, {{after:+.1f}} % at "
+        f"{ends[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
+        near=100 * near,
         low=low,
         high=high,
         before=before,
@@ -292,15 +299,16 @@ def low_noise(curve: Curve) -> dict[str, Any]:
 
     With what becomes of quality there: the paper warns that lower heat need not be better.
     """
-    low = [value for value in curve.values if 0 < value <= CROSSOVER[0] + 1e-9]
+    last = limit("low_noise", "up_to")
+    low = _up_to(curve, last)
     if not low or not curve.has(0):
-        return paper.missing(NAME, "low_noise", f"no amplitude up to {CROSSOVER[0]:.2f}")
+        return paper.missing(NAME, "low_noise", f"no amplitude up to {last:.2f}")
     lowest = min(low, key=curve.heat)
     change = curve.change(lowest, 0)
-    modest = -100 * NEAR <= change.percent < 0
-    resolved = change.error is not None and -change.mean > LOWEST * change.error
+    modest = -100 * limit("low_noise", "modest") <= change.percent < 0
+    resolved = change.mean < 0 and change.resolved(limit("low_noise", "lowest"))
     below = sum(curve.heat(value) < curve.heat(0) for value in low)
-    mostly = 2 * below > len(low)
+    mostly = below > limit("low_noise", "share") * len(low)
     distances = [curve.quality(value, "prototype_distance") for value in (lowest, 0)]
     return paper.statement(
         NAME,
@@ -321,12 +329,12 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     )
 
 
-def rising(curve: Curve) -> tuple[str, list[Change]]:
+def rising(curve: Curve, errors: float) -> tuple[str, list[Change]]:
     """Whether heat rises in every step of the grid, or as a whole without a resolved fall."""
     steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
     if all(step.mean > 0 for step in steps):
         return paper.HOLDS, steps
-    falls = any(step.mean <= 0 and step.resolved for step in steps)
+    falls = any(step.mean <= 0 and step.resolved(errors) for step in steps)
     up = curve.heat(curve.values[-1]) > curve.heat(curve.values[0])
     return paper.UNRESOLVED if up and not falls else paper.DIFFERS, steps
 
@@ -334,7 +342,7 @@ def rising(curve: Curve) -> tuple[str, list[Change]]:
 def monotone(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 3 or not curve.has(0):
         return paper.missing(NAME, "monotone", "fewer than three amplitudes")
-    verdict, steps = rising(curve)
+    verdict, steps = rising(curve, limit("monotone", "resolved"))
     whole = curve.change(curve.values[-1], 0)
     return paper.statement(
         NAME,
@@ -356,7 +364,7 @@ def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
     ours = [curve.at(0)[0].row() for curve in (update, residual)]
     error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours))
     difference = update.heat(0) - residual.heat(0)
-    resolved = abs(difference) > 2 * error
+    resolved = abs(difference) > limit("baselines", "resolved") * error
     return paper.statement(
         NAME,
         "baselines",
@@ -377,7 +385,9 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
     if not offsets or not curve.has(0):
         return paper.missing(NAME, "smallest_offset", "no offset was tested")
     change = curve.change(offsets[0], 0)
-    marked = change.percent > 100 * NEAR and change.resolved
+    least = 100 * limit("smallest_offset", "marked")
+    resolved = change.resolved(limit("smallest_offset", "resolved"))
+    marked = resolved and change.percent > least
     return paper.statement(
         NAME,
         "smallest_offset",
@@ -386,24 +396,24 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
         "given); marked: more than {near:.0f} %",
         percent=change.percent,
         value=offsets[0],
-        near=100 * NEAR,
+        near=least,
     )
 
 
 def orders(curve: Curve) -> dict[str, Any]:
     if not curve.has(0) or curve.values[-1] <= 0:
         return paper.missing(NAME, "orders", "no offset was tested")
-    ratio = curve.ratio(curve.values[-1], 0)
-    reached = [value for value in curve.values if curve.ratio(value, 0) >= ORDERS]
+    ratio, factor = curve.ratio(curve.values[-1], 0), limit("orders", "factor")
+    reached = [value for value in curve.values if curve.ratio(value, 0) >= factor]
     return paper.statement(
         NAME,
         "orders",
-        paper.HOLDS if ratio >= ORDERS else paper.DIFFERS,
+        paper.HOLDS if ratio >= factor else paper.DIFFERS,
         "{ratio:.3g} times the heat without at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
         value=curve.values[-1],
-        factor=ORDERS,
+        factor=factor,
         first=reached[0] if reached else None,
     )
 
@@ -411,7 +421,7 @@ def orders(curve: Curve) -> dict[str, Any]:
 def correlation(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 2 or not curve.has(0):
         return paper.missing(NAME, "correlation", "no correlation was tested")
-    verdict, steps = rising(curve)
+    verdict, steps = rising(curve, limit("correlation", "resolved"))
     return paper.statement(
         NAME,
         "correlation",
@@ -432,7 +442,7 @@ def two_largest(curve: Curve) -> dict[str, Any]:
         return paper.missing(NAME, "two_largest", "fewer than three correlations were tested")
     rises = [curve.change(value, 0).percent for value in tested]
     others = max(max(rises[:-2]), 0.0)
-    stand_out = min(rises[-2:]) > PARTICULARLY * others
+    stand_out = min(rises[-2:]) > limit("two_largest", "factor") * others
     return paper.statement(
         NAME,
         "two_largest",
@@ -450,12 +460,12 @@ def two_largest(curve: Curve) -> dict[str, Any]:
 def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     """Largest relative change of each screen, update noise below the paper's crossover."""
     known = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
-    below = [value for value in update.values if 0 < value <= CROSSOVER[0] + 1e-9]
+    below = _up_to(update, limit("coherent", "up_to"))
     if not known or not below:
         return paper.missing(NAME, "coherent", "one of the screens was not measured")
     independent = _largest_percent(update, below)
     of_offset, of_memory = (_largest_percent(c, c.values[1:]) for c in (offset, memory))
-    larger = min(of_offset, of_memory) > PARTICULARLY * independent
+    larger = min(of_offset, of_memory) > limit("coherent", "factor") * independent
     return paper.statement(
         NAME,
         "coherent",

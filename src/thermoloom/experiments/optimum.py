@@ -17,6 +17,7 @@ from thermoloom.experiments.models import (
     Paths,
     measure_model,
     measures_path,
+    patterns_input,
 )
 from thermoloom.experiments.pairs import ENERGIES, PairPlan
 from thermoloom.runs.jobs import solve_run, training_path
@@ -60,6 +61,7 @@ def optimum_task(plan: PairPlan) -> Task:
             "paths": [asdict(each) for each in paths],
         },
         outputs=tuple(dict.fromkeys(str(path) for path in (optimum_path(plan), *measures))),
+        inputs=(patterns_input(models[0]),),
     )
 
 

@@ -58,6 +58,14 @@ class PairPlan(Plan):
     paths_per_prototype: int = 10
     """Additional noising paths from every prototype."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.settings.physics.steps < 2:
+            raise UserError(
+                f"physics.duration = {self.settings.physics.duration:g}: a trajectory of one step, "
+                "in which online and batch are the same rule; take at least two"
+            )
+
     @property
     def paths(self) -> Paths:
         return Paths(self.path_seed, self.paths_per_prototype)

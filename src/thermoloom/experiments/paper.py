@@ -1,7 +1,8 @@
 """What the paper says beside what was measured here, with a plain verdict.
 
-The paper's numbers and sentences are in data/paper.toml. A quantity is a number of ours with its
-interval; a statement is a sentence of the paper that our numbers can bear out or not.
+The paper's numbers and sentences are in data/paper.toml, each with the thresholds of its verdict
+and with the lengths that a run needs to judge it. A quantity is a number of ours with its interval;
+a statement is a sentence of the paper that our numbers can bear out or not.
 """
 
 from __future__ import annotations
@@ -25,13 +26,89 @@ HOLDS = "holds"
 UNRESOLVED = "same sign, not resolved"
 DIFFERS = "differs"
 NOT_MEASURED = "not measured"
+TOO_SHORT = "too short to judge"
+
+KINDS = ("quantities", "statements", "predictions")
+"""Tables of an experiment in paper.toml; predictions are ours, all else is the paper's."""
 
 
 @cache
 def paper() -> dict[str, Any]:
-    """data/paper.toml as it is: {experiment: {quantities | statements: {key: entry}}}."""
+    """data/paper.toml, checked: {experiment: {needs, kind: {key: entry}}}."""
     text = (files("thermoloom") / "data" / "paper.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return checked(tomllib.loads(text))
+
+
+def checked(table: dict[str, Any]) -> dict[str, Any]:
+    """The table itself, if every entry has what it must have and nothing else."""
+    for experiment, own in table.items():
+        _check(experiment, own, optional=("needs", *KINDS))
+        if "needs" in own:
+            _check_needs(experiment, own["needs"], reason=True)
+        for kind in KINDS:
+            for key, entry in own.get(kind, {}).items():
+                _check_entry(f"{experiment}.{kind}.{key}", kind, entry)
+    return table
+
+
+def _check_entry(name: str, kind: str, entry: dict[str, Any]) -> None:
+    needed = ("where", "sentence", *(("value",) if kind == "quantities" else ()))
+    optional = ("threshold", "needs", *(("interval",) if kind == "quantities" else ()))
+    _check(name, entry, needed, optional)
+    for key, threshold in entry.get("threshold", {}).items():
+        place = f"{name}.threshold.{key}"
+        _check(place, threshold, ("value", "unit", "reason"))
+        if not isinstance(threshold["value"], (int, float)) or threshold["value"] <= 0:
+            raise ValueError(
+                f"paper.toml: {place}.value = {threshold['value']!r}: no positive number"
+            )
+        _check_sentence(place, threshold["reason"])
+    _check_needs(name, entry.get("needs", {}))
+
+
+def _check_needs(name: str, needs: dict[str, Any], reason: bool = False) -> None:
+    if reason:
+        _check_sentence(f"{name}.needs", needs.get("reason"))
+    for key, value in needs.items():
+        if key != "reason" and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"paper.toml: {name}.needs.{key} = {value!r}: no positive integer")
+
+
+def _check_sentence(name: str, text: Any) -> None:
+    if not isinstance(text, str) or len(text.split()) < 4 or not text.endswith("."):
+        raise ValueError(f"paper.toml: {name}: its reason must be a sentence, not {text!r}")
+
+
+def _check(
+    name: str, entry: dict[str, Any], needed: Sequence[str] = (), optional: Sequence[str] = ()
+) -> None:
+    absent = [key for key in needed if key not in entry]
+    unknown = [key for key in entry if key not in (*needed, *optional)]
+    if absent or unknown:
+        raise ValueError(f"paper.toml: {name}: missing {absent}, unknown {unknown}")
+
+
+def entry_of(experiment: str, key: str) -> dict[str, Any]:
+    """The entry of a statement, a prediction or a quantity, in this order."""
+    own = paper()[experiment]
+    for kind in reversed(KINDS):
+        if key in own.get(kind, {}):
+            entry: dict[str, Any] = own[kind][key]
+            return entry
+    raise KeyError(f"{experiment}: paper.toml has no {key}")
+
+
+def threshold(experiment: str, key: str, name: str) -> float:
+    """The number that separates one verdict on a statement from another."""
+    return float(entry_of(experiment, key)["threshold"][name]["value"])
+
+
+def thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All thresholds of an entry, for the page: name, value, unit and reason."""
+    return [{"name": name, **found} for name, found in entry.get("threshold", {}).items()]
+
+
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +128,7 @@ class Quantity:
     paper_interval: Interval | None = None
     sentence: str = ""
     verdict: str = ""
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
 
 
 def quantity(
@@ -83,6 +161,7 @@ def quantity(
             paper_interval=interval,
             sentence=entry["sentence"],
             verdict=verdict,
+            thresholds=thresholds(entry),
         )
     )
 
@@ -105,13 +184,13 @@ def compare_with_paper(
     return SAME_SIGN if value * paper_value > 0 else DIFFERS
 
 
-def compare_p(p: float | None, paper_p: float) -> str:
-    """A p value has no sign: whether it falls on the paper's side of 0.05."""
+def compare_p(p: float | None, paper_p: float, level: float) -> str:
+    """A p value has no sign: whether it falls on the paper's side of a level."""
     if p is None:
         return NOT_MEASURED
     if abs(p - paper_p) <= 1e-9 * paper_p:
         return EQUAL
-    return SAME_SIDE if (p < 0.05) == (paper_p < 0.05) else DIFFERS
+    return SAME_SIDE if (p < level) == (paper_p < level) else DIFFERS
 
 
 def compare_size(value: float | None, paper_value: float) -> str:
@@ -132,6 +211,7 @@ class Statement:
     measured: str
     """Ours in words; {name:format} stands for a number of ``values``."""
     values: dict[str, Any] = field(default_factory=dict)
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
 
 
 def statement(
@@ -139,13 +219,55 @@ def statement(
 ) -> dict[str, Any]:
     """A ``Statement`` as a dictionary, with the paper's sentence."""
     entry = paper()[experiment]["statements"][key]
-    return asdict(Statement(key, entry["sentence"], entry["where"], verdict, measured, values))
+    return asdict(
+        Statement(
+            key, entry["sentence"], entry["where"], verdict, measured, values, thresholds(entry)
+        )
+    )
+
+
+def judged(experiment: str, rows: Rows, lengths: Mapping[str, int]) -> Rows:
+    """Statements or quantities, those taken back of which the run is too short to speak.
+
+    ``lengths``: cycles, samples, seeds and what else entries of paper.toml need, as they were run.
+    What was not measured at all stays so: a longer run would not help.
+    """
+    return [_judged(experiment, row, lengths) for row in rows]
+
+
+def _judged(experiment: str, row: dict[str, Any], lengths: Mapping[str, int]) -> dict[str, Any]:
+    if row["verdict"] in ("", NOT_MEASURED):
+        return row
+    short = {k: n for k, n in needs(experiment, row["key"]).items() if lengths[k] < n}
+    if not short:
+        return row
+    row = row | {"verdict": TOO_SHORT, "thresholds": []}
+    have = {f"has_{key}": lengths[key] for key in short}
+    want = {f"needs_{key}": value for key, value in short.items()}
+    lacking = ", ".join(f"{_words(k)} {{has_{k}}} (needs {{needs_{k}}})" for k in short)
+    if "measured" in row:
+        measured = f"{row['measured']}; too short to judge: {lacking}"
+        return row | {"measured": measured, "values": row["values"] | have | want}
+    lacking = f"too short to judge: {lacking}".format(**have, **want)
+    return row | {"note": "; ".join(part for part in (row["note"], lacking) if part)}
+
+
+def _words(length: str) -> str:
+    return length.replace("_", " ")
+
+
+def needs(experiment: str, key: str) -> dict[str, int]:
+    """Lengths without which an entry cannot be judged: its own, or those of its experiment."""
+    own = paper()[experiment]
+    entry = entry_of(experiment, key)
+    found = entry["needs"] if "needs" in entry else own.get("needs", {})
+    return {name: value for name, value in found.items() if name != "reason"}
 
 
 def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """How many statements have which verdict, and how many there are in all."""
     verdicts = [statement["verdict"] for statement in statements]
-    order = (HOLDS, UNRESOLVED, DIFFERS, NOT_MEASURED)
+    order = (HOLDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
     return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}
 
 
@@ -168,9 +290,9 @@ def direction(comparison: PairedComparison, sign: int) -> str:
 
 
 def no_change(comparison: PairedComparison) -> str:
-    """Whether the interval of the difference contains zero; one pair cannot say."""
+    """Whether the interval of the difference contains zero; one pair has none."""
     if comparison.interval is None:
-        return NOT_MEASURED
+        return TOO_SHORT
     low, high = comparison.interval
     return HOLDS if low <= 0 <= high else DIFFERS
 

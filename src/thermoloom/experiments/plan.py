@@ -7,6 +7,7 @@ Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a mo
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Self, get_type_hints
 
 from thermoloom.config import Settings, fitted
 from thermoloom.errors import UserError
+from thermoloom.experiments import MOST_SEEDS
+from thermoloom.inputs import shown
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
@@ -35,8 +38,17 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
-                f"{SECTION}.seeds = {list(self.seeds)}: at least one, and none of them twice"
+                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, and none of them twice"
             )
+        if len(self.seeds) > MOST_SEEDS:
+            raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
+        for entry in fields(self):
+            value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
+            if value == ():
+                raise UserError(f"{key} = []: at least one is needed")
+            least = int(entry.name.endswith(("cycles", "samples")))
+            if isinstance(value, int) and value < least:
+                raise UserError(f"{key} = {value}: must be at least {least}")
 
     def own(self) -> dict[str, Any]:
         """The plan's own fields, as JSON has them."""
@@ -44,9 +56,23 @@ class Plan:
         own: dict[str, Any] = json.loads(json.dumps(values))
         return own
 
+    def lengths(self) -> dict[str, int]:
+        """How long it runs: cycles, samples and every other number of the plan that counts them."""
+        own = {key: value for key, value in self.own().items() if isinstance(value, int)}
+        return {
+            "cycles": self.settings.training.cycles,
+            "samples": self.settings.generation.samples,
+            **own,
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """Identity of the experiment: its own fields and the settings of its models."""
         return {SECTION: self.own()} | self.settings.as_dict()
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """What has no part in the identity of an experiment, so that plans may get new fields."""
+        return cls().as_dict()
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
         """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
@@ -103,19 +129,35 @@ class Experiment:
         """A preset with the user's settings on top."""
         if preset not in self.presets:
             raise UserError(f"--preset {preset}: must be one of {', '.join(self.presets)}")
+        return self.presets[preset].updated(self._without_varied(preset, values or {}))
+
+    def _without_varied(
+        self, preset: str, values: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Mapping[str, Any]]:
+        """The user's values but for defaults of what the experiment sets itself.
+
+        So a file with all settings can be given to any experiment; a changed one is refused.
+        """
+        defaults = Settings().as_dict()
+        kept: dict[str, Mapping[str, Any]] = dict(values)
         for name in self.varied:
             section, _, key = name.partition(".")
-            if key in (values or {}).get(section, {}):
+            if key not in kept.get(section, {}):
+                continue
+            if kept[section][key] != defaults[section][key]:
                 own = ", ".join(f"{SECTION}.{key}" for key in self.presets[preset].own())
                 raise UserError(f"{name}: set by the experiment itself; it has {own}")
-        return self.presets[preset].updated(values or {})
+            kept[section] = {k: v for k, v in kept[section].items() if k != key}
+        return kept
 
     def preset_of(self, plan: Plan) -> str | None:
         """The preset that a plan is, if it is one."""
+        plan = plan.updated({"prototypes": {"sha256": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:
-        """The command that does it again."""
-        preset = self.preset_of(plan)
-        how = f"--preset {preset}" if preset else f"--config {path.name}/settings.toml"
-        return f"thermoloom run {self.name} {how}"
+        """The command that does it again, from any directory."""
+        preset, folder = self.preset_of(plan), path.absolute()
+        how = ["--preset", preset] if preset else ["--config", str(folder / "settings.toml")]
+        command = ["thermoloom", "run", self.name, *how, "--out", str(folder.parent)]
+        return shlex.join(command)

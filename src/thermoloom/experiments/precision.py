@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ from thermoloom.experiments import paper
 from thermoloom.experiments.models import (
     RUNS,
     Clock,
+    judged,
     measures_settings,
+    patterns_input,
     sample_columns,
 )
 from thermoloom.experiments.plan import Experiment, Plan
@@ -49,11 +52,11 @@ from thermoloom.experiments.screens import (
     training_tasks,
 )
 from thermoloom.generation import generate
-from thermoloom.measures.quality import MEASURES, measure_quality
+from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import ks_distance, spread
-from thermoloom.prototypes import load_prototypes
 from thermoloom.runs.jobs import computer_of, training_path
 from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.training.quantization import (
@@ -68,12 +71,8 @@ STORAGE, TRAINING = "storage", "training"
 REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"
 ROUNDINGS = (NEAREST, STOCHASTIC)
 
-CLOSE = 0.05
-"""Heat and quality approach the reference within this fraction of it."""
-VERY_LOW = 0.5
-"""Heat below this fraction of the reference is very low."""
-STRONGLY = 0.75
-"""Diversity below this fraction of the reference is strongly reduced."""
+limit = partial(paper.threshold, NAME)
+"""``limit(statement, name)``: a threshold of paper.toml."""
 SUMMARIES = ("max_softmax", "prototype_distance", "pairwise_distance")
 """Measures of quality that the paper's statements speak of."""
 WORDS = {
@@ -193,7 +192,7 @@ def later(plan: PrecisionPlan, folder: Path) -> list[Task]:
                     function="thermoloom.experiments.precision:store",
                     arguments={"model": condition.settings.as_dict(), "bits": condition.value},
                     outputs=(str(condition.path),),
-                    inputs=(str(checkpoint),),
+                    inputs=(str(checkpoint), patterns_input(condition.settings)),
                 )
             )
     return found
@@ -212,9 +211,7 @@ def foreseen(plan: PrecisionPlan) -> list[Settings]:
 
 def storage_settings(settings: Settings, bits: float) -> dict[str, Any]:
     """What identifies a stored computer: its training, its sampling and its bits."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    identity = measures_settings(settings, prototypes, NO_PATHS)
-    return identity | {"storage": {"bits": int(bits)}}
+    return measures_settings(settings, NO_PATHS) | {"storage": {"bits": int(bits)}}
 
 
 def storage_path(settings: Settings, bits: float) -> Path:
@@ -253,8 +250,7 @@ def _measure_stored(
         run.diverged(settings.training.cycles, {"stage": "generation"})
         return
     with clock.measure("quality"):
-        prototypes = load_prototypes(settings.prototypes, physics)
-        quality = measure_quality(generated.visible(physics), prototypes)
+        quality = judged(settings, generated, patterns_of(settings, workdir / RUNS))
     run.save_table("samples", sample_columns(generated, quality))
     run.finish(
         {
@@ -401,35 +397,35 @@ def quantities(found: Found) -> list[dict[str, Any]]:
                 100 * ratio, unit="%", digits=".1f",
             )
         )  # fmt: skip
-    bits = lowest_close(found.storage)
+    within = limit("lowest_tested", "close")
+    bits = lowest_close(found.storage, within)
     rows.append(
         paper.quantity(
-            NAME, "storage_bits", f"fewest bits of storage within {100 * CLOSE:.0f} %",
+            NAME, "storage_bits", f"fewest bits of storage within {100 * within:.0f} %",
             bits, digits=".0f",
         )
     )  # fmt: skip
     for rounding, curve in found.training.items():
-        label = f"fewest bits of training within {100 * CLOSE:.0f} %, {rounding}"
-        rows.append(
-            paper.quantity(NAME, f"{rounding}_bits", label, lowest_close(curve), digits=".0f")
-        )
+        label = f"fewest bits of training within {100 * within:.0f} %, {rounding}"
+        bits = lowest_close(curve, within)
+        rows.append(paper.quantity(NAME, f"{rounding}_bits", label, bits, digits=".0f"))
     return rows
 
 
-def lowest_close(curve: Curve) -> float | None:
+def lowest_close(curve: Curve, within: float) -> float | None:
     """Fewest bits from which on heat and quality are all close to the reference."""
     if not curve.has(UNQUANTIZED):
         return None
     lowest = None
     for bits in reversed([value for value in curve.values if value != UNQUANTIZED]):
-        if not is_close(curve, bits):
+        if not is_close(curve, bits, within):
             break
         lowest = bits
     return lowest
 
 
-def is_close(curve: Curve, bits: float) -> bool:
-    return all(abs(value) <= CLOSE for value in differences(curve, bits).values())
+def is_close(curve: Curve, bits: float, within: float) -> bool:
+    return all(abs(value) <= within for value in differences(curve, bits).values())
 
 
 # --- the paper's statements -----------------------------------------------------------------------
@@ -459,17 +455,17 @@ def two_bits(curve: Curve) -> list[dict[str, Any]]:
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
     if not curve.has(UNQUANTIZED, 2):
         return [paper.missing(NAME, key, "two bits were not tested") for key in keys]
-    ratio = curve.ratio(2, UNQUANTIZED)
+    ratio, very_low = curve.ratio(2, UNQUANTIZED), limit("two_bit_heat", "ratio")
     heat = paper.statement(
         NAME,
         "two_bit_heat",
-        _verdict(ratio <= VERY_LOW),
+        _verdict(ratio <= very_low),
         "{two:.1f} E₀ against {reference:.1f} E₀ with 32 bits, {percent:.0f} % of it; very low: "
         "below {limit:.0f} %",
         two=curve.heat(2),
         reference=curve.heat(UNQUANTIZED),
         percent=100 * ratio,
-        limit=100 * VERY_LOW,
+        limit=100 * very_low,
     )
     measures = zip(keys[1:], SUMMARIES, (-1, +1, -1), strict=True)
     return [heat, *(_two_bit_measure(curve, *measure) for measure in measures)]
@@ -480,8 +476,9 @@ def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[st
     if here is None or there is None:
         return paper.missing(NAME, key, "not defined for these samples or this visible layer")
     if measure == "pairwise_distance":
-        holds = here <= STRONGLY * there
-        note = f"; strongly: below {100 * STRONGLY:.0f} %"
+        strongly = limit(key, "ratio")
+        holds = here <= strongly * there
+        note = f"; strongly: below {100 * strongly:.0f} %"
     else:
         holds, note = (here - there) * sign > 0, ""
     return paper.statement(
@@ -501,9 +498,9 @@ def four_and_five_bits(found: Found) -> dict[str, Any]:
         return paper.missing(NAME, key, "2, 4 or 5 bits were not tested")
     two, four, five = (found.mean_ks(bits) for bits in (2, 4, 5))
     changes = [_change(curve, bits) for bits in (4, 5)]
-    approach = all(abs(change) <= CLOSE for change in changes)
+    approach = all(abs(change) <= limit(key, "close") for change in changes)
     if two is not None and four is not None and five is not None:
-        approach &= max(four, five) < two / 2
+        approach &= max(four, five) < limit(key, "distance") * two
     return paper.statement(
         NAME,
         key,
@@ -530,7 +527,7 @@ def four_bit_quality(curve: Curve) -> dict[str, Any]:
         return paper.missing(NAME, key, "4 bits were not tested")
     changes = {k: v for k, v in differences(curve, 4).items() if k != "heat"}
     template, values = _in_words(changes)
-    holds = all(abs(change) <= CLOSE for change in changes.values())
+    holds = all(abs(change) <= limit(key, "close") for change in changes.values())
     return paper.statement(NAME, key, _verdict(holds), template + " of 32 bits", **values)
 
 
@@ -566,7 +563,7 @@ def enough_bits(found: Found, rounding: str, key: str) -> dict[str, Any]:
     if not curve.has(UNQUANTIZED, ENOUGH_BITS):
         return paper.missing(NAME, key, f"{ENOUGH_BITS} bits or the reference were not trained")
     template, values = _in_words(differences(curve, ENOUGH_BITS))
-    verdict = _verdict(is_close(curve, ENOUGH_BITS))
+    verdict = _verdict(is_close(curve, ENOUGH_BITS, limit(key, "close")))
     return paper.statement(NAME, key, verdict, template + " of the reference", **values)
 
 
@@ -617,9 +614,11 @@ def stochastic_quality(found: Found) -> dict[str, Any]:
         return paper.missing(NAME, key, "8 bits or the reference were not trained")
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
     paired = [name for name in changes if name != "pairwise_distance"]  # one value a sample
-    resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved]
+    errors = limit(key, "resolved")
+    resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved(errors)]
     template, values = _in_words(changes)
-    differ = bool(resolved) or any(abs(change) > CLOSE for change in changes.values())
+    far = any(abs(change) > limit(key, "close") for change in changes.values())
+    differ = bool(resolved) or far
     return paper.statement(
         NAME,
         key,
@@ -636,17 +635,18 @@ def lowest_tested(found: Found) -> dict[str, Any]:
     wanted = (UNQUANTIZED, 8, ENOUGH_BITS)
     if not all(curves[rounding].has(*wanted) for rounding in ROUNDINGS):
         return paper.missing(NAME, key, "8 or 16 bits or the reference were not trained")
+    within = limit(key, "close")
     holds = all(
-        is_close(curves[rounding], ENOUGH_BITS)
-        and not any(is_close(curves[rounding], b) for b in _tested(curves[rounding], LOW_BITS))
-        for rounding in ROUNDINGS
+        is_close(curve, ENOUGH_BITS, within)
+        and not any(is_close(curve, bits, within) for bits in _tested(curve, LOW_BITS))
+        for curve in curves.values()
     )
-    lowest = {rounding: lowest_close(curves[rounding]) for rounding in ROUNDINGS}
+    lowest = {rounding: lowest_close(curves[rounding], within) for rounding in ROUNDINGS}
     return paper.statement(
         NAME,
         key,
         _verdict(holds),
-        f"among all depths tested here, heat and quality are within {100 * CLOSE:.0f} % of the "
+        f"among all depths tested here, heat and quality are within {100 * within:.0f} % of the "
         "reference from {nearest:.0f} bits (nearest) and {stochastic:.0f} bits (stochastic) on",
         **lowest,
     )

@@ -51,7 +51,7 @@ def predict_limits(
     with work.begin(workdir) as pending:
         if pending is None:
             return {}
-        physics, fields = work.settings.physics, work.fields
+        physics, fields = work.settings.physics, pending.fields
         ground = Ground(work.settings, fields)
         marginals = ground.marginals
         batch = batch_stability(physics, fields, marginals)
@@ -103,14 +103,14 @@ def predict_rule(
         if pending is None:
             return {}
         settings, physics = work.settings, work.settings.physics
-        ground = Ground(settings, work.fields)
+        ground = Ground(settings, pending.fields)
         loss, layout = ground.loss, ground.loss.layout
         rule = mean_rule(
-            physics, work.fields, ground.marginals, settings.learning_rate, settings.period
+            physics, pending.fields, ground.marginals, settings.learning_rate, settings.period
         )
         cycles, every = settings.training.cycles, settings.training.validation_every
-        watched = ExpectedLoss(physics, work.fields[:1], ground.marginals)
-        path = validation_path(settings, work.fields)
+        watched = ExpectedLoss(physics, pending.fields[:1], ground.marginals)
+        path = validation_path(settings, pending.fields)
         best, rows = loss.total(ground.optimum) / loss.steps, []
         means = mean_parameters(rule, cycles, every)
         deviations = sampled_deviations(rule, cycles, every)

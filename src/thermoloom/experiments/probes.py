@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.config import Settings
-from thermoloom.experiments.models import RUNS
+from thermoloom.experiments.models import RUNS, patterns_input
 from thermoloom.experiments.predicted import BLOCKS, shift_sizes
 from thermoloom.experiments.theory_runs import Work
 from thermoloom.runs.jobs import train_runs, training_path
@@ -34,6 +34,7 @@ def scan_task(name: str, models: list[Settings]) -> Task:
         function="thermoloom.experiments.probes:train",
         arguments={"models": [model.as_dict() for model in models]},
         outputs=tuple(str(training_path(Path(RUNS), model)) for model in models),
+        inputs=(patterns_input(models[0]),),
     )
 
 
@@ -79,7 +80,7 @@ def train_with_offset(
             return biased - without
 
         rows.append({"cycle": 0} | shift_sizes(layout, shift()))
-        for _ in train_together(pair, work.fields):
+        for _ in train_together(pair, pending.fields):
             cycle = pair[0].cycle
             if cycle % every == 0 or cycle == offset_cycles:
                 rows.append({"cycle": cycle} | shift_sizes(layout, shift()))
@@ -121,7 +122,7 @@ def train_on_grids(
         chosen = [int((i + 0.5) * physics.steps / STEPS) for i in range(STEPS)]
         moved: dict[int, list[dict[str, float]]] = {depth: [] for depth in bits}
         for cycle in range(grid_cycles):
-            path = noising_path(physics, work.fields[cycle % len(work.fields)], seed, cycle)
+            path = noising_path(physics, pending.fields[cycle % len(pending.fields)], seed, cycle)
             drives = drive(physics, path)
             for depth in bits:
                 trained[depth].learn(path, None, drives)

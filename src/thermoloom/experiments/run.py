@@ -10,19 +10,27 @@ results/NAME/report.html     the page
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import Clock
-from thermoloom.experiments.paper import verdict_counts
+from thermoloom.experiments.estimate import models_of
+from thermoloom.experiments.models import RUNS, Clock
+from thermoloom.experiments.paper import judged, verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.feasibility import check_learning, measures_memory, require_memory
+from thermoloom.measures.classifier import classifier_in
 from thermoloom.presentation.report import SUMMARY, write_report
+from thermoloom.prototypes import load_prototypes, unit_fields
+from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Machines, run_tasks
 from thermoloom.runs.formats import jsonable
+from thermoloom.runs.patterns import keep_patterns, named
 from thermoloom.runs.progress import Progress
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.store import RunDirectory, refuse_claimed
 from thermoloom.runs.tasks import failures
 
 
@@ -67,8 +75,14 @@ def compute(
     """Tasks, tables and summary of an experiment, without pictures."""
     clock = Clock()
     path = folder / experiment.name
-    # first of all the directory: settings that do not fit it are refused before hours of work
-    with RunDirectory.create(path, experiment.name, plan.as_dict()) as run:
+    prototypes = load_prototypes(plan.settings.prototypes, plan.settings.physics)
+    plan = replace(plan, settings=named(plan.settings, prototypes))
+    check(experiment, plan, folder, machines)
+    # claimed after all checks, so that a refused command leaves nothing, and before hours of work
+    with RunDirectory.create(
+        path, experiment.name, plan.as_dict(), defaults=plan.defaults()
+    ) as run:
+        keep_patterns(folder / RUNS, prototypes)
         with clock.measure("tasks"):
             outcomes = run_tasks(experiment.tasks(plan), folder, machines, progress)
             if experiment.later is not None:
@@ -86,12 +100,50 @@ def compute(
                     raise
                 run.fail(str(error))
                 return Performed(path, {}, failed, warnings, None, clock.seconds)
+            lengths = plan.lengths() | {"seeds": len(found["seeds"])}
+            for part in ("quantities", "statements"):
+                found[part] = judged(experiment.name, found[part], lengths)
             summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
             summary["verdicts"] = verdict_counts(summary["statements"])
             _save_summary(run, summary)
-            run.save_bytes("settings.toml", plan.to_toml(without=experiment.varied).encode())
+            without = (*experiment.varied, "prototypes.sha256")
+            run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({"verdicts": summary["verdicts"]})
     return Performed(path, summary, failed, warnings, None, clock.seconds)
+
+
+def check(experiment: Experiment, plan: Plan, folder: Path, machines: Machines) -> None:
+    """Refuse all that can be known to fail, with nothing written yet."""
+    claimed = (experiment.name, plan.as_dict(), plan.defaults())
+    refuse_claimed(folder / experiment.name, *claimed)
+    _check_models(models_of(experiment, plan))
+    _check_machines(machines, plan.settings)
+
+
+def _check_models(models: Iterable[Settings]) -> None:
+    """Computers that cannot be trained, sampled or measured here."""
+    kinds = {
+        (model.physics, model.prototypes, model.measures, model.generation): model
+        for model in models
+    }
+    for model in kinds.values():
+        require_memory(measures_memory(model.physics, model.generation.samples))
+        prototypes = load_prototypes(model.prototypes, model.physics)
+        check_learning(model, unit_fields(prototypes, model))
+        if model.measures.classifier:
+            classifier_in(model.measures.classifier)
+
+
+def _check_machines(machines: Machines, settings: Settings) -> None:
+    """A cluster that does not answer, or that cannot see what it needs."""
+    if machines.cluster is None:
+        return
+    if settings.measures.classifier and not machines.shared:
+        raise UserError(
+            "measures.classifier: a cluster without --shared-disk does not see that folder; run "
+            "here, or with --shared-disk"
+        )
+    check_cluster(machines.cluster)
 
 
 def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import RUNS, Paths, measures_path
+from thermoloom.experiments.models import RUNS, Paths, measures_path, patterns_input
 from thermoloom.experiments.plan import SECTION, Plan
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import spread
@@ -36,8 +36,6 @@ from thermoloom.runs.tasks import Task
 NO_PATHS = Paths(per_prototype=0)
 """Screens measure heat and quality; nothing on additional paths."""
 STAGES = ("training", "generation", "quality")
-RESOLVED = 2.0
-"""A change counts as resolved beyond this many of its standard errors."""
 VARIED = (
     "training.rule",
     "training.period",
@@ -134,6 +132,7 @@ def _task(name: str, models: Sequence[Settings]) -> Task:
             "paths": asdict(NO_PATHS),
         },
         outputs=tuple(dict.fromkeys(str(path) for path in outputs)),
+        inputs=(patterns_input(models[0]),),
     )
 
 
@@ -217,10 +216,10 @@ class Change:
         """Of the size of the reference; heat may be negative where little was learned."""
         return 100 * self.mean / abs(self.reference)
 
-    @property
-    def resolved(self) -> bool:
+    def resolved(self, errors: float) -> bool:
+        """Whether it is larger than so many of its standard errors; divergence is beyond doubt."""
         return math.isinf(self.mean) or (
-            self.error is not None and abs(self.mean) > RESOLVED * self.error
+            self.error is not None and abs(self.mean) > errors * self.error
         )
 
 

@@ -12,6 +12,7 @@ from thermoloom.experiments.plan import SECTION
 from thermoloom.experiments.predicted import limits_work, rule_work
 from thermoloom.experiments.probes import grid_work, offset_work
 from thermoloom.experiments.theory_runs import Work
+from thermoloom.runs.patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 
 
@@ -87,7 +88,7 @@ class TheoryPlan(PairPlan):
         critical = limits.results[rule]["critical_rate"] / limits.results["learning_rate"]
         factors = self.batch_scan if rule == "batch" else self.online_scan
         cycles = self.batch_scan_cycles if rule == "batch" else self.online_scan_cycles
-        every = len(self.limits.prototypes) if rule == "batch" else 1
+        every = len(patterns_of(self.settings, limits.path.parent)) if rule == "batch" else 1
         scale = self.settings.training.learning_rate_scale
         return [
             (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,8 @@ from thermoloom.theory.predictions import (
     stationary_variance,
 )
 
-CLOSE = 0.1
-"""Predicted and measured sizes agree if they differ by less than this fraction."""
-TRACKS = 0.05
-"""A predicted curve is followed within this fraction of the loss's fall."""
-SURVIVES = 0.02
-"""Surviving fractions of updates agree within this, absolutely."""
-IDLE = 0.01
-"""A grid on which less than this fraction of the couplings has moved has learned nothing."""
-GROWS = 2.0
-"""A training is unstable if its excess loss grows by this factor from its second to its last third,
-or ceases to be finite."""
+limit = partial(paper.threshold, "theory")
+"""``limit(prediction, name)``: a threshold of paper.toml."""
 LABELS = {
     "visible_hidden": "visible–hidden couplings",
     "hidden_hidden": "hidden–hidden couplings",
@@ -76,7 +67,7 @@ class Findings:
 
     @cached_property
     def ground(self) -> Ground:
-        return Ground(self.plan.settings, self.plan.limits.fields)
+        return Ground(self.plan.settings, self.plan.limits.fields(self.folder))
 
     @cached_property
     def split(self) -> Split | None:
@@ -119,13 +110,19 @@ def is_done(path: Path) -> bool:
 Row = dict[str, Any]
 
 
-def row(quantity: str, predicted: str, measured: str, verdict: str, /, **values: Any) -> Row:
-    """A line of the table; {name:format} in the texts stands for a number of ``values``."""
+def row(
+    quantity: str, predicted: str, measured: str, verdict: str, by: str = "", /, **values: Any
+) -> Row:
+    """A line of the table; {name:format} in the texts stands for a number of ``values``.
+
+    ``by``: the entry of paper.toml whose thresholds decide the verdict, if any do.
+    """
     return {
         "quantity": quantity,
         "predicted": predicted,
         "measured": measured,
         "verdict": verdict,
+        "thresholds": paper.thresholds(paper.entry_of("theory", by)) if by else [],
         "values": values,
     }
 
@@ -138,8 +135,8 @@ def verdict(holds: bool) -> str:
     return paper.HOLDS if holds else paper.DIFFERS
 
 
-def near(predicted: float, measured: float, within: float = CLOSE) -> bool:
-    return abs(measured - predicted) <= within * abs(predicted)
+def near(predicted: float, measured: float) -> bool:
+    return abs(measured - predicted) <= limit("sizes", "near") * abs(predicted)
 
 
 def solve_rows(found: Findings, run: RunDirectory) -> list[Row]:
@@ -181,7 +178,8 @@ def solve_rows(found: Findings, run: RunDirectory) -> list[Row]:
             "expected loss per step at the optimum",
             "{expected:.3f}, after {iterations} conjugate-gradient steps and {seconds:.1f} s",
             "{mean:.3f} ± {error:.3f} (mean over {paths} paths and its standard error)",
-            verdict(abs(mean - solved["expected_loss"]) <= 3 * error),
+            verdict(abs(mean - solved["expected_loss"]) <= limit("optimum", "error") * error),
+            "optimum",
             expected=solved["expected_loss"],
             iterations=solved["iterations"],
             seconds=solved["seconds"],
@@ -230,6 +228,7 @@ def stability_rows(found: Findings, run: RunDirectory) -> list[Row]:
                 first,
                 f"{', '.join(texts)}, in {{cycles}} cycles",
                 verdict(all(e["unstable"] == (e["factor"] > 1) for e in own)),
+                "stability",
                 critical=critical,
                 curvature=limits[rule]["curvature"],
                 safe=limits["online"]["safe_rate"] / limits["learning_rate"],
@@ -253,6 +252,7 @@ def growth_rows(scans: Sequence[Row]) -> list[Row]:
             "× {predicted:.2f} (of the mean)",
             "× {measured:.2f} (root of the growth of the excess loss)",
             verdict(near(steepest["predicted_growth"], steepest["growth"])),
+            "sizes",
             factor=steepest["factor"],
             predicted=steepest["predicted_growth"],
             measured=steepest["growth"],
@@ -305,7 +305,7 @@ def growth_of(excess: NDArray[np.float64], diverged: bool) -> tuple[bool, float 
     if not (before > 0 and after > 0):
         return False, None
     apart = (len(thirds[1]) + len(thirds[2])) / 2
-    return after > GROWS * before, (after / before) ** (0.5 / apart)
+    return after > limit("stability", "growth") * before, (after / before) ** (0.5 / apart)
 
 
 def curve_rows(found: Findings, run: RunDirectory) -> list[Row]:
@@ -333,7 +333,8 @@ def curve_rows(found: Findings, run: RunDirectory) -> list[Row]:
                 "{half:.3f} at cycle {half_cycle}, {end:.3f} at cycle {cycles}",
                 "{half_measured:.3f} and {end_measured:.3f}; never more than {apart:.1f} % of the "
                 "fall apart (s.d. across seeds at the end {sd:.3f})",
-                verdict(float(apart.max()) <= TRACKS * fall),
+                verdict(float(apart.max()) <= limit("curves", "apart") * fall),
+                "curves",
                 half=float(predicted["validation"][1]),
                 half_cycle=int(predicted["cycle"][1]),
                 end=float(predicted["validation"][-1]),
@@ -369,6 +370,7 @@ def noise_rows(found: Findings, run: RunDirectory) -> list[Row]:
                         "{predicted:.5f} ({stationary:.5f} once stationary)",
                         "{measured:.5f} (standard deviation across {seeds} seeds)",
                         verdict(near(*pair)),
+                        "sizes",
                         predicted=pair[0],
                         stationary=math.sqrt(
                             stationary_variance(found.plan.model(rule, 1).learning_rate)
@@ -385,6 +387,7 @@ def noise_rows(found: Findings, run: RunDirectory) -> list[Row]:
                 "{predicted:.4f}",
                 "{measured:.4f}",
                 verdict(near(*excess)),
+                "sizes",
                 predicted=excess[0],
                 measured=excess[1],
             )
@@ -398,6 +401,7 @@ def noise_rows(found: Findings, run: RunDirectory) -> list[Row]:
                 "{predicted:.5f} (noise/√{seeds} alone)",
                 "{measured:.5f}; θ̄ − θ* itself is {shift:.5f}",
                 verdict(near(math.sqrt(alone), math.sqrt(away))),
+                "sizes",
                 predicted=math.sqrt(alone),
                 measured=math.sqrt(away),
                 shift=math.sqrt(split.mean_squares(split.means[rule] - split.optimum)[BLOCKS[0]]),
@@ -447,6 +451,7 @@ def offset_rows(found: Findings, run: RunDirectory) -> list[Row]:
                 texts[0],
                 texts[1],
                 verdict(same),
+                "sizes",
                 offset=found.plan.offset,
                 cycles=found.plan.offset_cycles,
                 **values,
@@ -472,6 +477,7 @@ def law_row(found: Findings, table: Sequence[Row]) -> Row:
         "{response:.3f} in the end where couplings move too",
         ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
         verdict(all(near(alone, end) for end in ends.values())),
+        "sizes",
         offset=plan.offset,
         cycles=cycles,
         alone=alone,
@@ -508,7 +514,8 @@ def bits_rows(found: Findings, run: RunDirectory) -> list[Row]:
         },
     )
     apart = float(np.abs(share[0] - share[1]).max())
-    idle = [last_below(bits, fraction, IDLE) for fraction in (moves, nonzero)]
+    least = limit("bits", "idle")
+    idle = [last_below(bits, fraction, least) for fraction in (moves, nonzero)]
     values = {
         f"{kind}_{b}": float(value)
         for kind, column in zip(("predicted", "measured"), share, strict=True)
@@ -520,7 +527,8 @@ def bits_rows(found: Findings, run: RunDirectory) -> list[Row]:
             f"{title}: fraction at {', '.join(str(b) for b in bits.tolist())} bits",
             f"{texts[0]}; half a level is the typical update at {{vanishing:.1f}} bits",
             f"{texts[1]}; at most {{apart:.3f}} apart",
-            verdict(apart <= SURVIVES),
+            verdict(apart <= limit("bits", "apart")),
+            "bits",
             vanishing=found.limits.results["vanishing_bits"][block],
             apart=apart,
             **values,
@@ -531,7 +539,8 @@ def bits_rows(found: Findings, run: RunDirectory) -> list[Row]:
             "up to {predicted}" if idle[0] else "none of those tried",
             "up to {measured}" if idle[1] else "none of those tried",
             verdict(idle[0] == idle[1]),
-            idle=100 * IDLE,
+            "bits",
+            idle=100 * least,
             cycles=found.plan.grid_cycles,
             predicted=idle[0],
             measured=idle[1],

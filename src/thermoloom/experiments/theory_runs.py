@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Settings
-from thermoloom.experiments.models import RUNS
-from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
+from thermoloom.experiments.models import RUNS, patterns_input
+from thermoloom.prototypes import unit_fields
 from thermoloom.runs.jobs import training_settings
 from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.theory.marginals import Marginals, solve_marginals
@@ -41,18 +42,13 @@ class Work:
     settings: Settings
     more: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
-    def prototypes(self) -> Prototypes:
-        return load_prototypes(self.settings.prototypes, self.settings.physics)
-
-    @cached_property
-    def fields(self) -> NDArray[np.float32]:
-        seed = self.settings.prototypes.projection_seed
-        return unit_fields(self.prototypes, self.settings.physics, seed)
+    def fields(self, folder: Path) -> NDArray[np.float32]:
+        """Fields of the patterns, which are kept in the results folder."""
+        return unit_fields(patterns_of(self.settings, folder / RUNS), self.settings)
 
     @property
     def identity(self) -> dict[str, Any]:
-        return training_settings(self.settings, self.prototypes) | {"theory": self.more}
+        return training_settings(self.settings) | {"theory": self.more}
 
     @property
     def path(self) -> Path:
@@ -66,7 +62,7 @@ class Work:
             function=f"thermoloom.experiments.{function}",
             arguments={"model": self.settings.as_dict(), **self.more},
             outputs=(str(self.path),),
-            inputs=tuple(str(path) for path in inputs),
+            inputs=(patterns_input(self.settings), *(str(path) for path in inputs)),
         )
 
     @contextmanager
@@ -76,7 +72,7 @@ class Work:
             if run.state == "done":
                 yield None
                 return
-            pending = Pending(run)
+            pending = Pending(run, self.fields(workdir))
             began = time.perf_counter()
             yield pending
             run.finish(pending.results | {"seconds": time.perf_counter() - began})
@@ -93,6 +89,7 @@ class Pending:
     """A run on its way: files go to ``run``, small results to ``results``."""
 
     run: RunDirectory
+    fields: NDArray[np.float32]
     results: dict[str, Any] = field(default_factory=dict)
 
 

@@ -22,12 +22,16 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import read_file, user_path
 
 CLASSES = 10
 SIDE = 28
 MEAN, DEVIATION = 0.1307, 0.3081
 """Mean and standard deviation of the MNIST training pixels in [0, 1]: the usual normalization."""
 PERCENTILES = (2, 98)
+CLASSIFIER_BYTES = 1 << 28
+NUMBERS = ("test_accuracy", "test_images")
+"""What a page says of a classifier, from its record."""
 CHUNK = 250  # images at once; bounds the memory of the convolutions
 
 
@@ -78,16 +82,41 @@ def bundled_classifier() -> Classifier:
         return load_classifier(folder)
 
 
-def load_classifier(folder: Path) -> Classifier:
-    """classifier.onnx and its record classifier.json from ``folder``, refused if damaged."""
+@cache
+def classifier_in(folder: str = "") -> Classifier:
+    """The classifier that ``measures.classifier`` names, the bundled one if it is empty; once."""
+    if not folder:
+        return bundled_classifier()
+    return load_classifier(user_path("measures.classifier", folder))
+
+
+@cache
+def classifier_record(folder: str = "") -> dict[str, Any]:
+    """The record of that classifier, held against its network, which is not loaded."""
+    if folder:
+        return _files(user_path("measures.classifier", folder))[1]
+    with as_file(files("thermoloom") / "data") as bundled:
+        return _files(bundled)[1]
+
+
+def classifier_sha256(folder: str = "") -> str:
+    """SHA-256 of the classifier that ``measures.classifier`` names: part of what was measured."""
+    return str(classifier_record(folder)["sha256"])
+
+
+def _files(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    """classifier.onnx and the content of classifier.json, which must fit each other."""
     network, record = folder / "classifier.onnx", folder / "classifier.json"
     try:
-        content = network.read_bytes()
-        description = json.loads(record.read_text(encoding="utf-8"))
+        content = read_file(network, CLASSIFIER_BYTES, "classifier")
+        description = json.loads(read_file(record, CLASSIFIER_BYTES, "classifier's record"))
         expected = description["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not all(isinstance(description[key], (int, float)) for key in NUMBERS):
+            raise ValueError(f"{', '.join(NUMBERS)} must be numbers")
+    except (UserError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise UserError(
-            f"{folder}: no readable classifier ({error!r}); reinstall thermoloom or train one "
+            f"{folder}: no readable classifier ({reason}); reinstall thermoloom or train one "
             "with 'thermoloom classifier train'"
         ) from None
     if hashlib.sha256(content).hexdigest() != expected:
@@ -95,7 +124,21 @@ def load_classifier(folder: Path) -> Classifier:
             f"{network}: damaged, its SHA-256 is not the recorded one; reinstall thermoloom or "
             "train one with 'thermoloom classifier train'"
         )
-    return Classifier(onnx_network(content), description)
+    return content, description
+
+
+def load_classifier(folder: Path) -> Classifier:
+    """classifier.onnx and its record classifier.json from ``folder``, refused if damaged."""
+    content, description = _files(folder)
+    network = folder / "classifier.onnx"
+    classifier = Classifier(onnx_network(content), description)
+    try:
+        shape = classifier.network(np.zeros((2, 1, SIDE, SIDE), np.float32)).shape
+    except Exception as error:  # whatever a foreign network makes the library say
+        raise UserError(f"{network}: takes no images of {SIDE} × {SIDE} ({error})") from None
+    if shape != (2, CLASSES):
+        raise UserError(f"{network}: gives {shape} for two images, not one logit for each digit")
+    return classifier
 
 
 def onnx_network(content: bytes) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -106,7 +149,10 @@ def onnx_network(content: bytes) -> Callable[[NDArray[np.float32]], NDArray[np.f
     # one thread: the sums come out the same on any number of cores, and workers do not compete
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library has many, and no common one
+        raise UserError(f"classifier.onnx: no network that ONNX Runtime reads ({error})") from None
     name = session.get_inputs()[0].name
 
     def network(inputs: NDArray[np.float32]) -> NDArray[np.float32]:

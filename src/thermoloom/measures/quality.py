@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import entr
 
 from thermoloom.errors import UserError
-from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classify
+from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classifier_in, classify
 from thermoloom.prototypes import Prototypes
 
 Float64 = NDArray[np.float64]
@@ -79,9 +79,13 @@ class Quality:
 
 
 def measure_quality(
-    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | None = None
+    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | str = ""
 ) -> Quality:
-    """All measures of the visible states (S, N_v); the bundled classifier unless one is given."""
+    """All measures of the visible states (S, N_v).
+
+    Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
+    bundled one if it is empty. Samples of other images are not judged.
+    """
     states = _checked(visible_states, prototypes)
     patterns = prototypes.patterns.astype(np.float64)
     distances = cdist(states, patterns)
@@ -90,7 +94,8 @@ def measure_quality(
     strongest = strongest_correlation(states, patterns)
     scores = None
     if prototypes.targets and prototypes.shape == (SIDE, SIDE):
-        scores = classify(states, classifier)
+        judge = classifier_in(classifier) if isinstance(classifier, str) else classifier
+        scores = classify(states, judge)
     predicted = None if scores is None else scores.argmax(axis=1)
     largest = None if scores is None else scores.max(axis=1)
     counts = None if predicted is None else np.bincount(predicted, minlength=CLASSES)

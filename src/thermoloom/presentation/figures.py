@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,7 +62,9 @@ class FigureSpec:
 
 def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
     """The figure as ``{file name: bytes}``, PNG and PDF, the same bytes for the same tables."""
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
+    # a file name in a script that the font lacks is drawn as boxes, without a warning
+    with mpl.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = spec.draw(saved)
         return {
             f"{spec.name}.png": _bytes(figure, "png", {"Software": None}),
@@ -139,7 +142,7 @@ def empty(axes: Axes, text: str) -> None:
     axes.axis("off")
     axes.text(
         0.5, 0.5, text, ha="center", va="center", color=FAINT, style="italic",
-        transform=axes.transAxes,
+        transform=axes.transAxes, parse_math=False,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.experiments.noise import CROSSOVER, MEMORY, OFFSET, RESIDUAL, UPDATE
+from thermoloom.experiments.noise import MEMORY, OFFSET, RESIDUAL, UPDATE, paper_crossover
 from thermoloom.presentation import page
 from thermoloom.presentation.figures import FigureSpec, Saved, light_grid, only, panel
 from thermoloom.presentation.screens import (
@@ -65,10 +65,11 @@ def _screen(axes: Axes, saved: Saved, name: str, colour: str) -> None:
 
 def _mark_crossover(axes: Axes) -> None:
     """Where the paper has its crossover, if the panel reaches that far."""
-    if axes.get_xlim()[1] < CROSSOVER[1]:
+    low, high = paper_crossover()
+    if axes.get_xlim()[1] < high:
         return
-    axes.axvspan(*CROSSOVER, color=INK, alpha=0.07, linewidth=0, zorder=0)
-    axes.annotate("crossover\nin the paper", (CROSSOVER[0], 0.96), xytext=(-3, 0), ha="right",
+    axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+    axes.annotate("crossover\nin the paper", (low, 0.96), xytext=(-3, 0), ha="right",
                   va="top", fontsize=6.5, textcoords="offset points",
                   xycoords=axes.get_xaxis_transform())  # fmt: skip
 

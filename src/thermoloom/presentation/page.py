@@ -27,6 +27,7 @@ BADGES = {
     "same sign": "fair",
     "same sign, not resolved": "fair",
     "differs": "bad",
+    "too short to judge": "none",
     "not measured": "none",
 }
 SIGNS = {"good": "✓", "fair": "≈", "bad": "✗", "none": "·"}
@@ -86,6 +87,17 @@ def badge(verdict: str, count: str = "") -> str:
     kind = BADGES.get(verdict, "none")
     text = f"{count} {escape(verdict)}".strip()
     return f'<span class="badge {kind}"><i>{SIGNS[kind]}</i> {text}</span>'
+
+
+def judged(row: Mapping[str, Any]) -> str:
+    """A verdict, and folded under it the thresholds that decide it, each with its reason."""
+    items = "".join(
+        f"<li>{escape(t['name'].replace('_', ' '))}: {number(t['value'], 'g')} "
+        f"{escape(t['unit'])}. {escape(t['reason'])}</li>"
+        for t in row["thresholds"]
+    )
+    why = f"<details><summary>judged by</summary><ul>{items}</ul></details>" if items else ""
+    return badge(row["verdict"]) + why
 
 
 def paragraph(text: str) -> str:
@@ -186,7 +198,7 @@ def quantity_table(rows: Sequence[Mapping[str, Any]]) -> str:
         Column("here", ours),
         Column("95 % interval", lambda row: interval(row["interval"], row["digits"])),
         Column("paper", theirs),
-        Column("verdict", lambda row: badge(row["verdict"]), numeric=False),
+        Column("verdict", judged, numeric=False),
     ]
     return table("Headline numbers, with the paper's beside them.", columns, rows)
 
@@ -209,7 +221,7 @@ def statement_table(rows: Sequence[Mapping[str, Any]]) -> str:
             numeric=False,
         ),
         Column("here", lambda row: fill(row["measured"], row["values"]), numeric=False),
-        Column("verdict", lambda row: badge(row["verdict"]), numeric=False),
+        Column("verdict", judged, numeric=False),
     ]
     return table("The paper's statements, each judged by the numbers of this run.", columns, rows)
 
@@ -335,6 +347,8 @@ background:var(--card)}
 figure img{display:block;width:100%;height:auto;background:#fff;border-radius:4px}
 figcaption{margin-top:.7rem;font-size:.9rem;color:var(--ink)}
 details{margin:1rem 0}
+td details{margin:.25rem 0 0;font-size:.82rem}
+td ul{margin:.2rem 0;padding:0 0 0 1rem;min-width:14rem}
 summary{cursor:pointer;color:var(--accent)}
 footer{margin-top:3rem;color:var(--soft);font-size:.88rem}
 @media print{nav{display:none}body{display:block}figure,tr{break-inside:avoid}}

@@ -71,7 +71,7 @@ def draw_trajectories(saved: Saved) -> Figure:
                 if column == 0:
                     axes.set_ylabel(
                         f"{target}\n", rotation=0, fontsize=11, ha="right", va="center",
-                        fontweight="bold", labelpad=4,
+                        fontweight="bold", labelpad=4, parse_math=False,
                     )  # fmt: skip
                     axes.annotate(f"sample {sample[0]}", (0, 0.5), xycoords="axes fraction",
                                   xytext=(-6, -8), textcoords="offset points", ha="right",
@@ -229,7 +229,8 @@ def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: Saved) -> Non
             axes.set_title(title, fontsize=6.5, pad=2, color=INK)
             if column == 0:
                 axes.set_ylabel(target, rotation=0, fontsize=10, fontweight="bold",
-                                ha="right", va="center", labelpad=5)  # fmt: skip
+                                ha="right", va="center", labelpad=5,
+                                parse_math=False)  # fmt: skip
     which = f"{about['rule']}, seed {about['seed']}"
     tag(figure, 0.01, 0.948, "a", f"   nearest to a prototype ({which})")
 

@@ -155,7 +155,10 @@ def _shortened_note(summary: Mapping[str, Any]) -> str:
     if not summary["shortened"]:
         return ""
     lengths = escape(", ".join(summary["shortened"]))
-    return page.note(f"⚠ A shorter run than the paper's: {lengths}. Verdicts speak of this run.")
+    return page.note(
+        f"⚠ A shorter run than the paper's: {lengths}. What it is too short to judge "
+        "is not judged; the other verdicts speak of this run."
+    )
 
 
 def _diverged_note(summary: Mapping[str, Any]) -> str:

@@ -6,12 +6,9 @@ import io
 import math
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-
-mpl.use("Agg")
 
 INK, ACCENT = "#333333", "#0072b2"
 
@@ -36,7 +33,7 @@ def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
     axes.plot(curve["cycle"], curve["reduced_loss"], "o-", color=ACCENT, markersize=3.5)
     axes.set_xlabel("training cycle (one noising trajectory each)")
     axes.set_ylabel("validation loss per step\nminus squared-increment term")
-    axes.set_title(title, fontsize=10, color=INK)
+    axes.set_title(title, fontsize=10, color=INK, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     return png(figure)
@@ -51,7 +48,7 @@ def sample_sheet(
     rows = math.ceil(len(shown) / columns)
     low, high = grey_scale(images)
     figure = Figure(figsize=(0.85 * columns + 0.3, 0.85 * rows + 0.6), layout="constrained")
-    figure.suptitle(title, fontsize=9, color=INK)
+    figure.suptitle(title, fontsize=9, color=INK, parse_math=False)
     for axes in np.ravel(figure.subplots(rows, columns, squeeze=False)):
         axes.axis("off")
     for axes, image in zip(figure.axes, shown, strict=False):

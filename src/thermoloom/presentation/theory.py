@@ -381,7 +381,7 @@ def prediction_table(summary: dict[str, Any]) -> str:
         page.Column("quantity", filled("quantity"), numeric=False),
         page.Column("predicted", filled("predicted"), numeric=False),
         page.Column("measured", filled("measured"), numeric=False),
-        page.Column("agree?", lambda row: page.badge(row["verdict"]), numeric=False),
+        page.Column("agree?", page.judged, numeric=False),
     ]
     return page.table("Predictions, none of them fitted, and what was measured.", columns, rows)
 

@@ -17,7 +17,14 @@ from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.files import LOCK, DamagedFileError, Lock, leftovers, lock_owner, sha256
 from thermoloom.runs.formats import unchecked_arrays, wrong_arrays
-from thermoloom.runs.manifest import MANIFEST, Manifest, flatten, read_manifest, run_identity
+from thermoloom.runs.manifest import (
+    MANIFEST,
+    FileRecord,
+    Manifest,
+    OtherVersionError,
+    flatten,
+    read_manifest,
+)
 from thermoloom.runs.store import checkpoints, lost_files, read_checkpoint
 
 # --- list ---------------------------------------------------------------------------------
@@ -32,7 +39,7 @@ class RunSummary:
     kind: str
     state: str
     """As in the manifest, but ``interrupted`` where nobody works on a running run, and
-    ``unreadable`` where the manifest is damaged or of a newer version."""
+    ``unreadable`` where the manifest is damaged or of another version."""
     reason: str
     age: float
     """Seconds since its manifest was last written."""
@@ -58,11 +65,14 @@ def find_runs(folder: Path | str) -> list[Path]:
 
 
 def _summary(path: Path) -> RunSummary:
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    try:
+        size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+        age = _age(datetime.fromtimestamp((path / MANIFEST).lstat().st_mtime, UTC))
+    except OSError as error:
+        return RunSummary(path, "", "", "unreadable", f"{path}: {error.strerror}", 0.0, 0)
     try:
         manifest = read_manifest(path)
     except UserError as error:
-        age = _age(datetime.fromtimestamp((path / MANIFEST).stat().st_mtime, UTC))
         return RunSummary(path, "", "", "unreadable", str(error), age, size)
     idle = manifest.state in ("new", "running") and lock_owner(path) is None
     return RunSummary(
@@ -122,7 +132,7 @@ class Verification:
     bytes: int = 0
     damaged: list[Damage] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    """Runs in use, with their process."""
+    """Runs in use, with their process, and runs that another version wrote."""
 
 
 def verify(folder: Path | str) -> Verification:
@@ -133,14 +143,16 @@ def verify(folder: Path | str) -> Verification:
         if owner:
             report.skipped.append(f"{path}: in use by {owner}")
             continue
-        report.runs += 1
         try:
             manifest = read_manifest(path)
+        except OtherVersionError as error:
+            report.skipped.append(str(error))
+            continue
         except UserError as error:
+            report.runs += 1
             report.damaged.append(Damage(path / MANIFEST, str(error).partition(": ")[2]))
             continue
-        if manifest.id != run_identity(manifest.kind, manifest.settings):
-            report.damaged.append(Damage(path / MANIFEST, "settings do not match the run's id"))
+        report.runs += 1
         for name, record in manifest.files.items():
             _verify_file(path / name, record, report)
         for _, file in checkpoints(path):
@@ -148,7 +160,7 @@ def verify(folder: Path | str) -> Verification:
     return report
 
 
-def _verify_file(file: Path, record: Mapping[str, Any], report: Verification) -> None:
+def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
     try:
         data = file.read_bytes()
     except OSError as error:

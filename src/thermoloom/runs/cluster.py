@@ -2,10 +2,15 @@
 
 shared disk       workers write under the results folder
 no shared disk    run directories travel as {relative path: bytes}, through the scheduler
+
+Whoever reaches a Dask scheduler runs code (docs/cluster.md). What is checked here bounds mistakes
+and leftovers: an archive writes files of its task's run directories and nothing else, and scratch
+directories are the worker's own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import importlib.metadata
@@ -13,11 +18,14 @@ import json
 import logging
 import os
 import queue
+import re
 import secrets
 import shutil
+import stat
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,11 +34,24 @@ from thermoloom.errors import UserError
 from thermoloom.runs.files import LOCK, Lock, leftovers, sha256, write_atomically
 from thermoloom.runs.manifest import MANIFEST, package_version
 from thermoloom.runs.store import checkpoints
-from thermoloom.runs.tasks import Outcome, Report, Sweep, Task, execute, one_line, throttled
+from thermoloom.runs.tasks import (
+    Outcome,
+    Report,
+    Sweep,
+    Task,
+    execute,
+    one_line,
+    resolve,
+    throttled,
+)
+from thermoloom.threads import threads
 
 CLUSTER_REPORT_INTERVAL = 1.0
 """Seconds between two progress reports of one task: with hundreds of workers the scheduler passes
 on all of them."""
+LARGEST_ARCHIVE = 4 << 30
+"""Bytes that a task may send or be sent; a pair of the paper's comparison has 20 MB."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class _CancelledError(BaseException):
@@ -57,7 +78,6 @@ def run_on_cluster(sweep: Sweep, tasks: Sequence[Task], address: str, shared: bo
                 "folder": str(sweep.folder) if shared else "",
                 "mark": mark,
                 "topic": topic,
-                "threads": sweep.threads or 1,
             }
             key = f"{topic}-{len(futures)}"
             future = client.submit(remote_task, order, sent, key=key, pure=False)
@@ -94,13 +114,13 @@ def _collect(
                 "the cluster again and run the same command again to go on"
             )
         task, future = futures.pop(event.key)
-        sweep.end(task, _outcome_of(future, sweep.folder))
+        sweep.end(task, _outcome_of(task, future, sweep.folder))
 
 
-def _outcome_of(future: Any, folder: Path) -> Outcome:
+def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
     try:
         reply = future.result(timeout=60)
-        unpack(folder, reply["files"])
+        unpack(folder, reply["files"], task.outputs)
         return Outcome(**reply["outcome"])
     except UserError as error:
         return Outcome("failed", reason=one_line(str(error)))
@@ -108,21 +128,58 @@ def _outcome_of(future: Any, folder: Path) -> Outcome:
         return Outcome("failed", reason=one_line(f"cluster: {type(error).__name__}: {error}"))
 
 
-@contextlib.contextmanager
-def _connected(address: str) -> Iterator[Any]:
+def check_cluster(address: str) -> None:
+    """Refuse an address where no scheduler with workers of this version answers."""
+    with _connected(address) as client:
+        _check_versions(client, address)
+
+
+def _check_scheduler(address: str) -> None:
+    """Refuse an address where no Dask scheduler answers.
+
+    A bare connection, since a ``Client`` that cannot connect prints tracebacks when it is deleted;
+    in a thread of its own, since a notebook has an event loop already.
+    """
     try:
         distributed = importlib.import_module("distributed")
     except ImportError:
         raise UserError(
             f"--cluster {address}: needs dask.distributed; pip install thermoloom[cluster]"
         ) from None
+
+    full = address if "://" in address else f"tcp://{address}"
     try:
-        client = distributed.Client(address, timeout=3, set_as_default=False)
+        distributed.comm.get_address_host_port(full, strict=True)
+    except ValueError as error:
+        raise UserError(
+            f"--cluster {address}: no address, such as tcp://host:8786 ({error})"
+        ) from None
+
+    async def connect() -> None:
+        arguments = distributed.Security().get_connection_args("client")
+        comm = await distributed.core.connect(address, timeout=3, **arguments)
+        await comm.close()
+
+    try:
+        with _silenced("distributed"), ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: asyncio.run(connect())).result()
     except Exception as error:
+        if address.startswith("tls:"):
+            way_out = "Dask's configuration must name certificates of its CA (docs/cluster.md)"
+        else:
+            way_out = "start one with `dask scheduler`, which prints its address"
         raise UserError(
             f"--cluster {address}: no Dask scheduler answers there ({type(error).__name__}); "
-            "start one with `dask scheduler`, which prints its address"
+            f"{way_out}"
         ) from None
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    _check_scheduler(address)
+    client = importlib.import_module("distributed").Client(
+        address, timeout=10, set_as_default=False
+    )
     with client, _silenced("distributed.client"):
         yield client
 
@@ -178,14 +235,42 @@ def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]
     worker = importlib.import_module("distributed").get_worker()
     try:
         report = _cluster_report(worker, task, order["topic"])
-        with _undisturbed(worker):
-            outcome = execute(task, workdir, report, order["threads"])
+        with _undisturbed(worker), _one_thread_each(task):
+            outcome = execute(task, workdir, report, None)
     except _CancelledError:
         return {"outcome": asdict(Outcome("failed", reason="cancelled")), "files": {}}
     files = {} if order["folder"] else pack(workdir, task.outputs)
     if not order["folder"]:
         shutil.rmtree(workdir, ignore_errors=True)
     return {"outcome": asdict(outcome), "files": files}
+
+
+_LIMITED = contextlib.ExitStack()
+_LIMITED_TASKS = 0
+_LIMITING = threading.Lock()
+
+
+@contextlib.contextmanager
+def _one_thread_each(task: Task) -> Iterator[None]:
+    """One thread for each of the tasks that a worker with several threads does at once.
+
+    Threads of the linear algebra are limited process-wide, and another number gives other bits: so
+    the limit is set by the first task that begins and lifted by the last that ends.
+    """
+    global _LIMITED_TASKS
+    with _LIMITING:
+        with contextlib.suppress(Exception):  # execute will say what is wrong with it
+            resolve(task.function)  # first, so that the libraries it loads are limited too
+        if _LIMITED_TASKS == 0:
+            _LIMITED.enter_context(threads(1))
+        _LIMITED_TASKS += 1
+    try:
+        yield
+    finally:
+        with _LIMITING:
+            _LIMITED_TASKS -= 1
+            if _LIMITED_TASKS == 0:
+                _LIMITED.close()
 
 
 _SLOWED: dict[Any, tuple[int, float]] = {}
@@ -241,12 +326,28 @@ def _scratch(task: Task) -> Path:
 
 
 def _prepare_scratch(workdir: Path, task: Task, sent: Mapping[str, bytes]) -> None:
-    workdir.parent.mkdir(mode=0o700, exist_ok=True)
-    if workdir.parent.stat().st_uid != os.getuid():
-        raise UserError(f"{workdir.parent}: belongs to another user; set TMPDIR on the workers")
-    workdir.mkdir(exist_ok=True)
+    runs = (*task.inputs, *task.outputs)
+    parents = {parent for run in runs for parent in (Path(run), *Path(run).parents)}
+    for path in (workdir.parent, *(workdir / parent for parent in sorted(parents))):
+        _own_directory(path)
     begun = {output for output in task.outputs if (workdir / output / MANIFEST).exists()}
-    unpack(workdir, {p: data for p, data in sent.items() if str(Path(p).parent) not in begun})
+    new = {path: data for path, data in sent.items() if path.rpartition("/")[0] not in begun}
+    unpack(workdir, new, runs)
+
+
+def _own_directory(path: Path) -> None:
+    """Make ``path`` unless it is there, as a directory (no link to one) that only we write to."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        found = path.lstat()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be made on the worker ({error.strerror})") from None
+    ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(found.st_mode) or not ours:
+        raise UserError(
+            f"{path}: is a link, or others may write there; remove it or set TMPDIR on the workers"
+        )
 
 
 @contextlib.contextmanager
@@ -279,18 +380,22 @@ def pack(folder: Path, runs: Iterable[str]) -> dict[str, bytes]:
 
 
 def _files(path: Path) -> list[Path]:
+    """Regular files of a run directory; links lead elsewhere and stay behind."""
     if not path.is_dir():
         return []
     skipped = {path / LOCK, *leftovers(path)}
-    return sorted(file for file in path.iterdir() if file.is_file() and file not in skipped)
+    regular = (file for file in path.iterdir() if stat.S_ISREG(file.lstat().st_mode))
+    return sorted(file for file in regular if file not in skipped)
 
 
-def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write what ``pack`` made; the manifest last, so that a run is done only when complete."""
-    for run in dict.fromkeys(str(Path(path).parent) for path in files):
+def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> None:
+    """Write what ``pack`` made of ``runs``; anything else is refused before a byte is written.
+
+    The manifest comes last, so that a run is done only when complete.
+    """
+    for run, mine in _checked(files, runs).items():
         target = folder / run
         target.mkdir(parents=True, exist_ok=True)
-        mine = {Path(p).name: data for p, data in files.items() if str(Path(p).parent) == run}
         lock = Lock(target, wait=10)
         try:
             for name in sorted(mine, key=lambda name: name == MANIFEST):
@@ -300,3 +405,28 @@ def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
                     file.unlink(missing_ok=True)
         finally:
             lock.release()
+
+
+def _checked(files: Mapping[str, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
+    """``{run: {file name: bytes}}``, if it holds plain files of ``runs`` alone."""
+    if not isinstance(files, Mapping):
+        raise UserError(f"a received archive is no archive but {type(files).__name__}; refused")
+    by_run: dict[str, dict[str, bytes]] = {}
+    total = 0
+    for path, data in files.items():
+        run, _, name = path.rpartition("/") if isinstance(path, str) else ("", "", "")
+        if run not in runs or not _FILE_NAME.fullmatch(name):
+            raise UserError(
+                f"a received archive holds {str(path)[:200]!r}, which is no file of its task's "
+                "runs; refused"
+            )
+        if not isinstance(data, bytes):
+            raise UserError(f"a received archive holds no plain bytes as {path}; refused")
+        total += len(data)
+        by_run.setdefault(run, {})[name] = data
+    if total > LARGEST_ARCHIVE:
+        raise UserError(
+            f"a received archive holds {total / 1e9:.1f} GB, more than the "
+            f"{LARGEST_ARCHIVE / 1e9:.1f} GB of a task; use --shared-disk for runs of this size"
+        )
+    return by_run

@@ -20,13 +20,20 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import Generated, generate
+from thermoloom.interrupts import interrupts_deferred
 from thermoloom.physics.action import path_loss
 from thermoloom.physics.computer import Computer, EnergyParts
-from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
-from thermoloom.runs.formats import array_sha256
+from thermoloom.prototypes import Prototypes, unit_fields
 from thermoloom.runs.manifest import run_path
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.patterns import identified, named, patterns_of, read_patterns, save_patterns
+from thermoloom.runs.store import (
+    RunDirectory,
+    finished_results,
+    refuse_claimed,
+    refuse_other_numerics,
+)
 from thermoloom.theory.optimum import solve_optimum
 from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, validation_path
 
@@ -39,16 +46,20 @@ OnCycle = Callable[[Path, Trainee], None]
 OnWarning = Callable[[str], None]
 
 
-def training_settings(settings: Settings, prototypes: Prototypes) -> dict[str, Any]:
-    """What identifies a training run: its settings and the very patterns it learns."""
-    sections = {k: v for k, v in settings.as_dict().items() if k in TRAINING_SECTIONS}
-    return sections | {"patterns": {"sha256": array_sha256(prototypes.patterns)}}
+def training_settings(settings: Settings) -> dict[str, Any]:
+    """What identifies a training run: its settings, which name the very patterns it learns."""
+    return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
 
 
 def training_path(folder: Path, settings: Settings) -> Path:
     """Where a training run lives in a results folder, found by its settings alone."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    return run_path(folder, KIND, training_settings(settings, prototypes))
+    return run_path(folder, KIND, training_settings(settings))
+
+
+def check_run(path: Path, settings: Settings, prototypes: Prototypes) -> None:
+    """Refuse settings that cannot be learned, or not there; nothing is written."""
+    check_learning(settings, unit_fields(prototypes, settings))
+    refuse_claimed(path, KIND, training_settings(named(settings, prototypes)))
 
 
 def train_runs(
@@ -56,24 +67,26 @@ def train_runs(
     on_cycle: OnCycle | None = None,
     on_warning: OnWarning | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    prototypes: Prototypes | None = None,
 ) -> None:
     """Train computers that share their noising paths, each in its run directory.
 
     Finished runs are left alone, interrupted ones go on from their last good checkpoint and end
     bit-identical to runs that were never interrupted. A diverged training is recorded as such.
+    ``prototypes``: what is learned; found by the settings if not given.
     """
     settings = runs[0][1]
-    if any(wanted.training.rule == "optimum" for _, wanted in runs):
-        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
+    learned = patterns_of(settings, runs[0][0].parent) if prototypes is None else prototypes
+    fields = unit_fields(learned, settings)
+    for _, wanted in runs:
+        check_training(wanted, fields)
     with ExitStack() as stack:
         active: list[tuple[RunDirectory, Trainee]] = []
         for path, wanted in runs:
-            run = RunDirectory.create(path, KIND, training_settings(wanted, prototypes))
+            run = RunDirectory.create(path, KIND, training_settings(named(wanted, learned)))
             stack.enter_context(run)
             if run.state not in ("done", "diverged"):
-                active.append((run, _begin(run, wanted, prototypes)))
+                active.append((run, _begin(run, wanted, learned)))
             for line in run.warnings:
                 if on_warning:
                     on_warning(line)
@@ -82,16 +95,22 @@ def train_runs(
 
 
 def solve_run(
-    path: Path, settings: Settings, on_iteration: Callable[[int, float], None] | None = None
+    path: Path,
+    settings: Settings,
+    on_iteration: Callable[[int, float], None] | None = None,
+    prototypes: Prototypes | None = None,
 ) -> None:
     """The computer of least expected loss (rule ``optimum``), as a run like any other."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
-    fields = unit_fields(prototypes, settings.physics, settings.prototypes.projection_seed)
-    with RunDirectory.create(path, KIND, training_settings(settings, prototypes)) as run:
-        if run.state == "done":
-            return
-        run.save_arrays("prototypes", {"patterns": prototypes.patterns}, _labels(prototypes))
-        optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+    learned = patterns_of(settings, path.parent) if prototypes is None else prototypes
+    fields = unit_fields(learned, settings)
+    identity = training_settings(named(settings, learned))
+    if finished_results(path, KIND, identity) is not None:
+        return
+    check_run(path, settings, learned)
+    # solved before the directory is claimed: what has no solution leaves nothing behind
+    optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+    with RunDirectory.create(path, KIND, identity) as run:
+        save_patterns(run, "prototypes", learned)
         loss = path_loss(optimum.computer, settings.physics, validation_path(settings, fields))
         run.save_arrays("computer", optimum.computer.arrays)
         run.save_table(
@@ -113,7 +132,7 @@ def solve_run(
 def _begin(run: RunDirectory, settings: Settings, prototypes: Prototypes) -> Trainee:
     """A trainee at the run's last good checkpoint, or at θ = 0."""
     if not run.has("prototypes.safetensors"):
-        run.save_arrays("prototypes", {"patterns": prototypes.patterns}, _labels(prototypes))
+        save_patterns(run, "prototypes", prototypes)
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return Trainee.new(settings)
@@ -126,32 +145,33 @@ def _train(
     on_cycle: OnCycle | None,
     checkpoint_seconds: float,
 ) -> None:
-    run_of = {id(trainee): run for run, trainee in active}
+    path_of = {id(trainee): run.path for run, trainee in active}
+    left = list(active)
+
+    def save(checkpoints: bool) -> None:
+        """Write down what is finished and, if wanted, how far the others are."""
+        for run, trainee in list(left):
+            if trainee.finished:
+                _finish(run, trainee)
+                left.remove((run, trainee))
+            elif checkpoints:
+                run.save_checkpoint(trainee.cycle, trainee.arrays())
+
     saved = time.monotonic()
-    finished: set[int] = set()
     try:
         for present in train_together([trainee for _, trainee in active], fields):
-            for trainee in present:
-                if on_cycle:
-                    on_cycle(run_of[id(trainee)].path, trainee)
-                if trainee.finished:
-                    _finish(run_of[id(trainee)], trainee)
-                    finished.add(id(trainee))
-            if time.monotonic() - saved >= checkpoint_seconds:
-                _save_unfinished(active, finished)
-                saved = time.monotonic()
+            with interrupts_deferred():
+                for trainee in present:
+                    if on_cycle:
+                        on_cycle(path_of[id(trainee)], trainee)
+                due = time.monotonic() - saved >= checkpoint_seconds
+                save(checkpoints=due)
+            saved = time.monotonic() if due else saved
     except KeyboardInterrupt:
-        _save_unfinished(active, finished)
+        with interrupts_deferred():
+            save(checkpoints=True)
         raise
-    for run, trainee in active:  # a checkpoint may have been the last cycle's
-        if id(trainee) not in finished:
-            _finish(run, trainee)
-
-
-def _save_unfinished(active: list[tuple[RunDirectory, Trainee]], finished: set[int]) -> None:
-    for run, trainee in active:
-        if id(trainee) not in finished:
-            run.save_checkpoint(trainee.cycle, trainee.arrays())
+    save(checkpoints=False)  # a checkpoint may have been the last cycle's
 
 
 def _finish(run: RunDirectory, trainee: Trainee) -> None:
@@ -164,14 +184,6 @@ def _finish(run: RunDirectory, trainee: Trainee) -> None:
     run.finish({"cycles": trainee.cycle, "loss": loss, "reduced_loss": reduced})
 
 
-def _labels(prototypes: Prototypes) -> dict[str, Any]:
-    return {
-        "labels": list(prototypes.labels),
-        "shape": list(prototypes.shape) if prototypes.shape else None,
-        "classes": list(prototypes.classes),
-    }
-
-
 # --- reading what training left ---------------------------------------------------------------
 
 
@@ -179,27 +191,35 @@ def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
         raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
-    return Settings.from_dict({k: run.settings[k] for k in TRAINING_SECTIONS})
+    return Settings.from_dict({k: run.settings.get(k, {}) for k in TRAINING_SECTIONS})
 
 
 def computer_of(run: RunDirectory) -> Computer:
     """The trained computer."""
     if run.state != "done":
-        reason = f" ({run.manifest.reason})" if run.manifest.reason else ""
-        raise UserError(
-            f"{run.path}: training is not done (state: {run.state}{reason}); "
-            "continue it with the same thermoloom train command"
-        )
+        raise UserError(f"{run.path}: {_why_not_done(run)}")
     arrays = run.load_arrays("computer")
     return Computer(*(arrays[name] for name in PARAMETERS))
 
 
+def _why_not_done(run: RunDirectory) -> str:
+    """Why a training has no computer, and the way to one."""
+    if run.state == "diverged":
+        return (
+            f"training diverged in cycle {run.results['cycle']}, so there is no computer; train "
+            "another one at a smaller learning rate (training.learning_rate_scale)"
+        )
+    reason = f" ({run.manifest.reason})" if run.manifest.reason else ""
+    command = "solve" if settings_of(run).training.rule == "optimum" else "train"
+    return (
+        f"training is not done (state: {run.state}{reason}); continue it with the same "
+        f"thermoloom {command} command"
+    )
+
+
 def prototypes_of(run: RunDirectory) -> Prototypes:
     """The patterns that a run learned, as they were then."""
-    patterns = run.load_arrays("prototypes")["patterns"]
-    labels = run.load_metadata("prototypes")
-    shape = tuple(labels["shape"]) if labels["shape"] else None
-    return Prototypes(patterns, tuple(labels["labels"]), shape, tuple(labels["classes"]))
+    return read_patterns(run, "prototypes")
 
 
 # --- generation ----------------------------------------------------------------------------------
@@ -222,8 +242,10 @@ def generate_run(
     settings = settings_of(reader).updated({"generation": {"samples": samples, "seed": seed}})
     chosen = settings.generation_seed
     name = archive_name(chosen, samples)
-    if reader.has(f"{name}.safetensors"):
+    file = f"{name}.safetensors"
+    if reader.has(file) and not reader.is_lost(file):
         return read_archive(reader, name)
+    refuse_other_numerics(reader)
     computer = computer_of(reader)
     generated = generate(settings.physics, computer, samples, chosen, on_progress=on_progress)
     with RunDirectory.open(path, write=True) as run:

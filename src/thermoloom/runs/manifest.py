@@ -1,4 +1,8 @@
-"""What a run was, in ``manifest.json``: identity, settings, versions, machine, state, checksums."""
+"""What a run was, in ``manifest.json``: identity, settings, versions, machine, state, checksums.
+
+id     SHA-256 of the kind, the numerics, and the settings that are not the default
+seal   SHA-256 of everything else in the file, so that a change by hand shows
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,75 @@ import json
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+import msgspec
+
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.numerics import NUMERICS
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.threads import available_cores
 
-SCHEMA = 1
-"""Version of the manifest's layout; a higher one is refused."""
+SCHEMA = 2
+"""Version of the manifest's layout; another one is refused. New fields with a default need none."""
 MANIFEST = "manifest.json"
+PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize")
+"""Settings of ``prototypes`` that say where patterns come from; what counts is their content."""
 
 
 # --- identity -------------------------------------------------------------------------------------
 
 
-def run_identity(kind: str, settings: Mapping[str, Any]) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of a run's kind and sorted settings."""
-    return sha256(canonical({"kind": kind, "settings": settings}).encode())[:12]
+def run_identity(
+    kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of all that determines the numbers of a run."""
+    chosen = essential(settings, defaults)
+    content = {"kind": kind, "numerics": NUMERICS, "settings": chosen}
+    return sha256(canonical(content).encode())[:12]
+
+
+def essential(
+    settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """``{"section.key": value}`` of the settings that are not the default.
+
+    A setting that is added later, with its default, changes no identity. Patterns count by their
+    content (``prototypes.sha256``), wherever they came from. ``defaults``: those of ``Settings``
+    unless given.
+    """
+    usual = usual_settings(defaults)
+    flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
+    chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
+    if chosen.get("prototypes.sha256"):
+        for key in PATTERN_SOURCE:
+            chosen.pop(f"prototypes.{key}", None)
+    return chosen
+
+
+def is_same_run(
+    manifest: Manifest,
+    kind: str,
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> bool:
+    """Whether a manifest is that of this very run.
+
+    The settings are looked at beside the id: a default that was changed without raising
+    ``NUMERICS`` would otherwise pass for the old one.
+    """
+    same_id = manifest.id == run_identity(kind, settings, defaults)
+    return same_id and essential(manifest.settings, defaults) == essential(settings, defaults)
+
+
+def usual_settings(defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``{"section.key": value}`` of what has no part in an identity."""
+    return flatten(Settings().as_dict() if defaults is None else defaults)
 
 
 def run_path(folder: Path, kind: str, settings: Mapping[str, Any]) -> Path:
@@ -112,53 +163,139 @@ def now() -> str:
 # --- manifest -------------------------------------------------------------------------------------
 
 
-@dataclass
-class Manifest:
-    """The small JSON page that says what a run is."""
+Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""Of a kind or a file: never a path out of the run directory."""
 
-    kind: str
+
+class OtherVersionError(UserError):
+    """A run that another version of the package wrote."""
+
+
+class FileRecord(TypedDict):
+    """What is recorded of a file."""
+
+    sha256: str
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    arrays: NotRequired[dict[str, str]]
+    """SHA-256 of every array."""
+    columns: NotRequired[dict[str, str]]
+    """dtype of every column."""
+    added: NotRequired[bool]
+    """Saved after the run was done: the run is complete without it."""
+    previous: NotRequired[FileRecord]
+    """The version that this one replaces."""
+
+
+class Change(TypedDict):
+    """A version, or something about the machine, that was another one on resuming."""
+
+    time: str
+    key: str
+    old: Any
+    new: Any
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """The small JSON page that says what a run is. A field that is added here needs a default."""
+
+    schema: int
+    kind: Name
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
+    numerics: int
     settings: dict[str, Any]
-    id: str
-    schema: int = SCHEMA
-    state: str = "new"
-    """``new``, ``running``, ``done``, ``diverged`` or ``failed``."""
+    state: Literal["new", "running", "done", "diverged", "failed"] = "new"
     reason: str = ""
     """Why a run diverged or failed."""
-    created: str = field(default_factory=now)
-    updated: str = field(default_factory=now)
-    versions: dict[str, Any] = field(default_factory=software_versions)
+    created: str
+    updated: str
+    versions: dict[str, Any]
     """Software at the start; what changed on resuming is in ``changes``."""
-    machine: dict[str, Any] = field(default_factory=machine)
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    """``{"time", "key", "old", "new"}`` of versions and machine on resuming."""
-    results: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """``{name: {"sha256", "bytes", "arrays" or "columns", "previous"}}``."""
+    machine: dict[str, Any]
+    changes: list[Change] = msgspec.field(default_factory=list)
+    results: dict[str, Any] = msgspec.field(default_factory=dict)
+    files: dict[Name, FileRecord] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def new(
+        cls, kind: str, settings: dict[str, Any], defaults: Mapping[str, Any] | None = None
+    ) -> Manifest:
+        """Of a run that begins here and now."""
+        return cls(
+            schema=SCHEMA,
+            kind=kind,
+            id=run_identity(kind, settings, defaults),
+            numerics=NUMERICS,
+            settings=settings,
+            created=now(),
+            updated=now(),
+            versions=software_versions(),
+            machine=machine(),
+        )
+
+    def __post_init__(self) -> None:
+        for moment in (self.created, self.updated):
+            if datetime.fromisoformat(moment).tzinfo is None:
+                raise ValueError(f"{moment!r}: a time without its zone")
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as JSON for people, with its seal."""
+    values = json.loads(json.dumps(msgspec.to_builtins(manifest), allow_nan=False))
+    sealed = values | {"seal": _seal(values)}
+    return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    return sha256(canonical({k: v for k, v in values.items() if k != "seal"}).encode())
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the run directory ``path``; one line for everything that can be wrong."""
+    """The manifest of the run directory ``path``; one line for everything that can be wrong.
+
+    Fields that this version does not know are ignored, those that are missing take their default.
+    """
     file = path / MANIFEST
     try:
+        if not file.is_file() and file.exists():
+            raise UserError(f"{file}: is not a file; remove it")
         values = json.loads(file.read_bytes())
-        schema = values["schema"]
-        known = {f.name for f in fields(Manifest)}
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise UserError(
-                f"{file}: written by a newer thermoloom (schema {schema}, this version reads "
-                f"{SCHEMA}); upgrade thermoloom"
-            )
-        if set(values) != known or schema != SCHEMA:
-            raise ValueError(f"missing or unknown keys {sorted(set(values) ^ known)}")
-        if not all(isinstance(values[key], dict) for key in ("settings", "results", "files")):
-            raise ValueError("settings, results and files must be tables")
-        return Manifest(**values)
+        _refuse_other_version(file, values)
+        manifest = msgspec.convert(values, Manifest)
+        seal = _seal(values)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path}: no run here ({MANIFEST} is missing)") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise DamagedFileError(
-            f"{file}: damaged ({type(error).__name__}: {error}); restore it from a copy, or "
-            "remove the folder and run again"
+            f"{file}: damaged ({' '.join(str(error).split())}); {_WAY_OUT}"
         ) from None
+    if values.get("seal") != seal:
+        raise DamagedFileError(
+            f"{file}: was changed by hand or damaged (it does not match its seal); {_WAY_OUT}"
+        )
+    own = f"{manifest.kind}-{manifest.id}"
+    if path.name != own and re.fullmatch(rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}", path.name):
+        raise DamagedFileError(f"{path}: holds the run {own}; give the folder that name again")
+    return manifest
+
+
+_WAY_OUT = "restore it from a copy, or remove the folder and run again"
+
+
+def _refuse_other_version(file: Path, values: Any) -> None:
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if type(schema) is not int or schema == SCHEMA:
+        return
+    if schema > SCHEMA:
+        raise OtherVersionError(
+            f"{file}: written by a newer thermoloom (schema {schema}, this version reads "
+            f"{SCHEMA}); upgrade thermoloom"
+        )
+    versions = values.get("versions")
+    wrote = versions.get("thermoloom") if isinstance(versions, dict) else None
+    raise OtherVersionError(
+        f"{file}: written by an older version of thermoloom "
+        f"({wrote if isinstance(wrote, str) else f'schema {schema}'}); run it again in another "
+        "folder, or read it with that version"
+    )

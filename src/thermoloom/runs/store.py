@@ -16,14 +16,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from thermoloom.errors import UserError
+from thermoloom.numerics import NUMERICS
 from thermoloom.runs.files import (
     LOCK,
     DamagedFileError,
@@ -36,7 +37,6 @@ from thermoloom.runs.files import (
 from thermoloom.runs.formats import (
     AnyArray,
     array_sha256,
-    canonical,
     column_of,
     decode_arrays,
     decode_table,
@@ -46,13 +46,19 @@ from thermoloom.runs.formats import (
 )
 from thermoloom.runs.manifest import (
     MANIFEST,
+    PATTERN_SOURCE,
+    FileRecord,
     Manifest,
     differences,
+    encode_manifest,
+    essential,
+    flatten,
+    is_same_run,
     machine,
     now,
     read_manifest,
-    run_identity,
     software_versions,
+    usual_settings,
 )
 
 CHECKPOINTS_KEPT = 2
@@ -91,12 +97,18 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, path: Path | str, kind: str, settings: Mapping[str, Any], wait: float = 1.0
+        cls,
+        path: Path | str,
+        kind: str,
+        settings: Mapping[str, Any],
+        wait: float = 1.0,
+        defaults: Mapping[str, Any] | None = None,
     ) -> RunDirectory:
         """A new run, or the same run to be continued; locked for writing.
 
         Another run or foreign files at ``path`` are refused. ``wait``: seconds to wait for
-        a process that writes there.
+        a process that writes there. ``defaults``: values that have no part in the run's identity;
+        those of ``Settings`` unless given.
         """
         path = Path(path)
         wanted = json.loads(json.dumps(settings, allow_nan=False))
@@ -109,11 +121,11 @@ class RunDirectory:
         try:
             if (path / MANIFEST).exists():
                 manifest = read_manifest(path)
-                _refuse_other_run(path, manifest, kind, wanted)
+                _refuse_other_run(path, manifest, kind, wanted, defaults)
                 run = cls(path, manifest, lock)
                 run._continue()
                 return run
-            run = cls(path, Manifest(kind, wanted, run_identity(kind, wanted)), lock)
+            run = cls(path, Manifest.new(kind, wanted, defaults), lock)
             run._clean()
             run._write_manifest()
         except BaseException:
@@ -196,7 +208,12 @@ class RunDirectory:
         """Ended by an error; the run can be continued once its reason is gone."""
         self._end("failed", reason, {})
 
-    def _end(self, state: str, reason: str, results: Mapping[str, Any]) -> None:
+    def _end(
+        self,
+        state: Literal["done", "diverged", "failed"],
+        reason: str,
+        results: Mapping[str, Any],
+    ) -> None:
         self.manifest.state, self.manifest.reason = state, " ".join(reason.split())
         self.manifest.results = jsonable(results)
         self._write_manifest()
@@ -212,7 +229,7 @@ class RunDirectory:
         """Arrays and JSON metadata as ``name.safetensors``."""
         data = encode_arrays(arrays, metadata or {})
         hashes = {key: array_sha256(np.asarray(array)) for key, array in arrays.items()}
-        self._save(_with_suffix(name, ".safetensors"), data, {"arrays": hashes})
+        self._save(_with_suffix(name, ".safetensors"), data, arrays=hashes)
 
     def load_arrays(self, name: str) -> dict[str, AnyArray]:
         return self._load_arrays(name)[0]
@@ -231,16 +248,17 @@ class RunDirectory:
         """Columns of equal length as ``name.csv``; floats keep every bit."""
         kinds = {key: column_of(key, values).dtype for key, values in columns.items()}
         named = {key: "str" if kind.kind == "U" else kind.name for key, kind in kinds.items()}
-        self._save(_with_suffix(name, ".csv"), encode_table(columns), {"columns": named})
+        self._save(_with_suffix(name, ".csv"), encode_table(columns), columns=named)
 
     def load_table(self, name: str) -> dict[str, AnyArray]:
         name = _with_suffix(name, ".csv")
         data = self.load_bytes(name)
-        return decode_table(data, (self._record_of(name, data) or {}).get("columns"))
+        record = self._record_of(name, data)
+        return decode_table(data, record.get("columns") if record else None)
 
     def save_bytes(self, name: str, data: bytes) -> None:
         """Any other file, its SHA-256 recorded like that of arrays and tables."""
-        self._save(name, data, {})
+        self._save(name, data)
 
     def load_bytes(self, name: str) -> bytes:
         """A recorded file, checked against its SHA-256."""
@@ -252,10 +270,11 @@ class RunDirectory:
         except OSError as error:
             raise DamagedFileError(f"{file}: cannot be read ({error.strerror})") from None
         if self._record_of(name, data) is None:
-            expected = self.manifest.files[name]["bytes"]
+            record = self.manifest.files[name]
+            again = "repeat the command that made it" if record.get("added") else "run again"
             raise DamagedFileError(
-                f"{file}: damaged ({len(data)} bytes of {expected}, SHA-256 differs); remove it "
-                "and run again, or restore it from a copy"
+                f"{file}: damaged ({len(data)} bytes of {record['bytes']}, SHA-256 differs); "
+                f"remove it and {again}, or restore it from a copy"
             )
         return data
 
@@ -263,7 +282,11 @@ class RunDirectory:
         """Whether a file of this name was saved, whatever its state now."""
         return name in self.manifest.files
 
-    def _record_of(self, name: str, data: bytes) -> dict[str, Any] | None:
+    def is_lost(self, name: str) -> bool:
+        """Whether a file of this name was saved, but is gone or cut."""
+        return self.has(name) and _is_lost(self.path / name, self.manifest.files[name])
+
+    def _record_of(self, name: str, data: bytes) -> FileRecord | None:
         """The manifest's record that ``data`` fits: the current or the replaced version."""
         record = self.manifest.files.get(name)
         digest = sha256(data)
@@ -271,20 +294,34 @@ class RunDirectory:
             record = record.get("previous")
         return record
 
-    def _save(self, name: str, data: bytes, extra: Mapping[str, Any]) -> None:
+    def _save(
+        self,
+        name: str,
+        data: bytes,
+        arrays: dict[str, str] | None = None,
+        columns: dict[str, str] | None = None,
+    ) -> None:
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise ValueError(f"{name!r}: not a file name for a run directory")
         self._begin()
         file = self.path / name
-        record = {"sha256": sha256(data), "bytes": len(data), **extra}
+        record: FileRecord = {"sha256": sha256(data), "bytes": len(data)}
+        if arrays is not None:
+            record["arrays"] = arrays
+        if columns is not None:
+            record["columns"] = columns
+        known = self.manifest.files.get(name)
+        if self.state == "done" and (known is None or known.get("added")):
+            record["added"] = True
         replaced = self._record_of(name, file.read_bytes()) if file.exists() else None
         if replaced is None:  # unknown to the manifest until it is there
             write_atomically(file, data)
             self.manifest.files[name] = record
             self._write_manifest()
             return
-        replaced = {key: value for key, value in replaced.items() if key != "previous"}
-        self.manifest.files[name] = record | {"previous": replaced}
+        record["previous"] = replaced.copy()
+        record["previous"].pop("previous", None)
+        self.manifest.files[name] = record
         self._write_manifest()
         write_atomically(file, data)
 
@@ -330,12 +367,13 @@ class RunDirectory:
     def _continue(self) -> None:
         """Clean up after a killed process and note what changed around the run since."""
         self._clean()
-        lost = lost_files(self.path, self.manifest)
+        own = lost_files(self.path, self.manifest)
+        lost = [name for name in self.manifest.files if self.is_lost(name)]
         for name in lost:
             del self.manifest.files[name]
-        if lost and self.state == "done":
+        if own and self.state == "done":
             self.manifest.state = "running"
-            self.warnings.append(f"{self.path}: {', '.join(lost)} is missing or cut; made again")
+            self.warnings.append(f"{self.path}: {', '.join(own)} is missing or cut; made again")
         changed = {} if self.state in ("done", "diverged") else self._changed_environment()
         self.manifest.changes += [
             {"time": now(), "key": key, "old": old, "new": new}
@@ -367,19 +405,26 @@ class RunDirectory:
         if self._lock is None:
             raise RuntimeError(f"{self.path}: opened for reading only")
         self.manifest.updated = now()
-        text = json.dumps(asdict(self.manifest), indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(self.path / MANIFEST, text.encode() + b"\n")
+        write_atomically(self.path / MANIFEST, encode_manifest(self.manifest))
 
 
 def lost_files(path: Path, manifest: Manifest) -> list[str]:
-    """Recorded files that are gone or have another length: seen at a glance, without hashing."""
+    """Recorded files without which the run is not complete, and that are gone or cut.
 
-    def lost(name: str, record: Mapping[str, Any]) -> bool:
-        lengths = {record["bytes"], record.get("previous", record)["bytes"]}
-        file = path / name
-        return not file.is_file() or file.stat().st_size not in lengths
+    Files that were added to a finished run, such as samples of a trained computer, are not among
+    them: they are made again when they are asked for.
+    """
+    return [
+        name
+        for name, record in manifest.files.items()
+        if not record.get("added") and _is_lost(path / name, record)
+    ]
 
-    return [name for name, record in manifest.files.items() if lost(name, record)]
+
+def _is_lost(file: Path, record: FileRecord) -> bool:
+    """Gone or of another length: seen at a glance, without hashing."""
+    lengths = {record["bytes"], record.get("previous", record)["bytes"]}
+    return not file.is_file() or file.stat().st_size not in lengths
 
 
 def finished_results(
@@ -392,9 +437,22 @@ def finished_results(
     if not (Path(path) / MANIFEST).exists():
         return None
     manifest = read_manifest(Path(path))
-    same = manifest.id == run_identity(kind, json.loads(canonical(settings)))
+    same = is_same_run(manifest, kind, settings)
     done = same and manifest.state == "done" and not lost_files(Path(path), manifest)
     return manifest.results if done else None
+
+
+def refuse_claimed(
+    path: Path,
+    kind: str,
+    settings: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse a place that another run or foreign files have; nothing is written."""
+    _refuse_foreign(path)
+    if (path / MANIFEST).exists():
+        wanted = json.loads(json.dumps(settings))
+        _refuse_other_run(path, read_manifest(path), kind, wanted, defaults)
 
 
 def checkpoint_name(cycle: int) -> str:
@@ -426,7 +484,8 @@ def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
     """``tree[a][b] = value`` for the key ``a.b``, without changing the nested originals."""
     first, _, rest = key.partition(".")
     if rest:
-        tree[first] = dict(tree[first])
+        found = tree.get(first)
+        tree[first] = dict(found) if isinstance(found, Mapping) else {}
         _assign(tree[first], rest, value)
     else:
         tree[first] = value
@@ -444,14 +503,44 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
-def _refuse_other_run(path: Path, old: Manifest, kind: str, settings: dict[str, Any]) -> None:
+def _refuse_other_run(
+    path: Path,
+    old: Manifest,
+    kind: str,
+    settings: dict[str, Any],
+    defaults: Mapping[str, Any] | None,
+) -> None:
     if old.kind != kind:
         raise UserError(f"{path}: holds a run of {old.kind}, not {kind}; choose another --out")
-    changed = differences(old.settings, settings)
-    if changed:
-        shown = [f"{k} = {was!r}, not {is_!r}" for k, (was, is_) in list(changed.items())[:3]]
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    refuse_other_numerics(RunDirectory(path, old, None))
+    if is_same_run(old, kind, settings, defaults):
+        return
+    was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
+    changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
+    if "prototypes.sha256" in changed:  # say also where the other patterns come from
+        source = [f"prototypes.{key}" for key in PATTERN_SOURCE]
+        changed += [key for key in source if was.get(key) != is_.get(key)]
+    shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    raise UserError(
+        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{more}; take the same "
+        "settings to continue it, or choose another --out"
+    )
+
+
+def _short(value: Any) -> str:
+    """A value as it is shown; a SHA-256 by its first digits."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:13]}…"
+
+
+def refuse_other_numerics(run: RunDirectory) -> None:
+    """Numbers of different versions are not mixed in one run."""
+    old = run.manifest
+    if old.numerics != NUMERICS:
+        wrote = old.versions.get("thermoloom", "of another version")
         raise UserError(
-            f"{path}: holds a run with {'; '.join(shown)}{more}; take the same settings to "
-            "continue it, or choose another --out"
+            f"{run.path}: computed by thermoloom {wrote}, whose numbers differ from this version's "
+            f"(numerics {old.numerics}, now {NUMERICS}); run it again in another folder, or go on "
+            "with that version"
         )

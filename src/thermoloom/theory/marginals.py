@@ -36,6 +36,7 @@ _TAIL = 36.0
 _CHUNK = 256
 _REFINEMENT = 1.3
 _ATTEMPTS = 8
+_MOST_MODES = 4096  # 120 for MNIST fields; the cost grows with the square
 _NAMES = ("mean", "variance", "drift", "square")
 
 
@@ -156,6 +157,11 @@ def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
         x = np.linspace(-reach, reach, 4001)
         potential = machine.potential.energy(x) - PREPARATION_AMPLITUDE * field * x
         inside = x[potential - potential.min() < depth]
+        if len(inside) < 5:
+            raise UserError(
+                f"physics.kT = {physics.kT:g}: too cold to be solved for fields up to "
+                f"{abs(field):.3g}; raise it, or train instead"
+            )
         if inside[0] > x[0] and inside[-1] < x[-1]:
             return float(inside[0]), float(inside[-1])
         reach *= 2
@@ -182,6 +188,11 @@ def _box(machine: Machine, largest: float, refinement: float) -> tuple[float, fl
     not_yet_spread = 1 / (2 * machine.mobility * machine.kT * machine.duration)
     narrowest = 1 / math.sqrt(float(stiffness) / machine.kT + not_yet_spread)
     modes = math.ceil(refinement * math.sqrt(2 * _TAIL) / narrowest * half / np.pi)
+    if modes > _MOST_MODES:
+        raise UserError(
+            f"physics.kT = {physics.kT:g}, physics.duration = {physics.duration:g}: the density of "
+            f"a unit is too narrow to be solved ({modes} modes); raise them, or train instead"
+        )
     return centre - half, centre + half, modes
 
 

@@ -6,15 +6,18 @@ learners that differ in rule, learning rate or injected errors see the very same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
+from thermoloom.feasibility import check_training
+from thermoloom.interrupts import interrupts_deferred
 from thermoloom.physics.action import PathLoss, path_loss
 from thermoloom.physics.computer import Computer
 from thermoloom.training.imperfections import residual_errors
@@ -37,33 +40,33 @@ def make_learner(
 
     ``trajectory`` numbers its next noising path: rounding and update noise are counted by it.
     """
-    imperfections = settings.imperfections
-    quantized, noisy = imperfections.bits != UNQUANTIZED, imperfections.update_noise > 0
-    if quantized and noisy:
-        raise UserError(
-            f"imperfections.update_noise = {imperfections.update_noise}: not defined on a grid of "
-            f"imperfections.bits = {imperfections.bits}; take bits = 32 or update_noise = 0"
-        )
-    if quantized:
+    if settings.imperfections.bits != UNQUANTIZED:
         return QuantizedLearner.from_settings(settings, start, trajectory)
-    if noisy:
+    if settings.imperfections.update_noise > 0:
         return UpdateNoiseLearner.from_settings(settings, start, trajectory)
     return Learner.from_settings(settings, start)
 
 
-@dataclass
-class Trainee:
-    """A computer in training: its settings, learner, cycles done and validation curve."""
+class Reached(NamedTuple):
+    """What training has reached. Replaced as a whole: a cycle has happened or it has not."""
 
-    settings: Settings
     learner: AnyLearner
     cycle: int = 0
-    curve: list[tuple[int, float, float]] = field(default_factory=list)
+    """Cycles done."""
+    curve: tuple[tuple[int, float, float], ...] = ()
     diverged: bool = False
+
+
+@dataclass
+class Trainee:
+    """A computer in training: its settings, and how far it is."""
+
+    settings: Settings
+    reached: Reached
 
     @classmethod
     def new(cls, settings: Settings) -> Trainee:
-        return cls(settings, make_learner(settings))
+        return cls(settings, Reached(make_learner(settings)))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
@@ -71,7 +74,7 @@ class Trainee:
         start = Computer(*(arrays[name] for name in PARAMETERS))
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
         learner = make_learner(settings, start, cycle)
-        return cls(settings, learner, cycle, [(int(c), x, y) for c, x, y in rows])
+        return cls(settings, Reached(learner, cycle, tuple((int(c), x, y) for c, x, y in rows)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that a checkpoint must hold."""
@@ -84,11 +87,41 @@ class Trainee:
 
     @property
     def computer(self) -> Computer:
-        return self.learner.computer
+        return self.reached.learner.computer
+
+    @property
+    def cycle(self) -> int:
+        return self.reached.cycle
+
+    @property
+    def curve(self) -> tuple[tuple[int, float, float], ...]:
+        return self.reached.curve
+
+    @property
+    def diverged(self) -> bool:
+        return self.reached.diverged
 
     @property
     def finished(self) -> bool:
         return self.diverged or self.cycle >= self.settings.training.cycles
+
+    def learn(
+        self,
+        path: NDArray[np.float32],
+        drives: NDArray[np.float32],
+        validation: Mapping[int, NDArray[np.float32]],
+    ) -> None:
+        """One cycle, all of it or, whatever is raised on the way, nothing."""
+        settings, cycle = self.settings, self.cycle
+        learner, diverged = copy(self.reached.learner), False
+        seed = settings.training.seed
+        errors = residual_errors(settings.physics, settings.imperfections, seed, cycle)
+        try:
+            learner.learn(path, errors, drives)
+        except Diverged:
+            diverged = True
+        reached = Reached(learner, cycle + 1, self.curve, diverged)
+        self.reached = _validated(settings, reached, validation)
 
 
 def train_together(
@@ -97,15 +130,17 @@ def train_together(
     """Train to the end on shared paths; yields after every cycle those that took part in it.
 
     ``fields`` (P, N) are those of the prototypes. Trainees may have different cycles behind them
-    (after an interruption): each takes part from its own next cycle on.
+    (after an interruption): each takes part from its own next cycle on. Interrupts are honoured
+    between the cycles of a trainee, never within one.
     """
     _check_sharing(trainees)
     settings = trainees[0].settings
     physics, seed = settings.physics, settings.training.seed
-    validation = validation_path(settings, fields)
+    watched = {t.settings.training.validation_seed: t.settings for t in trainees}
+    validation = {seed: validation_path(each, fields) for seed, each in watched.items()}
     for trainee in trainees:
         if trainee.cycle == 0 and not trainee.curve:
-            _validate(trainee, validation)
+            trainee.reached = _validated(trainee.settings, trainee.reached, validation)
     path = np.empty((physics.steps + 1, physics.units), np.float32)
     drives = np.empty((physics.steps, physics.units), np.float32)
     while any(not t.finished for t in trainees):
@@ -114,13 +149,8 @@ def train_together(
         drive(physics, path, out=drives)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         for trainee in present:
-            errors = residual_errors(physics, trainee.settings.imperfections, seed, cycle)
-            try:
-                trainee.learner.learn(path, errors, drives)
-            except Diverged:
-                trainee.diverged = True
-            trainee.cycle = cycle + 1
-            _validate(trainee, validation)
+            with interrupts_deferred():
+                trainee.learn(path, drives, validation)
         yield present
 
 
@@ -130,13 +160,16 @@ def validation_path(settings: Settings, fields: NDArray[np.float32]) -> NDArray[
     return noising_path(settings.physics, fields[0], seed, 0, stream="validation ")
 
 
-def _validate(trainee: Trainee, path: NDArray[np.float32]) -> None:
-    """Append to the validation curve where one is due."""
-    every, cycles = trainee.settings.training.validation_every, trainee.settings.training.cycles
-    if trainee.diverged or (trainee.cycle % every and trainee.cycle != cycles):
-        return
-    loss: PathLoss = path_loss(trainee.computer, trainee.settings.physics, path)
-    trainee.curve.append((trainee.cycle, loss.full, loss.reduced))
+def _validated(
+    settings: Settings, reached: Reached, paths: Mapping[int, NDArray[np.float32]]
+) -> Reached:
+    """The same, with one more point on the validation curve of its seed where one is due."""
+    every, cycles = settings.training.validation_every, settings.training.cycles
+    if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
+        return reached
+    path = paths[settings.training.validation_seed]
+    loss: PathLoss = path_loss(reached.learner.computer, settings.physics, path)
+    return reached._replace(curve=(*reached.curve, (reached.cycle, loss.full, loss.reduced)))
 
 
 def _check_sharing(trainees: Sequence[Trainee]) -> None:
@@ -170,9 +203,11 @@ def train(
     on_cycle: Callable[[Trainee], None] | None = None,
 ) -> Trained:
     """Train one computer from θ = 0, in memory."""
+    check_training(settings, fields)
     trainee = Trainee.new(settings)
     for _ in train_together([trainee], fields):
         if on_cycle:
-            on_cycle(trainee)
+            with interrupts_deferred():  # whatever it catches, an interrupt is not lost in it
+                on_cycle(trainee)
     diverged_in = trainee.cycle if trainee.diverged else None
     return Trained(trainee.computer, trainee.curve_columns(), diverged_in)

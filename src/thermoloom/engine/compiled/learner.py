@@ -32,7 +32,7 @@ from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
-from thermoloom.threads import in_threads, thread_count, wait_for_all, yield_address
+from thermoloom.threads import in_threads, new_barrier, thread_count, wait_for_all
 
 Float32 = NDArray[np.float32]
 
@@ -494,8 +494,8 @@ def _learn(thread, threads, barrier, routines, after, start, theta, rule, work):
 class Learner:
     """θ and the rule that changes it. ``learn`` one noising path after the other.
 
-    Learning a path is a transaction: kernels work on a copy, and θ is replaced when all of it is
-    there.
+    θ is replaced, never changed in place: kernels work on a copy, a path is learned or it is not,
+    and a shallow copy of a learner keeps its own θ whatever becomes of the other.
     """
 
     def __init__(
@@ -570,13 +570,12 @@ class Learner:
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
         count = min(thread_count(), PIECES)
-        barrier = np.zeros(3, np.int64)
-        barrier[2] = yield_address()
+        barrier = new_barrier()
         shares = [
             (thread, count, barrier, blas(), after, start, self._scratch, rule, self._memory)
             for thread in range(count)
         ]
-        found: int = in_threads(_learn, shares)[0]
+        found: int = in_threads(_learn, shares, barrier)[0]
         return found
 
 

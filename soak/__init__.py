@@ -1,0 +1,1 @@
+"""Hours of ill treatment: interrupts at random moments, wrong inputs, damaged files."""

@@ -1,0 +1,157 @@
+"""One call of the command line, how it ended, and what to think of that."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+GOOD = ("one line", "fine")
+BAD = ("more lines", "traceback", "hang", "silently wrong")
+"""``more lines``: noticed, but not in one line with exit code 2."""
+VERDICTS = (*GOOD, *BAD)
+
+TIMEOUT = 60.0
+"""Seconds before a call is interrupted; one that then goes on is hung, one that stops was busy."""
+PATIENCE = 15.0
+"""Seconds that an interrupted call may take to end."""
+MEMORY = 3 << 30
+"""Bytes that a call may allocate: a size that does not fit must be refused, not tried."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call ended."""
+
+    code: int
+    out: str
+    err: str
+    busy: bool = False
+    """It was at work when its time was up, and stopped when told to."""
+    hung: bool = False
+
+    @property
+    def traceback(self) -> bool:
+        return "Traceback (most recent call last)" in self.err or "Exception ignored" in self.err
+
+    @property
+    def one_line(self) -> bool:
+        return self.code == 2 and len(self.err.strip().splitlines()) == 1
+
+
+@dataclass
+class Tally:
+    """Verdicts by class, and an example of each bad one."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, verdict: str, example: str = "") -> None:
+        assert verdict in VERDICTS, verdict
+        counts = self.counts.setdefault(kind, Counter())
+        counts[verdict] += 1
+        if verdict in BAD and counts[verdict] <= 3:
+            self.examples.append(f"{kind}: {verdict}: {example}")
+
+    @property
+    def bad(self) -> int:
+        return sum(counts[verdict] for counts in self.counts.values() for verdict in BAD)
+
+
+def verdict_of(ended: Ended) -> str | None:
+    """What is plain from the end alone; None where it depends on what was asked."""
+    if ended.hung:
+        return "hang"
+    if ended.traceback:
+        return "traceback"
+    if ended.code == 2:
+        return "one line" if ended.one_line else "more lines"
+    return None
+
+
+def describe(arguments: list[str], ended: Ended, why: str = "") -> str:
+    """A call, and the last line that it left."""
+    shown = " ".join(repr(a) if not a.isascii() or " " in a else a for a in arguments)
+    lines = (ended.err.strip() or ended.out.strip() or "-").splitlines()
+    last = [lines[-1][:200]] if not why else [why]
+    return f"{shown[:300]}  (exit code {ended.code}) → {last[0]}"
+
+
+def prepare() -> None:
+    """Load everything once: a call is then a fork, and takes milliseconds.
+
+    Kernels are loaded by one thread, so that there are no threads that a fork would lose.
+    """
+    os.environ["THERMOLOOM_THREADS"] = "1"
+    for module in ("cli", "experiments.run", "presentation.report", "measures.classifier"):
+        import_module(f"thermoloom.{module}")
+    import_module("thermoloom.kernels").compile_kernels()
+
+
+def call(arguments: list[str], folder: Path, timeout: float = TIMEOUT) -> Ended:
+    """``thermoloom ARGUMENTS`` in ``folder``, in a forked process of its own."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _child(arguments, folder, out.fileno(), err.fileno())
+        code, busy, hung = _wait(pid, timeout), False, False
+        if code is None:
+            busy = True
+            os.kill(pid, signal.SIGINT)
+            code = _wait(pid, PATIENCE)
+        if code is None:
+            busy, hung = False, True
+            os.kill(pid, signal.SIGKILL)
+            code = _wait(pid, 60)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return Ended(code if code is not None else -9, *texts, busy=busy, hung=hung)
+
+
+def _wait(pid: int, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    return None
+
+
+def _child(arguments: list[str], folder: Path, out: int, err: int) -> None:
+    """The rest of this process's life is one call; as the interpreter, it prints what is raised."""
+    code = 1
+    try:
+        os.chdir(folder)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        sys.argv = ["thermoloom", *arguments]
+        from thermoloom.cli import main
+
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

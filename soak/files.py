@@ -1,0 +1,297 @@
+"""Damaged files: truncated, bits flipped, values edited; then a command that reads them.
+
+Good is: refused in one line, named as damaged by ``runs`` or ``runs verify``, or a result that is
+the same to the byte as without the damage (made again, or harmless).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from soak.cases import Ended, Tally, call, describe, verdict_of
+from soak.inputs import SMALL
+
+LEARN = ["train", "-c", "small.toml", "--cycles", "4", "--checkpoint-every", "0"]
+OWN = ["train", "-c", "small.toml", "--out", "own", "--set", "source=images"]
+EXPERIMENT = ["run", "comparison", "--preset", "quick", "-c", "small.toml", "--seeds", "1",
+              "--set", "samples=4", "--set", "experiment.paths_per_prototype=1", "--workers", "1",
+              "--out", "results"]  # fmt: skip
+COMMANDS: dict[str, list[str]] = {
+    "train": [*LEARN, "--out", "done"],
+    "continue": [*LEARN, "--out", "begun"],
+    "generate": ["generate", "done", "--samples", "3"],
+    "show": ["show", "done"],
+    "runs": ["runs", "--folder", "."],
+    "verify": ["runs", "--folder", ".", "verify", "--folder", "."],
+    "report": ["report", "results"],
+    "run": EXPERIMENT,
+    "PNG": [*OWN, "--set", "path=images"],
+    "npy": [*OWN, "--set", "path=images.npy"],
+    "IDX": ["train", "-c", "small.toml", "--out", "own", "--set", "source=mnist",
+            "--set", "path=idx"],
+}  # fmt: skip
+READERS = ("train", "generate", "show", "runs", "verify")
+"""Commands that read the finished run."""
+TARGETS: list[tuple[str, str, tuple[str, ...]]] = [
+    ("manifest", "done/manifest.json", READERS),
+    ("manifest", "done/manifest.json", READERS),
+    ("manifest", "begun/manifest.json", ("continue", "runs", "verify")),
+    ("manifest", "results/comparison/manifest.json", ("run", "report")),
+    ("archive", "done/computer.safetensors", ("train", "generate", "show", "verify")),
+    ("archive", "done/samples-90101-3.safetensors", ("generate", "show", "verify")),
+    ("archive", "done/prototypes.safetensors", ("train", "generate", "show", "verify")),
+    ("table", "done/curve.csv", ("train", "show", "verify")),
+    ("table", "results/comparison/models.csv", ("run", "report")),
+    ("summary", "results/comparison/summary.json", ("run", "report")),
+    ("checkpoint", "begun/checkpoint-000002.safetensors", ("continue",)),
+    ("checkpoint", "begun/checkpoint-000001.safetensors", ("continue",)),
+    ("PNG", "images/bird.png", ("PNG",)),
+    ("npy", "images.npy", ("npy",)),
+    ("IDX", "idx/train-images-idx3-ubyte.gz", ("IDX",)),
+    ("IDX", "idx/train-labels-idx1-ubyte", ("IDX",)),
+]
+"""(class, file, commands that read it)"""
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def truncated(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))] if data else b""
+
+
+def flipped(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 20))):
+        changed[rng.randrange(min(len(data), rng.choice((64, len(data)))))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def replaced(data: bytes, rng: random.Random) -> bytes:
+    start = rng.randrange(len(data))
+    return data[:start] + rng.randbytes(rng.randrange(1, 40)) + data[start:]
+
+
+def other(data: bytes, rng: random.Random) -> bytes:
+    """Something else altogether under this name."""
+    array = io.BytesIO()
+    np.savez(array, images=np.ones((2, 4, 4)))
+    nonsense = (b"", b"[]", b"null", b"{}", b"\x00" * 100, array.getvalue(), b"[" * 100_000,
+                b'{"schema": 1}', rng.randbytes(300))  # fmt: skip
+    return rng.choice(nonsense)
+
+
+def edited(data: bytes, rng: random.Random) -> bytes:
+    """JSON with one value of another type or size, or one key less or more."""
+    tree = json.loads(data)
+    nodes: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, value in list(items):
+            nodes.append((node, key))
+            if isinstance(value, (dict, list)):
+                walk(value)
+
+    walk(tree)
+    parent, key = rng.choice(nodes)
+    how = rng.choice(("swap", "swap", "edit", "edit", "delete", "add"))
+    if how == "swap":
+        parent[key] = rng.choice((None, True, 7, -1, 0.5, 1e300, "x", "", [], [1], {}, {"a": 1}))
+    elif how == "edit" and isinstance(parent[key], (int, float)):
+        parent[key] = parent[key] * 2 + 1
+    elif how == "edit" and isinstance(parent[key], str):
+        parent[key] += "0"
+    elif how == "add" and isinstance(parent, dict):
+        parent["unheard_of"] = 1
+    else:
+        del parent[key]
+    return json.dumps(tree, indent=2).encode()
+
+
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "truncated": truncated,
+    "bits flipped": flipped,
+    "bytes put in": replaced,
+    "another content": other,
+    "edited": edited,
+}
+
+
+# --- a folder of good files ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Good:
+    """Undamaged files, and what every command makes of them."""
+
+    folder: Path
+    outcomes: dict[str, tuple[str, dict[str, bytes]]]
+
+
+def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes]]:
+    """What a command said and what it made, but for times and for what was there before."""
+    made = {
+        "train": ("done/computer.safetensors", "done/curve.csv", "done/prototypes.safetensors"),
+        "continue": ("begun/computer.safetensors", "begun/curve.csv"),
+        "generate": ("done/samples-90101-3.safetensors",),
+        "show": ("done/loss.png", "done/samples.png"),
+        "run": ("results/comparison/models.csv", "results/comparison/samples.csv"),
+        "report": (),
+    }.get(name, ())
+    read = {file: (folder / file).read_bytes() for file in made if (folder / file).is_file()}
+    lines = [line for line in ended.out.splitlines() if not line.startswith(("work ", "clock "))]
+    return "\n".join(lines), read
+
+
+class Killed(BaseException):
+    """Ends a training as SIGKILL does: nothing is saved for its sake."""
+
+
+def make(folder: Path) -> Good:
+    from thermoloom.config import Settings, read_toml
+    from thermoloom.runs.jobs import train_runs
+
+    (folder / "small.toml").write_text(SMALL)
+    (folder / "images").mkdir()
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (2, 4, 4), dtype=np.uint8)
+    np.save(folder / "images.npy", images)
+    for name, image in zip(("bird", "fish"), images, strict=True):
+        Image.fromarray(image).save(folder / "images" / f"{name}.png")
+    (folder / "idx").mkdir()
+    (folder / "idx" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(800)))
+    (folder / "idx" / "train-labels-idx1-ubyte").write_bytes(bytes(9))
+
+    for name in ("train", "generate", "run"):
+        ended = call(COMMANDS[name], folder)
+        assert ended.code == 0, ended.err
+    values = read_toml(folder / "small.toml")
+    values["training"]["cycles"] = 4
+
+    def stop(_: Path, trainee: Any) -> None:
+        if trainee.cycle == 3:
+            raise Killed
+
+    with contextlib.suppress(Killed):
+        train_runs([(folder / "begun", Settings.from_dict(values))], stop, None, 0.0)
+    for _, target, _ in TARGETS:
+        if not (folder / target).is_file():
+            raise RuntimeError(f"{target}: is no longer written; name another in soak/files.py")
+    outcomes = {}
+    for name, command in COMMANDS.items():
+        with copied(folder) as copy:
+            outcomes[name] = outcome(name, call(command, copy), copy)
+    return Good(folder, outcomes)
+
+
+class copied:
+    """A copy of a folder, for as long as it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Path:
+        self.temporary = tempfile.TemporaryDirectory(prefix="soak-")
+        return shutil.copytree(self.folder, Path(self.temporary.name) / "x", symlinks=True)
+
+    def __exit__(self, *_: object) -> None:
+        self.temporary.cleanup()
+
+
+# --- judgement ----------------------------------------------------------------------------------
+
+
+def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
+        good = make(Path(temporary))
+        for number in range(count):
+            if number % 50 == 0:
+                say(f"damaged files: {number} of {count}")
+            kind, target, readers = rng.choice(TARGETS)
+            is_json = target.endswith(".json")
+            how = rng.choice(
+                [d for d in DAMAGES if is_json or d != "edited"] + ["edited"] * is_json
+            )
+            command = rng.choice(readers)
+            data = (good.folder / target).read_bytes()
+            damaged = DAMAGES[how](data, rng)
+            if damaged == data:
+                continue
+            with copied(good.folder) as folder:
+                (folder / target).write_bytes(damaged)
+                ended = call(COMMANDS[command], folder)
+                verdict, why = judge(command, target, ended, folder, good)
+            what = difference(data, damaged) if how == "edited" else ""
+            example = describe(COMMANDS[command], ended, why) + f"  [{target} {how} {what}]"
+            tally.add(f"{kind} {how}", verdict, example)
+
+
+def judge(command: str, target: str, ended: Ended, folder: Path, good: Good) -> tuple[str, str]:
+    verdict = verdict_of(ended)
+    if verdict is not None:
+        return verdict, ""
+    if ended.busy:
+        return "silently wrong", "goes on computing"
+    name = Path(target).parts[0]
+    if command == "runs":  # lists what the manifests say; one bad one must not hide the others
+        listed = all(run in ended.out for run in ("done", "begun", "results") if run != name)
+        return ("fine", "") if listed and ended.code == 0 else ("silently wrong", "others hidden")
+    if command == "verify":
+        noticed = ended.code == 1 and "damaged" in ended.out + ended.err
+        same = ended.code == 0 and ended.out == good.outcomes[command][0] + "\n"
+        harmless = same and target.endswith("manifest.json")  # it covers the files, not itself
+        return (
+            ("one line", "")
+            if noticed
+            else (("fine", "") if harmless else ("silently wrong", "not noticed"))
+        )
+    if command in ("PNG", "npy", "IDX"):
+        return ("fine", "") if readable(folder / target) else ("silently wrong", "was read")
+    text, made = good.outcomes[command]
+    said, files = outcome(command, ended, folder)
+    if ended.code == 0 and said == text and files == made:
+        return "fine", ""
+    if ended.code != 0:
+        return "more lines", ""
+    if said != text:
+        lines = zip(said.splitlines(), text.splitlines(), strict=False)
+        return "silently wrong", "; ".join(f"{a!r}, not {b!r}" for a, b in lines if a != b)[:300]
+    return "silently wrong", f"other {', '.join(f for f in made if files.get(f) != made[f])}"
+
+
+def readable(path: Path) -> bool:
+    """Whether the damage made another image that is as good as the first."""
+    try:
+        if path.suffix == ".npy":
+            array = np.load(path, allow_pickle=False)
+            real = isinstance(array, np.ndarray) and array.dtype.kind in "biuf"
+            return real and bool(np.isfinite(array).all()) and array.ndim in (2, 3)
+        if path.suffix == ".png":
+            with Image.open(path, formats=["PNG"]) as image:
+                image.load()
+            return True
+    except Exception:
+        return False
+    return False
+
+
+def difference(before: bytes, after: bytes) -> str:
+    """Where two JSON files differ first."""
+    pairs = zip(before.splitlines(), after.splitlines(), strict=False)
+    first = next(((a, b) for a, b in pairs if a != b), (b"", b""))
+    return " → ".join(line.decode(errors="replace").strip()[:80] for line in first)

@@ -1,0 +1,191 @@
+"""What can be computed here: asked before anything is allocated or written.
+
+memory   the arrays of a training, a generation or a measure, added up by the settings that
+         make them large
+Δt       μ Δt V″(x_max) < 2, with V the onsite potential and x_max the farthest reachable state
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.config import Physics, Settings
+from thermoloom.errors import UserError
+from thermoloom.inputs import whole
+
+SIZE = "physics.visible, physics.hidden"
+TIME = "physics.duration, physics.dt"
+SAMPLES = "generation.samples"
+
+LARGEST_AMPLITUDE = 2.0
+"""Of the external force a(t)·s on a noising path, during its preparation."""
+RAREST = 25.0
+"""ln of how rare a state counts as unreachable: exp(−25) ≈ 10⁻¹¹, less than once in the 10⁹ unit
+steps of a training."""
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def memory_bytes() -> int:
+    """Memory of this machine, or of the container that confines this process."""
+    try:
+        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (OSError, ValueError):
+        limits = []
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(file).read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue  # no container, or "max"
+    return min((limit for limit in limits if limit > 0), default=1 << 62)
+
+
+def require_memory(parts: Mapping[str, int]) -> None:
+    """Refuse what does not fit: ``{settings that make it large: bytes}``."""
+    needed, there = sum(parts.values()), memory_bytes()
+    if needed > there:
+        worst = max(parts, key=lambda name: parts[name])
+        raise UserError(
+            f"{worst}: too large, this needs about {_readable(needed)} of memory and "
+            f"{_readable(there)} are there; make it smaller"
+        )
+
+
+def size_memory(physics: Physics) -> dict[str, int]:
+    """Arrays that every use of a computer has: θ, P and copies of them; paths and residuals.
+
+    θ is counted five times in float32 (itself, pending updates, the learner's layout, a
+    checkpoint on its way to the disk) and P once in float32 and twice in float64; there are ten
+    arrays of the size of a path (training and validation path, drive, errors, loss).
+    """
+    couplings = physics.hidden * (physics.units + 1)
+    projection = physics.visible * physics.hidden
+    return {
+        f"{SIZE} = {physics.visible}, {physics.hidden}": 20 * couplings + 20 * projection,
+        f"{TIME} = {physics.duration:g}, {physics.dt:g}": 40 * physics.steps * physics.units,
+    }
+
+
+def generation_memory(physics: Physics, samples: int, kept_states: int = 0) -> dict[str, int]:
+    """States before and after in float32, their energies in float64, the archive on its way."""
+    states = 64 * samples + 4 * kept_states
+    return size_memory(physics) | {f"{SAMPLES} = {samples}": states * physics.units}
+
+
+def measures_memory(physics: Physics, samples: int) -> dict[str, int]:
+    """A generation and the S(S − 1)/2 distances between its samples, in float64."""
+    parts = generation_memory(physics, samples)
+    parts[f"{SAMPLES} = {samples}"] += 4 * samples * samples
+    return parts
+
+
+def _readable(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.1e} EB"
+
+
+# --- the integration step -------------------------------------------------------------------------
+
+
+def farthest_state(physics: Physics, field: float) -> float:
+    """x_max: where U(x) = J₂x² + J₄x⁴ − 2|s|x is 25 k_BT above its minimum, on the far side.
+
+    A unit under its largest external force 2s in equilibrium is beyond it with a probability of
+    about exp(−25).
+    """
+    force = LARGEST_AMPLITUDE * abs(field)
+
+    def energy(x: float) -> float:
+        return physics.J2 * x * x + physics.J4 * x**4 - force * x
+
+    def slope(x: float) -> float:
+        return 2 * physics.J2 * x + 4 * physics.J4 * x**3 - force
+
+    rest = _where(lambda x: slope(x) >= 0)
+    top = energy(rest) + RAREST * physics.kT
+    return _where(lambda x: x > rest and energy(x) >= top)
+
+
+def largest_stable_step(physics: Physics, field: float = 0.0) -> float:
+    """Δt_max = 2/(μ V″(x_max)), V″ = 2J₂ + 12J₄x², for units with fields up to ``field``.
+
+    An Euler step multiplies a small distance between two states by 1 − μΔt V″(x). Up to Δt_max
+    this is between −1 and 1 wherever a unit can be; beyond it, states overshoot the potential
+    more with every step, and no training can mend that.
+    """
+    x = farthest_state(physics, field)
+    return 2 / (physics.mobility * (2 * physics.J2 + 12 * physics.J4 * x * x))
+
+
+def check_step(physics: Physics, field: float = 0.0) -> None:
+    """Refuse a step with which the units would leave their potential."""
+    largest = largest_stable_step(physics, field)
+    if physics.dt >= largest:
+        digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
+        at_most = math.floor(largest / digits) * digits
+        raise UserError(
+            f"physics.dt = {physics.dt:g}: too long a step, the states would grow without bound; "
+            f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
+        )
+
+
+def _where(reached: Any) -> float:
+    """The smallest x > 0, to float precision, from which on ``reached(x)`` holds."""
+    high = 1e-30
+    while not reached(high):
+        high *= 2
+    low = 0.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return high
+
+
+# --- what is about to be computed -----------------------------------------------------------------
+
+
+def check_fields(physics: Physics, fields: NDArray[Any]) -> None:
+    """Refuse what is not one finite row of N fields for every prototype."""
+    array = np.asarray(fields)
+    if array.ndim != 2 or not len(array) or array.shape[1] != physics.units:
+        raise UserError(
+            f"unit fields of shape {array.shape}: expected (prototypes, {physics.units}), at least "
+            "one row of the units of physics.visible + physics.hidden"
+        )
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise UserError(f"unit fields ({array.dtype}): must be real and finite")
+
+
+def check_learning(settings: Settings, fields: NDArray[Any]) -> None:
+    """Refuse settings that no computer can be trained or solved with on these unit fields."""
+    check_fields(settings.physics, fields)
+    require_memory(size_memory(settings.physics))
+    check_step(settings.physics, float(np.abs(fields).max()))
+
+
+def check_training(settings: Settings, fields: NDArray[Any]) -> None:
+    """Refuse settings that cannot be trained on these unit fields (P, N)."""
+    if settings.training.rule == "optimum":
+        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
+    check_learning(settings, fields)
+
+
+def check_generation(physics: Physics, samples: int, kept_states: int = 0) -> int:
+    """``samples`` as a whole number; refuse what does not fit or cannot be integrated."""
+    count = whole(SAMPLES, samples, 1)
+    require_memory(generation_memory(physics, count, kept_states))
+    check_step(physics)
+    return count

@@ -1,0 +1,165 @@
+"""What users hand in, read strictly: numbers, paths, files, TOML.
+
+Every way in goes through here, so that a mistake of a kind is refused everywhere alike, by a
+``UserError`` that names what was given.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import reprlib
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from thermoloom.errors import UserError
+
+LARGEST_SEED = 2**63 - 1
+LARGEST_COUNT = 2**31 - 1
+"""Units, steps, trajectories and samples number the random streams, in 32 bits."""
+SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Positive numbers that float32 holds at its full precision; the kernels compute in it."""
+SETTINGS_BYTES = 1 << 20
+"""Longer settings files are refused: a thousand times what all settings take."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
+
+
+def shown(value: object) -> str:
+    """``repr``, shortened, for messages; also of what has no repr, such as a very long number."""
+    try:
+        return _SHORT.repr(value)
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__}>"
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT) -> int:
+    """A whole number from ``low`` to ``high``: NumPy's integers too, but no float and no bool."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise UserError(f"{name} = {shown(value)}: expected a whole number")
+    number = int(value)
+    if number > high or number < -LARGEST_SEED or (low is not None and number < low):
+        bounds = f"from {low} to {high}" if low is not None else f"at most {high} in size"
+        raise UserError(f"{name} = {shown(number)}: must be {bounds}")
+    return number
+
+
+def seed_number(name: str, value: object) -> int:
+    """A seed: a whole number from 0 to 2⁶³ − 1."""
+    return whole(name, value, 0, LARGEST_SEED)
+
+
+def real(name: str, value: object) -> float:
+    """A finite number that float32 can hold: NumPy's too, but no bool and no text."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise UserError(f"{name} = {shown(value)}: expected a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise UserError(f"{name} = {shown(value)}: must be finite")
+    if number and not SMALLEST <= abs(number) <= LARGEST:
+        raise UserError(
+            f"{name} = {shown(value)}: must be 0 or within ±{SMALLEST:.2g} … ±{LARGEST:.2g}, "
+            "the numbers of float32"
+        )
+    return number
+
+
+# --- paths and files ------------------------------------------------------------------------------
+
+
+def user_path(name: str, text: str | Path) -> Path:
+    """The path that a user names, with ``~`` expanded; one that no file can have is refused.
+
+    Nothing needs to be there. ``name`` is what the user set: an option or a setting.
+    """
+    where = f"{name} {shown(str(text))}"
+    if not str(text).strip():
+        raise UserError(f"{name}: is empty; name a file or folder")
+    try:
+        path = Path(text).expanduser()
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except RuntimeError:  # ~nouser
+        raise UserError(f"{where}: no such user's home directory") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{where}: {_why(error)}") from None
+    return path
+
+
+def is_folder(name: str, path: Path) -> bool:
+    """Whether a folder is there; a path that cannot even be looked at is refused."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name} {shown(str(path))}: {_why(error)}") from None
+
+
+def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> bytes:
+    """The bytes (or the ``first`` of them) of a regular file of at most ``most`` bytes.
+
+    Opened without waiting: a pipe in the place of a file would wait for ever for its writer.
+    """
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise UserError(f"{path}: is no regular file")
+            if found.st_size > most:
+                raise UserError(
+                    f"{path}: has {found.st_size:,} bytes; a {what} has at most {most:,}"
+                )
+            return file.read(first)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such {what}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{shown(str(path))}: cannot be read ({_why(error)})") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+# --- TOML -----------------------------------------------------------------------------------------
+
+
+class InvalidTomlError(UserError):
+    """Text that does not follow TOML's grammar."""
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """TOML as a dictionary; ``where`` names it in errors."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidTomlError(f"{where}: not valid TOML ({error})") from None
+    except ValueError:  # Python reads no number of more than some thousand digits
+        raise UserError(f"{where}: has a number with too many digits") from None
+    except RecursionError:
+        raise UserError(f"{where}: is nested too deeply") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a dictionary."""
+    content = read_file(path, SETTINGS_BYTES, "settings file")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is no UTF-8 text ({error.reason}); save it as UTF-8") from None
+    return parse_toml(text, str(path))

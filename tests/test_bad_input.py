@@ -1,0 +1,579 @@
+"""Wrong input of every kind: one line, exit code 2, nothing written, and the right one works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import random_computer
+from PIL import Image
+
+import thermoloom as tl
+from thermoloom import feasibility
+from thermoloom.cli import main
+from thermoloom.config import Imperfections, Physics, Settings, settings_file
+from thermoloom.errors import UserError
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
+from thermoloom.measures.classifier import classifier_in, classifier_sha256
+from thermoloom.prototypes import from_images, read_images
+
+SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
+GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
+LONG = "x" * 5000
+
+
+def call(*arguments: str) -> int:
+    """``thermoloom ARGUMENTS`` in this process; its exit code."""
+    before, sys.argv = sys.argv, ["thermoloom", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every path under a folder with its size and time of change."""
+    found = ((path, path.lstat()) for path in folder.rglob("*"))
+    return {str(path): (about.st_size, about.st_mtime_ns) for path, about in found}
+
+
+def npy(path: Path, claims: str, data: bytes = b"") -> None:
+    """An .npy file with a header of our own."""
+    header = claims.encode().ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data)
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that nobody should hand in, and one trained run."""
+    folder = tmp_path_factory.mktemp("workshop")
+    for name in ("pipe", "text", "folder", "cut", "empty"):
+        (folder / name).mkdir()
+    os.mkfifo(folder / "pipe" / "a.png")
+    (folder / "text" / "a.png").write_text("no picture")
+    (folder / "folder" / "a.png").mkdir()
+    Image.fromarray(np.eye(7, dtype=np.uint8) * 255).save(folder / "cut" / "a.png")
+    whole_file = (folder / "cut" / "a.png").read_bytes()
+    (folder / "cut" / "a.png").write_bytes(whole_file[:50])
+    os.mkfifo(folder / "pipe.toml")
+    (folder / "digits.toml").write_text(f"[physics]\nkT = {'9' * 6000}\n")
+    (folder / "deep.toml").write_text(f"[physics]\nkT = {'[' * 5000}\n")
+    (folder / "dotted.toml").write_text(f"[physics]\nkT.{'a.' * 3000}b = 1\n")
+    (folder / "latin.toml").write_bytes("# Größe\n".encode("latin-1"))
+    (folder / "long.toml").write_bytes(b"#" * (1 << 20) + b"\n")
+    (folder / "table.toml").write_text("physics = 3\n")
+    (folder / "unknown.toml").write_text("[physics]\nhiden = 3\n")
+    with open(folder / "archive.npy", "wb") as file:
+        np.savez(file, images=np.eye(7)[None])
+    npy(folder / "lie.npy", "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 7, 7)}")
+    npy(folder / "big.npy", "{'descr': '<f8', 'fortran_order': False, 'shape': (9**25, 7, 7)}")
+    npy(folder / "wrap.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {(2**32,) * 3}}}")
+    one = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 7, 7)}"
+    npy(folder / "more.npy", one, bytes(8 * 60))
+    npy(folder / "words.npy", "import os", b"")
+    np.save(folder / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    np.save(folder / "complex.npy", np.eye(7)[None] * 1j)
+    np.save(folder / "huge.npy", np.eye(7)[None] * 1e300)
+    np.save(folder / "nan.npy", np.full((1, 7, 7), np.nan))
+    np.save(folder / "flat.npy", np.ones((1, 7, 7)))
+    (folder / "broken").mkdir()
+    (folder / "broken" / "classifier.onnx").write_bytes(b"no network")
+    (folder / "broken" / "classifier.json").write_text("[]")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert call("train", *SMALL, "--cycles", "2", "--out", "run") == 0
+    finally:
+        os.chdir(here)
+    return folder
+
+
+def images(path: str) -> list[str]:
+    return ["train", *SMALL, "-s", "source=images", "-s", f"path={path}"]
+
+
+WRONG: list[tuple[list[str] | str, str]] = [
+    # sizes that do not fit
+    ("train -s hidden=1000000", "physics.hidden"),
+    ("solve -s hidden=1000000", "physics.hidden"),
+    ("train -s visible=1000000 -s resize=true", "physics.visible"),
+    ("train -s visible=1000000000000 -s resize=true", "physics.visible"),
+    ("train -s dt=1e-40", "physics.dt"),
+    ("train -s dt=1e-30", "physics.duration/dt"),
+    ("train -s dt=1e-9", "physics.dt"),
+    ("train -s duration=1e30", "physics.duration"),
+    ("generate run --samples 30000000000", "generation.samples"),
+    ("generate run --samples 999999999", "generation.samples"),
+    ("run comparison -s generation.samples=30000000", "generation.samples"),
+    ("run comparison -s hidden=1000000", "physics.hidden"),
+    ("run comparison --seeds 1-99999999999", "--seeds"),
+    ("run all -s hidden=1000000", "physics.hidden"),
+    # numbers
+    ("run comparison --seeds ²", "--seeds"),
+    ("run comparison --seeds ٣", "--seeds"),
+    ("run comparison --seeds 5-1", "--seeds"),
+    (f"run comparison --seeds {'9' * 5000}", "--seeds"),
+    ("run comparison --seeds 1,1", "experiment.seeds"),
+    ("run comparison -s experiment.seeds=[1.5]", "experiment.seeds"),
+    ("run comparison -s experiment.seeds=[]", "experiment.seeds"),
+    ("run comparison -s experiment.paths_per_prototype=-1", "paths_per_prototype"),
+    ("run theory -s experiment.heat_samples=0", "heat_samples"),
+    ("run theory -s experiment.batch_scan=[]", "batch_scan"),
+    ("train --seed 1.5", "--seed"),
+    ("train --seed ²", "--seed"),
+    ("train --seed -1", "training.seed"),
+    (f"train --seed {'9' * 25}", "training.seed"),
+    (f"train --seed {'9' * 5000}", "--seed"),
+    ("train -s training.seed=1.5", "training.seed"),
+    ("train -s kT=nan", "physics.kT"),
+    ("train -s kT=inf", "physics.kT"),
+    ("train -s kT=true", "physics.kT"),
+    (f"train -s kT={'9' * 400}", "physics.kT"),
+    (f"train -s kT={'9' * 6000}", "too many digits"),
+    (f"train -s kT={'[' * 6000}", "nested"),
+    ("train -s kT=1e-50", "float32"),
+    ("train -s mobility=1e-37", "float32"),
+    ("train -s learning_rate=1e-30 -s learning_rate_scale=1e-30", "float32"),
+    ("train -s kT=2024-01-01", "physics.kT"),
+    ("train -s hidden=1e3", "physics.hidden"),
+    (["train", *GRID, "-s", "range_visible_hidden=inf"], "range_visible_hidden"),
+    (["train", *GRID, "-s", "range_visible_hidden=nan"], "range_visible_hidden"),
+    ("train -s range_visible_hidden=nan", "range_visible_hidden"),
+    ("train -s range_hidden_hidden=-1", "range_hidden_hidden"),
+    ("train --checkpoint-every -1", "--checkpoint-every"),
+    ("show run --samples 0", "--samples"),
+    # settings that do not go together
+    ("train -s duration=2.5005", "2.5 and 2.501"),
+    ("train -s dt=0.5 -s duration=5", "at most 0.062"),
+    ("solve -s dt=0.1", "at most 0.062"),
+    ("run comparison -s dt=0.1", "at most 0.062"),
+    ("solve -s kT=1e-20", "physics.kT"),
+    ("solve -s kT=1e-5", "physics.kT"),
+    (["train", *GRID, "-s", "update_noise=0.1"], "update_noise"),
+    ("train --rule optimum", "training.rule"),
+    ("run comparison -s duration=0.001", "physics.duration"),
+    ("run comparison -s rule=batch", "training.rule"),
+    ("train -s source=images -s path=cut -s measures.classifier=broken", "measures.classifier"),
+    ("run comparison -s measures.classifier=broken", "broken"),
+    ("run comparison -s measures.classifier=nowhere", "nowhere"),
+    # text that is no setting
+    (["train", "-s", "kT=0.2\nJ2=3"], "line break"),
+    (["train", "-s", "path=a\x07"], "control character"),
+    (["train", "-s", ""], "--set"),
+    (["train", "-s", "=3"], "--set"),
+    (["train", "-s", f"{LONG}=3"], "no such setting"),
+    ("train -c pipe.toml", "pipe.toml"),
+    ("train -c digits.toml", "digits.toml"),
+    ("train -c deep.toml", "deep.toml"),
+    ("train -c dotted.toml", "physics.kT"),
+    ("train -c latin.toml", "latin.toml"),
+    ("train -c long.toml", "long.toml"),
+    ("train -c table.toml", "physics"),
+    ("train -c unknown.toml", "hiden"),
+    ("train -c /dev/zero", "/dev/zero"),
+    ("train -c text", "text"),
+    ("run comparison -c deep.toml", "deep.toml"),
+    # paths
+    (["train", "--out", ""], "--out"),
+    (["run", "comparison", "--out", ""], "--out"),
+    (["train", "--out", LONG], "--out"),
+    (["run", "comparison", "--out", LONG], "--out"),
+    (["train", "--out", "deep.toml/run"], "--out"),
+    (["train", "-c", LONG], "--config"),
+    (["train", "-c", ""], "--config"),
+    (["generate", ""], "RUN"),
+    (["generate", LONG], "RUN"),
+    (["report", LONG], "DIR"),
+    (["runs", "--folder", LONG], "--folder"),
+    (["runs", "--folder", ""], "--folder"),
+    (images(LONG), "prototypes.path"),
+    (images("~nouser/x"), "nouser"),
+    ("train -s source=mnist -s path=~nouser/x", "nouser"),
+    ("run comparison -s source=images -s path=/typo", "/typo"),
+    # images
+    (images("pipe"), "a.png"),
+    (images("text"), "a.png"),
+    (images("folder"), "a.png"),
+    (images("cut"), "a.png"),
+    (images("empty"), "empty"),
+    (images("pipe.toml"), "pipe.toml"),
+    (images("archive.npy"), "archive.npy"),
+    (images("lie.npy"), "lie.npy"),
+    (images("big.npy"), "big.npy"),
+    (images("wrap.npy"), "wrap.npy"),
+    (images("more.npy"), "more.npy"),
+    (images("words.npy"), "words.npy"),
+    (images("objects.npy"), "objects.npy"),
+    (images("complex.npy"), "complex.npy"),
+    (images("huge.npy"), "prototype 0"),
+    (images("nan.npy"), "prototype 0"),
+    (images("flat.npy"), "prototype 0"),
+    # machines
+    ("run comparison --shared-disk", "--shared-disk"),
+    (["run", "comparison", "--cluster", ""], "--cluster"),
+    ("run comparison --workers 0", "--workers"),
+    ("run comparison --preset nonsense", "--preset"),
+    # commands
+    ("trian", "trian"),
+    ("train --nope", "--nope"),
+    ("generate", "RUN"),
+    ("generate nowhere", "nowhere"),
+    ("runs --folder nowhere prune --yes", "nowhere"),
+    ("runs --folder nowhere verify", "nowhere"),
+    ("runs --folder empty verify --folder text", "--folder"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), WRONG, ids=[f"{i}-{shown(c)[:50]}" for i, (c, _) in enumerate(WRONG)]
+)
+def test_one_line_and_nothing_written(
+    workshop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str] | str,
+    names: str,
+) -> None:
+    monkeypatch.chdir(workshop)
+    before = tree(workshop)
+    code = call(*(shlex.split(command) if isinstance(command, str) else command))
+    said = capsys.readouterr()
+    assert code == 2, said.err
+    assert names in said.err
+    assert len(said.err.strip().splitlines()) == 1, said.err
+    assert said.err.startswith("error: ")
+    assert len(said.err) < 600
+    assert said.out == ""
+    assert tree(workshop) == before
+
+
+def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", "from thermoloom.cli import main; main()", *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "comparison", "--cluster", "tcp://127.0.0.1:1"],
+        ["run", "comparison", "--cluster", "nonsense"],
+        ["train", "-s", "source=images", "-s", "path=pipe"],
+        ["train", "-s", "kT=1e300"],
+    ],
+)
+def test_a_process_of_its_own_says_no_more(tmp_path: Path, arguments: list[str]) -> None:
+    """Also at its end, when objects of libraries are thrown away and may complain."""
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "x.png")
+    done = program(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.decode().strip().splitlines()) == 1, done.stderr.decode()
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe"}
+
+
+def test_settings_are_utf8_in_any_locale(tmp_path: Path) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = program("settings", cwd=tmp_path, **plain)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode("utf-8").strip() == settings_file().strip()
+    (tmp_path / "größe.toml").write_text("[physics]\nkT = 'warm'\n", encoding="utf-8")
+    refused = program("train", "-c", "größe.toml", cwd=tmp_path, **plain)
+    assert refused.returncode == 2
+    assert len(refused.stderr.decode("utf-8").strip().splitlines()) == 1
+
+
+# --- after a refusal, the corrected command works -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "right"),
+    [
+        ("train", ["-s", "source=images", "-s", "path=/typo"], []),
+        ("train", [*GRID, "-s", "update_noise=0.1"], GRID),
+        ("train", ["-s", "hidden=1000000"], []),
+        ("train", ["-s", "dt=0.1", "-s", "duration=1"], []),
+        ("solve", ["-s", "kT=1e-5"], []),
+    ],
+)
+def test_the_corrected_command_works_in_the_same_place(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    wrong: list[str],
+    right: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cycles = ["--cycles", "1"] if command == "train" else []
+    assert call(command, *SMALL, *cycles, *wrong, "--out", "place") == 2
+    assert tree(tmp_path) == {}
+    assert call(command, *SMALL, *cycles, *right, "--out", "place") == 0
+
+
+def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With images whose names are hard on formulas, and in a folder with a blank."""
+    pictures = tmp_path / "my pictures"
+    pictures.mkdir()
+    for i, name in enumerate(["$x_{", "$^$", "{count}", "漢"]):
+        picture = np.random.default_rng(i).integers(0, 255, (7, 7), np.uint8)
+        Image.fromarray(picture).save(pictures / f"{name}.png")
+    small = shlex.split("run comparison --preset quick --seeds 1,2 --workers 1 --out 'the results'")
+    for setting in (
+        "visible=49", "hidden=6", "duration=0.05", "training.cycles=4", "validation_every=1",
+        "generation.samples=4", "source=images", "experiment.paths_per_prototype=1",
+    ):  # fmt: skip
+        small += ["-s", setting]
+    monkeypatch.chdir(tmp_path)
+    for wrong in (
+        ["path=/typo"],
+        ["path=my pictures", "hidden=1000000"],
+        ["path=my pictures", "dt=0.05"],
+    ):
+        refused = [word for setting in wrong for word in ("-s", setting)]
+        assert call(*small, *refused) == 2
+        assert not (tmp_path / "the results").exists()
+    assert call(*small, "-s", "path=my pictures") == 0
+    summary = json.loads((tmp_path / "the results" / "comparison" / "summary.json").read_text())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert call(*shlex.split(summary["rerun"])[1:], "--workers", "1") == 0
+    assert tree(elsewhere) == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_all_settings_is_good_for_every_experiment(name: str) -> None:
+    everything = parse_toml(settings_file(), "all")
+    chosen = experiment(name)
+    assert chosen.plan("paper", everything).settings.physics == Physics()
+    changed = parse_toml(settings_file().replace('rule = "online"', 'rule = "batch"'), "changed")
+    with pytest.raises(UserError, match=r"training\.rule: set by the experiment itself"):
+        chosen.plan("paper", changed)
+
+
+# --- runs --folder --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--folder", "mine", "prune"], ["prune", "--folder", "mine"]]
+)
+def test_prune_takes_the_folder_on_either_side(
+    workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    for folder in ("mine", "results"):
+        shutil.copytree(workshop / "run", tmp_path / folder / "run")
+        (tmp_path / folder / "run" / ".x.01234567.tmp").write_text("left over")
+    monkeypatch.chdir(tmp_path)
+    before = tree(tmp_path / "results")
+    assert call("runs", *arguments, "--yes") == 0
+    assert tree(tmp_path / "results") == before
+    assert not (tmp_path / "mine" / "run" / ".x.01234567.tmp").exists()
+
+
+def test_verify_takes_the_folder_on_either_side(
+    workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(workshop / "run", tmp_path / "mine" / "run")
+    shutil.copytree(workshop / "run", tmp_path / "results" / "run")
+    (tmp_path / "mine" / "run" / "curve.csv").write_text("damaged")
+    monkeypatch.chdir(tmp_path)
+    assert call("runs", "verify") == 0
+    assert call("runs", "verify", "--folder", "mine") == 1
+    assert call("runs", "--folder", "mine", "verify") == 1
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+PHYSICS = Physics(visible=12, hidden=8, duration=0.05)
+FIELDS = np.random.default_rng(1).normal(size=(2, 20)).astype(np.float32)
+BRIEF = Settings(physics=PHYSICS).updated({"training": {"cycles": 1}})
+
+
+def not_finite() -> tl.Computer:
+    computer = random_computer(PHYSICS).astype(np.float32)
+    computer.hidden_bias[3] = np.nan
+    return computer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        (lambda: Physics(hidden=8.0), r"physics\.hidden"),
+        (lambda: Physics(hidden=True), r"physics\.hidden"),
+        (lambda: Physics(kT="warm"), r"physics\.kT"),
+        (lambda: Physics(kT=np.nan), r"physics\.kT"),
+        (lambda: Physics(duration=0.0105), r"0\.01 and 0\.011"),
+        (lambda: Imperfections(range_visible_hidden=np.inf), "range_visible_hidden"),
+        (lambda: Settings(physics=3), "physics"),
+        (lambda: tl.train(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
+        (lambda: tl.train(BRIEF, FIELDS[:0]), "at least one row"),
+        (lambda: tl.train(BRIEF, FIELDS[0]), r"shape \(20,\)"),
+        (lambda: tl.train(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
+        (lambda: tl.train(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
+        (lambda: tl.train(BRIEF, FIELDS * 1j), "real"),
+        (lambda: tl.train(BRIEF, 1e6 * FIELDS), r"physics\.dt"),
+        (lambda: tl.generate(PHYSICS, not_finite(), 2, 1), "hidden-bias .* not finite"),
+        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2.0, 1), "samples"),
+        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1.5), "seed"),
+        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1, [1.5], [0]), "steps"),
+        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1, [1], [True]), "samples"),
+        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 10**9, 1), "memory"),
+        (lambda: tl.noising_path(PHYSICS, FIELDS[0], 1.5, 0), "seed"),
+        (lambda: tl.load_prototypes(tl.PrototypeSettings(), Physics(hidden=10**6)), "memory"),
+        (lambda: from_images([np.eye(7) * 1j], Physics(visible=49)), "real numbers"),
+        (lambda: from_images([np.ma.masked_equal(np.eye(7), 0)], Physics(visible=49)), "masked"),
+        (lambda: from_images([np.eye(7) * 1e300], Physics(visible=49)), "beyond"),
+        (lambda: from_images([[[1, 2], [3]]], Physics(visible=3)), "lengths"),
+        (lambda: from_images([np.eye(28)], Physics(), classes=[17]), "not judged"),
+        (lambda: from_images([np.eye(7)], Physics(visible=49), labels=["a", "b"]), "labels"),
+        (lambda: read_images(Path("/dev/zero")), "/dev/zero"),
+    ],
+)  # fmt: skip
+def test_python_is_refused_the_same(wrong: Any, names: str) -> None:
+    with pytest.raises(UserError, match=names) as caught:
+        wrong()
+    assert "\n" not in str(caught.value)
+
+
+def test_numpy_integers_are_fine_everywhere() -> None:
+    physics = Physics(
+        visible=np.int32(12), hidden=np.int64(8), duration=np.float32(0.05) * 0 + 0.05
+    )
+    assert physics == PHYSICS
+    assert type(physics.visible) is int
+    json.dumps(Settings(physics=physics).as_dict())
+    computer = tl.Computer.zeros(physics)
+    made = tl.generate(physics, computer, np.int16(2), np.uint8(1), np.arange(2), np.arange(1))
+    assert np.array_equal(made.final_states, tl.generate(PHYSICS, computer, 2, 1).final_states)
+
+
+@pytest.mark.parametrize("value", [1.0, "1", None, True, np.float64(1), 2**31, -1, 1j])
+def test_whole(value: object) -> None:
+    with pytest.raises(UserError, match="count"):
+        whole("count", value, 0)
+
+
+@pytest.mark.parametrize("value", ["1", None, True, np.nan, -np.inf, 1e39, 10**400, 1e-39, 1j])
+def test_real(value: object) -> None:
+    with pytest.raises(UserError, match="size"):
+        real("size", value)
+
+
+def test_files_are_read_up_to_a_bound(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"12345")
+    assert read_file(file, 5) == b"12345"
+    with pytest.raises(UserError, match="at most 4"):
+        read_file(file, 4)
+    for path in (tmp_path, tmp_path / "none", Path("/dev/zero"), Path("a\0b")):
+        with pytest.raises(UserError):
+            read_file(path, 5)
+    with pytest.raises(UserError, match="empty"):
+        user_path("--out", " ")
+
+
+def test_errors_stay_one_printable_line() -> None:
+    assert str(UserError("a\nb\tc\x1b[31m\udcff")) == "a b c\\x1b[31m\\udcff"
+
+
+# --- what can be computed here --------------------------------------------------------------------
+
+
+def test_the_stable_step_separates_paths_that_stay_from_paths_that_explode() -> None:
+    """Just below the bound a path stays where units can be; far above it, it goes."""
+    field, base = np.full(400, 5.0, np.float32), Physics(visible=200, hidden=200)
+    largest = feasibility.largest_stable_step(base, 5.0)
+    reach = feasibility.farthest_state(base, 5.0)
+    below, above = (Physics(200, 200, dt=f * largest, duration=400 * f * largest) for f in (0.9, 4))
+    assert np.abs(tl.noising_path(below, field, 1, 0)).max() < 1.2 * reach
+    assert not np.isfinite(tl.noising_path(above, field, 1, 0)).all()
+    feasibility.check_step(below, 5.0)
+    with pytest.raises(UserError, match=r"physics\.dt"):
+        feasibility.check_step(above, 5.0)
+
+
+def test_the_stable_step_of_a_harmonic_unit_is_that_of_the_linear_map() -> None:
+    """1 − μΔt·2J₂ > −1."""
+    harmonic = Physics(J2=3.0, J4=0.0, mobility=2.0)
+    assert feasibility.largest_stable_step(harmonic, 1.0) == pytest.approx(1 / 6)
+
+
+def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that just fits by the estimate needs no more than that."""
+    import tracemalloc
+
+    physics = Physics(visible=100, hidden=200, duration=1.0)
+    settings = Settings(physics=physics).updated({"training": {"cycles": 1, "rule": "batch"}})
+    fields = np.ones((1, physics.units), np.float32)
+    tl.train(settings, fields)  # compiled
+    tracemalloc.start()
+    tl.train(settings, fields)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    estimate = sum(feasibility.size_memory(physics).values())
+    assert 0.2 * estimate < peak < estimate
+    monkeypatch.setattr(feasibility, "memory_bytes", lambda: estimate - 1)
+    with pytest.raises(UserError, match="memory"):
+        tl.train(settings, fields)
+
+
+# --- pictures and the classifier ------------------------------------------------------------------
+
+
+def test_pictures_leave_the_backend_of_a_notebook_alone(tmp_path: Path) -> None:
+    lines = (
+        "import sys, matplotlib; matplotlib.use('svg')\n"
+        "import thermoloom.presentation.sheets, thermoloom.presentation.report\n"
+        "from thermoloom.presentation import comparison, theory, precision, noise, controls\n"
+        "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend()\n"
+        "import numpy as np\n"
+        "curve = {'cycle': np.arange(3), 'reduced_loss': np.arange(3)}\n"
+        "assert thermoloom.presentation.sheets.loss_curve(curve, 'a $x_{ b$')[:4] == b'\\x89PNG'\n"
+        "assert matplotlib.get_backend() == 'svg' and 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_classifier_of_ones_own(tmp_path: Path) -> None:
+    """A copy of the bundled one under another hash is used and told apart."""
+    import hashlib
+
+    from thermoloom.measures import classifier
+
+    bundled = Path(classifier.__file__).parent.parent / "data"
+    for name in ("classifier.onnx", "classifier.json"):
+        shutil.copy(bundled / name, tmp_path)
+    own = str(tmp_path)
+    assert classifier_sha256(own) == classifier_sha256() != ""
+    network = (tmp_path / "classifier.onnx").read_bytes()
+    images = np.random.default_rng(0).random((3, 784))
+    same = classifier.classify(images, classifier_in(own))
+    assert np.array_equal(same, classifier.classify(images))
+    (tmp_path / "classifier.onnx").write_bytes(network[:-1])
+    with pytest.raises(UserError, match="damaged"):
+        classifier.load_classifier(tmp_path)
+    record = json.loads((tmp_path / "classifier.json").read_text())
+    record["sha256"] = hashlib.sha256(network[:-1]).hexdigest()
+    (tmp_path / "classifier.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="ONNX"):
+        classifier.load_classifier(tmp_path)
