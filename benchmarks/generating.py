@@ -23,10 +23,11 @@ from benchmarks.harness import (
     where_time_goes,
 )
 from thermoloom import generation
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.generation import generate
 from thermoloom.kernels import compile_kernels
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.training.trainer import train
 
 SAMPLES = 200
@@ -34,9 +35,9 @@ SHORT = 0.25
 """Trajectory time, in t_f, that is enough to tell the rate."""
 
 
-def shortened(physics: Physics, fraction: float = SHORT) -> Physics:
+def shortened(machine: Machine, fraction: float = SHORT) -> Machine:
     """The same computer for a shorter time; preparation is shortened alike."""
-    return replace(physics, duration=fraction * physics.duration)
+    return replace(machine, duration=fraction * machine.duration)
 
 
 def trained_computer(settings: Settings) -> Computer:
@@ -45,23 +46,23 @@ def trained_computer(settings: Settings) -> Computer:
     return train(short, default_fields(short)).computer
 
 
-def sampling(physics: Physics, computer: Computer) -> Contestant:
+def sampling(machine: Machine, computer: Computer) -> Contestant:
     """Generation of 200 samples from reset states to heats; counts one step of one sample."""
-    return clocked(lambda: generate(physics, computer, SAMPLES, 90101), SAMPLES * physics.steps)
+    return clocked(lambda: generate(machine, computer, SAMPLES, 90101), SAMPLES * machine.steps)
 
 
 def run(options: Options) -> Result:
     compile_kernels()
     settings, cores = Settings(), all_threads()
     computer = trained_computer(settings)
-    physics = settings.physics if options.full else shortened(settings.physics)
-    options.say(f"generation of {SAMPLES} samples for {physics.steps} steps")
-    contestants = {"sgemm": sgemm(cores), "ours": sampling(physics, computer)}
+    machine = settings.machine if options.full else shortened(settings.machine)
+    options.say(f"generation of {SAMPLES} samples for {machine.steps} steps")
+    contestants = {"sgemm": sgemm(cores), "ours": sampling(machine, computer)}
     best = in_turns(contestants, 1 if options.full else max(3, options.rounds // 2))
-    flops = force_flops(physics)
+    flops = force_flops(machine)
     note = "with preparation, normals and heats"
     if not options.full:
-        note += f"; {physics.steps} of {settings.physics.steps} steps (--full for all)"
+        note += f"; {machine.steps} of {settings.machine.steps} steps (--full for all)"
     row = Row(
         f"generation of {SAMPLES}, {flops / 1e6:.2f} MFLOP of forces",
         flops * best["sgemm"] / best["ours"],
@@ -77,7 +78,7 @@ def run(options: Options) -> Result:
         "µs",
         limit=flops * best["sgemm"] * SAMPLES * 1e6,
     )
-    whole = {"a step of generation": profile(physics, computer)}
+    whole = {"a step of generation": profile(machine, computer)}
     return Result([row, step], whole)
 
 
@@ -92,7 +93,7 @@ class _Instead:
         return getattr(self._numpy, name)
 
 
-def profile(physics: Physics, computer: Computer) -> list[Share]:
+def profile(machine: Machine, computer: Computer) -> list[Share]:
     """Where the time of a step goes: timers around what generation calls."""
     workers = min(all_threads(), -(-SAMPLES // generation.GROUP))
     names = vars(generation)
@@ -108,7 +109,7 @@ def profile(physics: Physics, computer: Computer) -> list[Share]:
     )
     try:
         return where_time_goes(
-            places, lambda: generate(physics, computer, SAMPLES, 90101), physics.steps, 2
+            places, lambda: generate(machine, computer, SAMPLES, 90101), machine.steps, 2
         )
     finally:
         names["np"] = numpy

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
 from thermoloom.threads import in_threads, thread_count, threads
 
@@ -148,7 +149,7 @@ def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
 
 def default_fields(settings: Settings) -> NDArray[np.float32]:
     """Fields of the three bundled prototypes."""
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    prototypes = load_prototypes(settings.prototypes, settings.machine)
     return unit_fields(prototypes, settings)
 
 
@@ -158,7 +159,7 @@ def many_fields(prototypes: int) -> NDArray[np.float32]:
     if prototypes <= 3:
         return default_fields(settings)[:prototypes]
     every = replace(settings.prototypes, digits=tuple(range(10)), per_digit=10)
-    bundled = load_prototypes(every, settings.physics)
+    bundled = load_prototypes(every, settings.machine)
     images = bundled.patterns.reshape(-1, 28, 28)
     moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]
     patterns = np.concatenate(moved).reshape(-1, 784)[:prototypes]
@@ -166,21 +167,21 @@ def many_fields(prototypes: int) -> NDArray[np.float32]:
     return unit_fields(Prototypes(patterns, names), settings)
 
 
-def force_flops(physics: Physics) -> int:
+def force_flops(machine: Machine) -> int:
     """J x of one state: 2 (2 N_v N_h + N_h²)."""
-    v, h = physics.visible, physics.hidden
+    v, h = machine.visible, machine.hidden
     return 2 * (2 * v * h + h * h)
 
 
-def update_flops(physics: Physics) -> int:
+def update_flops(machine: Machine) -> int:
     """One rank-2 update, 4 a coupling with each undirected edge once: 4 N_v N_h + 2 N_h²."""
-    v, h = physics.visible, physics.hidden
+    v, h = machine.visible, machine.hidden
     return 4 * v * h + 2 * h * h
 
 
-def parameter_bytes(physics: Physics) -> int:
+def parameter_bytes(machine: Machine) -> int:
     """θ in float32."""
-    v, h = physics.visible, physics.hidden
+    v, h = machine.visible, machine.hidden
     return 4 * (v * h + h * h + h)
 
 

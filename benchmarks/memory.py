@@ -57,7 +57,7 @@ def solve(prototypes: int) -> None:
     """The exact optimum for so many prototypes."""
     from thermoloom.theory.optimum import solve_optimum
 
-    solve_optimum(Settings().physics, many_fields(prototypes))
+    solve_optimum(Settings().machine, many_fields(prototypes))
 
 
 WORK: dict[str, Callable[[], None]] = {
@@ -93,10 +93,10 @@ def measure(work: str) -> Spent:
 
 def run(options: Options) -> Result:
     options.say("memory of a training run, in a process of its own")
-    physics = Settings().physics
+    machine = Settings().machine
     memory = measure("training")
-    path = 4 * (physics.steps + 1) * physics.units
-    inherent = 2 * path + 2 * parameter_bytes(physics)
+    path = 4 * (machine.steps + 1) * machine.units
+    inherent = 2 * path + 2 * parameter_bytes(machine)
     return Result(
         [
             Row(

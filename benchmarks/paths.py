@@ -14,7 +14,8 @@ from benchmarks.harness import (
     in_turns,
     limited,
 )
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.kernels import compile_kernels
 from thermoloom.streams import jit, philox
 from thermoloom.training.noising import noising_path
@@ -38,12 +39,12 @@ def random_words(units: int, steps: int) -> Contestant:
     return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps, TRIES)
 
 
-def fused_path(physics: Physics, field: np.ndarray) -> Contestant:
+def fused_path(machine: Machine, field: np.ndarray) -> Contestant:
     """Preparation and noising path on one thread; counts one normal."""
-    out = np.empty((physics.steps + 1, physics.units), np.float32)
-    normals = 2 * physics.steps * physics.units
+    out = np.empty((machine.steps + 1, machine.units), np.float32)
+    normals = 2 * machine.steps * machine.units
     return limited(
-        1, clocked(lambda: noising_path(physics, field, 101, 0, out=out), normals, TRIES)
+        1, clocked(lambda: noising_path(machine, field, 101, 0, out=out), normals, TRIES)
     )
 
 
@@ -57,13 +58,13 @@ def numpy_normals(units: int, steps: int) -> Contestant:
 def run(options: Options) -> Result:
     compile_kernels()
     settings = Settings()
-    physics = settings.physics
+    machine = settings.machine
     options.say("noising paths and normals on one thread, in turns")
     best = in_turns(
         {
-            "ours": fused_path(physics, default_fields(settings)[0]),
-            "numpy": numpy_normals(physics.units, physics.steps),
-            "words": random_words(physics.units, physics.steps),
+            "ours": fused_path(machine, default_fields(settings)[0]),
+            "numpy": numpy_normals(machine.units, machine.steps),
+            "words": random_words(machine.units, machine.steps),
         },
         options.rounds,
     )

@@ -16,25 +16,25 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.computer import Computer
 
 Float32 = NDArray[np.float32]
 Training = Callable[[], Computer]
 
 
 class Peer(Protocol):
-    def __call__(self, physics: Physics, rate: float, path: Float32) -> Training: ...
+    def __call__(self, machine: Machine, rate: float, path: Float32) -> Training: ...
 
 
-def numpy_loop(physics: Physics, rate: float, path: Float32) -> Training:
+def numpy_loop(machine: Machine, rate: float, path: Float32) -> Training:
     """NumPy, the rule as it is written: float32, in place, ``np.outer``."""
-    n, alpha = physics.visible, np.float32(rate)
-    two_j2, four_j4 = np.float32(2 * physics.J2), np.float32(4 * physics.J4)
-    drift, inverse_2kT = np.float32(physics.mobility * physics.dt), np.float32(0.5 / physics.kT)
+    n, alpha = machine.visible, np.float32(rate)
+    two_j2, four_j4 = np.float32(2 * machine.J2), np.float32(4 * machine.J4)
+    drift, inverse_2kT = np.float32(machine.mobility * machine.dt), np.float32(0.5 / machine.kT)
 
     def train() -> Computer:
-        theta = Computer.zeros(physics)
+        theta = Computer.zeros(machine)
         j_vh, j_hh, b = theta.arrays.values()
         for before, x in pairwise(path):
             v, h = x[:n], x[n:]
@@ -53,18 +53,18 @@ def numpy_loop(physics: Physics, rate: float, path: Float32) -> Training:
     return train
 
 
-def numpy_tuned(physics: Physics, rate: float, path: Float32) -> Training:
+def numpy_tuned(machine: Machine, rate: float, path: Float32) -> Training:
     """NumPy, tuned: everything without θ at once, rank-2 updates as products into buffers."""
-    n = physics.visible
-    alpha, c = np.float32(rate), np.float32(physics.residual_scale)
+    n = machine.visible
+    alpha, c = np.float32(rate), np.float32(machine.residual_scale)
 
     def train() -> Computer:
-        theta = Computer.zeros(physics)
+        theta = Computer.zeros(machine)
         j_vh, j_hh, b = theta.arrays.values()
         change_vh, change_hh = np.empty_like(j_vh), np.empty_like(j_hh)
         left_v, left_h = np.empty((2, n), np.float32), np.empty((2, len(b)), np.float32)
         right = np.empty((2, len(b)), np.float32)
-        for start, x in zip(_onsite_residuals(physics, path), path[1:], strict=True):
+        for start, x in zip(_onsite_residuals(machine, path), path[1:], strict=True):
             v, h = x[:n], x[n:]
             r_v = start[:n] + c * (j_vh @ h)
             r_h = start[n:] + c * (v @ j_vh + j_hh @ h + b)
@@ -82,22 +82,22 @@ def numpy_tuned(physics: Physics, rate: float, path: Float32) -> Training:
     return train
 
 
-def torch_loop(physics: Physics, rate: float, path: Float32) -> Training:
+def torch_loop(machine: Machine, rate: float, path: Float32) -> Training:
     """PyTorch, without autograd: ``addmv`` for the forces, ``addr_`` in place for the updates."""
     import torch
 
-    n, c = physics.visible, physics.residual_scale
+    n, c = machine.visible, machine.residual_scale
     states = torch.from_numpy(path)
 
     @torch.no_grad()
     def train() -> Computer:
-        j_vh = torch.zeros(n, physics.hidden)
-        j_hh = torch.zeros(physics.hidden, physics.hidden)
-        b, r_h, r_v = torch.zeros(physics.hidden), torch.empty(physics.hidden), torch.empty(n)
+        j_vh = torch.zeros(n, machine.hidden)
+        j_hh = torch.zeros(machine.hidden, machine.hidden)
+        b, r_h, r_v = torch.zeros(machine.hidden), torch.empty(machine.hidden), torch.empty(n)
         j_hv = j_vh.T
         x = states[1:]
-        onsite = x * (2 * physics.J2 + 4 * physics.J4 * x * x)
-        starts = c * onsite - (x - states[:-1]) / (2 * physics.kT)
+        onsite = x * (2 * machine.J2 + 4 * machine.J4 * x * x)
+        starts = c * onsite - (x - states[:-1]) / (2 * machine.kT)
         rows = zip(starts[:, :n], starts[:, n:], x[:, :n], x[:, n:], strict=True)
         for start_v, start_h, v, h in rows:
             torch.addmv(start_v, j_vh, h, alpha=c, out=r_v)
@@ -115,22 +115,22 @@ def torch_loop(physics: Physics, rate: float, path: Float32) -> Training:
     return train
 
 
-def jax_scan(physics: Physics, rate: float, path: Float32) -> Training:
+def jax_scan(machine: Machine, rate: float, path: Float32) -> Training:
     """JAX: the step under ``lax.scan``, compiled as one."""
     import jax
     import jax.numpy as jnp
 
-    n = physics.visible
+    n = machine.visible
     states = jnp.asarray(path)
-    off_diagonal = 1 - jnp.eye(physics.hidden, dtype=jnp.float32)
+    off_diagonal = 1 - jnp.eye(machine.hidden, dtype=jnp.float32)
 
     def step(theta: Any, pair: Any) -> tuple[Any, None]:
         j_vh, j_hh, b = theta
         before, x = pair
         v, h = x[:n], x[n:]
-        onsite = x * (2 * physics.J2 + 4 * physics.J4 * x * x)
+        onsite = x * (2 * machine.J2 + 4 * machine.J4 * x * x)
         coupling = jnp.concatenate([j_vh @ h, v @ j_vh + j_hh @ h + b])
-        r = (before - x + physics.mobility * physics.dt * (onsite + coupling)) / (2 * physics.kT)
+        r = (before - x + machine.mobility * machine.dt * (onsite + coupling)) / (2 * machine.kT)
         r_v, r_h = r[:n], r[n:]
         j_vh = j_vh - rate * (jnp.outer(r_v, h) + jnp.outer(v, r_h))
         j_hh = j_hh - rate * off_diagonal * (jnp.outer(r_h, h) + jnp.outer(h, r_h))
@@ -141,14 +141,14 @@ def jax_scan(physics: Physics, rate: float, path: Float32) -> Training:
         return jax.lax.scan(step, theta, (states[:-1], states[1:]))[0]
 
     def train() -> Computer:
-        zeros = tuple(jnp.asarray(a) for a in Computer.zeros(physics).arrays.values())
+        zeros = tuple(jnp.asarray(a) for a in Computer.zeros(machine).arrays.values())
         return Computer(*(np.asarray(array) for array in scan(zeros, states)))
 
     return train
 
 
 def numpy_quantized(
-    physics: Physics,
+    machine: Machine,
     rate: float,
     path: Float32,
     bits: int,
@@ -159,10 +159,10 @@ def numpy_quantized(
 
     J_hh is rounded once an undirected edge and mirrored; n is kept in float32, which is exact.
     """  # fmt: skip
-    n, alpha, c = physics.visible, np.float32(rate), np.float32(physics.residual_scale)
+    n, alpha, c = machine.visible, np.float32(rate), np.float32(machine.residual_scale)
     top = 2 ** (bits - 1) - 1
     d_vh, d_hh = (np.float32(span / top) for span in ranges)
-    below = np.tri(physics.hidden, k=-1, dtype=np.float32)
+    below = np.tri(machine.hidden, k=-1, dtype=np.float32)
     rng = np.random.default_rng(0)
 
     def move(codes: Float32, change: Float32) -> None:
@@ -175,8 +175,8 @@ def numpy_quantized(
         np.clip(codes, -top, top, out=codes)
 
     def train() -> Computer:
-        n_vh, n_hh, b = Computer.zeros(physics).arrays.values()
-        for start, x in zip(_onsite_residuals(physics, path), path[1:], strict=True):
+        n_vh, n_hh, b = Computer.zeros(machine).arrays.values()
+        for start, x in zip(_onsite_residuals(machine, path), path[1:], strict=True):
             v, h = x[:n], x[n:]
             r_v = start[:n] + c * d_vh * (n_vh @ h)
             r_h = start[n:] + c * (d_vh * (v @ n_vh) + d_hh * (n_hh @ h) + b)
@@ -196,10 +196,10 @@ def numpy_quantized(
     return train
 
 
-def _onsite_residuals(physics: Physics, path: Float32) -> Float32:
+def _onsite_residuals(machine: Machine, path: Float32) -> Float32:
     """Residuals at θ = 0 of all steps at once."""
     x = path[1:]
-    onsite = x * (np.float32(2 * physics.J2) + np.float32(4 * physics.J4) * x * x)
-    increments = (x - path[:-1]) * np.float32(0.5 / physics.kT)
-    residuals: Float32 = np.float32(physics.residual_scale) * onsite - increments
+    onsite = x * (np.float32(2 * machine.J2) + np.float32(4 * machine.J4) * x * x)
+    increments = (x - path[:-1]) * np.float32(0.5 / machine.kT)
+    residuals: Float32 = np.float32(machine.residual_scale) * onsite - increments
     return residuals

@@ -22,7 +22,7 @@ from benchmarks.harness import (
 from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, settings_for
 from thermoloom.config import Settings
 from thermoloom.kernels import compile_kernels
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.training.learner import Learner
 from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
 from thermoloom.training.trainer import Trainee
@@ -70,8 +70,8 @@ def _update_noise(options: Options, computer: Computer) -> list[Row]:
     """Nine amplitudes with their generations, in units of one clean training with its own."""
     options.say(f"update noise, {len(AMPLITUDES)} amplitudes on shared paths and errors")
     noisy = [Trainee.new(settings_for(update_noise=amplitude)) for amplitude in AMPLITUDES]
-    physics = Settings().physics
-    short = shortened(physics, 0.1)
+    machine = Settings().machine
+    short = shortened(machine, 0.1)
     best = in_turns(
         {
             "clean": cycles(Trainee.new(settings_for())),
@@ -82,7 +82,7 @@ def _update_noise(options: Options, computer: Computer) -> list[Row]:
     )
     if all(np.array_equal(t.computer.hidden_bias, noisy[0].computer.hidden_bias) for t in noisy):
         raise RuntimeError("update noise was not applied")
-    generation = best["generation"] * SAMPLES * physics.steps
+    generation = best["generation"] * SAMPLES * machine.steps
     one = SCREEN_CYCLES * best["clean"] + generation
     screen = SCREEN_CYCLES * best["screen"] + len(AMPLITUDES) * generation
     return [
@@ -103,8 +103,8 @@ def _rounding(options: Options, computer: Computer) -> list[Row]:
     """Rounding after every step, against the same step in NumPy and a pass over J in memory."""
     ranges = coupling_ranges(computer)
     cores = all_threads()
-    physics = Settings().physics
-    edges = physics.visible * physics.hidden + physics.hidden * (physics.hidden - 1) // 2
+    machine = Settings().machine
+    edges = machine.visible * machine.hidden + machine.hidden * (machine.hidden - 1) // 2
     contestants: dict[str, Contestant] = {"copy": memory_copy(4 * edges, cores)}
     for rounding in ROUNDING:
         settings = _grid(rounding, ranges)
@@ -116,7 +116,7 @@ def _rounding(options: Options, computer: Computer) -> list[Row]:
     best = in_turns(contestants, max(3, options.rounds // 2))
     rows = []
     for rounding, bar in ROUNDING.items():
-        ours = best[rounding] / physics.steps
+        ours = best[rounding] / machine.steps
         theirs = min(best[f"NumPy {rounding}/{count}"] for count in {1, cores})
         pass_over = best["copy"] * 4 * edges
         rows.append(
@@ -144,7 +144,7 @@ def _grid(rounding: str, ranges: tuple[float, float]) -> Settings:
 def _numpy_training(settings: Settings, steps: int) -> Callable[[], Computer]:
     chosen = settings.imperfections
     return peers.numpy_quantized(
-        settings.physics,
+        settings.machine,
         settings.learning_rate,
         first_steps(settings, steps),
         chosen.bits,
@@ -164,7 +164,7 @@ def _check_rounding(settings: Settings) -> None:
     path = first_steps(settings, CHECK_STEPS)
     ours = QuantizedLearner.from_settings(settings)
     ours.learn(path)
-    clean = Learner(settings.physics, settings.learning_rate)
+    clean = Learner(settings.machine, settings.learning_rate)
     clean.learn(path)
     theirs = _numpy_training(settings, CHECK_STEPS)()
     triples = zip(

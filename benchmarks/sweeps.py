@@ -102,8 +102,8 @@ def _rows(length: Length, alone: Seconds, times: dict[str, Seconds]) -> list[Row
 
 def _alone(length: Length) -> Seconds:
     """Training of all pairs on shared paths and generation, at the rates of this run."""
-    physics = Settings().physics
-    short = shortened(physics)
+    machine = Settings().machine
+    short = shortened(machine)
     batch = settings_for().updated(
         {"training": {"rule": "batch", "cycles": NEVER, "validation_every": NEVER}}
     )
@@ -114,7 +114,7 @@ def _alone(length: Length) -> Seconds:
         },
         4,
     )
-    sample = best["generation"] * physics.steps
+    sample = best["generation"] * machine.steps
     return PAIRS * (length.cycles * best["pair"] + 2 * length.samples * sample)
 
 

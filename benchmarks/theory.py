@@ -21,7 +21,7 @@ def run(options: Options) -> Result:
     best = in_turns(
         {
             "training": cycles(Trainee.new(settings)),
-            "solve": clocked(lambda: solve_optimum(settings.physics, fields)),
+            "solve": clocked(lambda: solve_optimum(settings.machine, fields)),
         },
         max(3, options.rounds // 2),
     )

@@ -27,11 +27,12 @@ from benchmarks.harness import (
     sgemm,
     update_flops,
 )
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.kernels import compile_kernels
 from thermoloom.linear_algebra import blas
-from thermoloom.physics.action import path_loss
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.action import path_loss
+from thermoloom.machine.computer import Computer
 from thermoloom.threads import threads
 from thermoloom.training.learner import PIECES, Learner, _apply, _load, _solve, drive
 from thermoloom.training.noising import noising_path
@@ -101,7 +102,7 @@ def run(options: Options) -> Result:
     result = Result()
     compile_kernels()
     settings, cores = settings_for(), all_threads()
-    physics = settings.physics
+    machine = settings.machine
     taking_part = [opponent for opponent in OPPONENTS if find_spec(opponent.package)]
     for opponent in OPPONENTS:
         if opponent not in taking_part:
@@ -118,8 +119,8 @@ def run(options: Options) -> Result:
     options.say("online training and its peers, in turns")
     best = in_turns(contestants, options.rounds)
 
-    step = best["ours"] / physics.steps
-    flops = force_flops(physics) + update_flops(physics)
+    step = best["ours"] / machine.steps
+    flops = force_flops(machine) + update_flops(machine)
     at_best = flops * best["sgemm"]
     rate = 1e-9 / best["sgemm"]
     result.rows = [
@@ -165,11 +166,11 @@ def _said(times: dict[int, Seconds]) -> str:
 
 def _difference(settings: Settings, peer: peers.Peer) -> float:
     """Relative difference of θ between a peer and ours after the same short path."""
-    physics, rate = settings.physics, settings.learning_rate
+    machine, rate = settings.machine, settings.learning_rate
     path = first_steps(settings, CHECK_STEPS)
-    ours = Learner(physics, rate)
+    ours = Learner(machine, rate)
     ours.learn(path)
-    theirs = peer(physics, rate, path)()
+    theirs = peer(machine, rate, path)()
     pairs = zip(theirs.arrays.values(), ours.computer.arrays.values(), strict=True)
     worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
     if not worst < SAME:
@@ -180,7 +181,7 @@ def _difference(settings: Settings, peer: peers.Peer) -> float:
 def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
     """A peer on so many threads; counts one step."""
     train = opponent.peer(
-        settings.physics, settings.learning_rate, first_steps(settings, PEER_STEPS)
+        settings.machine, settings.learning_rate, first_steps(settings, PEER_STEPS)
     )
     timed = clocked(train, PEER_STEPS, PEER_TRIES)
 
@@ -193,15 +194,15 @@ def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
 
 def first_steps(settings: Settings, steps: int) -> peers.Float32:
     """The first steps of a noising path of the first prototype."""
-    whole = noising_path(settings.physics, default_fields(settings)[0], 101, 0)
+    whole = noising_path(settings.machine, default_fields(settings)[0], 101, 0)
     return np.ascontiguousarray(whole[: steps + 1])
 
 
 def _validation(settings: Settings, cycle: Seconds) -> Row:
     """What watching the loss adds, every ten cycles."""
-    path = first_steps(settings, settings.physics.steps)
-    computer = Computer.zeros(settings.physics)
-    loss = in_turns({"": clocked(lambda: path_loss(computer, settings.physics, path))}, 3)[""]
+    path = first_steps(settings, settings.machine.steps)
+    computer = Computer.zeros(settings.machine)
+    loss = in_turns({"": clocked(lambda: path_loss(computer, settings.machine, path))}, 3)[""]
     return Row(
         "  + validation loss every 10 cycles", 100 * loss / (10 * cycle), "%",
         note="not part of the above; of the time of ten cycles",
@@ -210,20 +211,20 @@ def _validation(settings: Settings, cycle: Seconds) -> Row:
 
 def profile(settings: Settings) -> list[Share]:
     """Where the time of a step goes, on one thread: the learner's compiled parts, one by one."""
-    physics = settings.physics
+    machine = settings.machine
     with threads(1):
         learner = Learner.from_settings(settings)
         field = default_fields(settings)[0]
         for cycle in range(3):  # sweeps are fewer once something is learned
-            learner.learn(noising_path(physics, field, 1, cycle))
-        turns = [_parts_of_a_cycle(learner, physics, field, cycle) for cycle in range(3, 9)]
+            learner.learn(noising_path(machine, field, 1, cycle))
+        turns = [_parts_of_a_cycle(learner, machine, field, cycle) for cycle in range(3, 9)]
     fastest = min(turns, key=lambda parts: sum(parts.values()))
     whole = sum(fastest.values())
-    return [Share(n, t / physics.steps * 1e6, "µs", t / whole) for n, t in fastest.items()]
+    return [Share(n, t / machine.steps * 1e6, "µs", t / whole) for n, t in fastest.items()]
 
 
 def _parts_of_a_cycle(
-    learner: Learner, physics: Physics, field: peers.Float32, cycle: int
+    learner: Learner, machine: Machine, field: peers.Float32, cycle: int
 ) -> dict[str, Seconds]:
     """One trajectory as ``learner._learn`` does it, with a look at the clock between the parts."""
     parts: dict[str, Seconds] = {}
@@ -234,12 +235,12 @@ def _parts_of_a_cycle(
         parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
         return found
 
-    path = timed("noising path", noising_path, physics, field, 1, cycle)
-    start = timed("drive (onsite residuals)", drive, physics, path)
+    path = timed("noising path", noising_path, machine, field, 1, cycle)
+    start = timed("drive (onsite residuals)", drive, machine, path)
     theta, rule, work = (learner._couplings, learner._bias), learner._rule, learner._memory
     after, routines, barrier = path[1:], blas(), np.zeros(3, np.int64)
     block = rule.strip * rule.strips
-    for first in range(0, physics.steps, block):
+    for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
         for piece in range(PIECES):
             timed("forces", _load, piece, routines, x, r, *theta, rule.c, work)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from soak.cases import Tally, call, describe, verdict_of
 
-SMALL = """[physics]
+SMALL = """[machine]
 visible = 16
 hidden = 4
 duration = 0.01
@@ -34,13 +34,13 @@ validation_every = 1
 """
 """Ten steps of twenty units."""
 
-SIZES = ("physics.visible", "physics.hidden", "prototypes.per_digit", "generation.samples")
+SIZES = ("machine.visible", "machine.hidden", "prototypes.per_digit", "generation.samples")
 COUNTS = ("training.cycles", "training.validation_every")
 """Take time, not memory: a huge one is no mistake of its own."""
 SEEDS = ("training.seed", "training.validation_seed", "prototypes.projection_seed")
-POSITIVE = ("physics.kT", "physics.mobility", "physics.dt", "physics.duration",
+POSITIVE = ("machine.kT", "machine.mobility", "machine.dt", "machine.duration",
             "training.learning_rate", "training.learning_rate_scale")  # fmt: skip
-NOT_NEGATIVE = ("physics.J2", "physics.J4", "imperfections.residual_noise",
+NOT_NEGATIVE = ("machine.J2", "machine.J4", "imperfections.residual_noise",
                 "imperfections.update_noise")  # fmt: skip
 CHOICES = ("prototypes.source", "training.rule", "imperfections.rounding")
 
@@ -180,11 +180,11 @@ def settings_file(draw: st.DrawFn) -> Case:
     text = draw(
         st.one_of(
             st.text(max_size=60),
-            st.builds(lambda a, b: f"[physics]\n{a} = {b}\n", names, st.integers()),
+            st.builds(lambda a, b: f"[machine]\n{a} = {b}\n", names, st.integers()),
             st.builds(lambda a: f"[{a}]\nx = 1\n", names),
             st.builds(lambda n: "a = " + "[" * n + "]" * n, st.integers(1, 3000)),
             st.builds(lambda n: "a" + ".b" * n + " = 1", st.integers(1, 3000)),
-            st.sampled_from(["physics = 1", "[[physics]]\nkT = 1", "[physics]\nkT=1\nkT=2"]),
+            st.sampled_from(["machine = 1", "[[machine]]\nkT = 1", "[machine]\nkT=1\nkT=2"]),
             st.integers(1, len(SMALL) - 1).map(lambda n: SMALL[:n] + "\x00"),
         )
     )
@@ -309,8 +309,8 @@ def accepted(case: Case, folder: Path) -> tuple[str, str]:
             same = type(held) is type(asked) and held == asked
         if held is not None and not same:
             return "silently wrong", f"asked for {asked!r}, runs with {held!r}"
-        if case.key in ("physics.dt", "physics.duration") and "physics" in settings:
-            steps = settings["physics"]["duration"] / settings["physics"]["dt"]
+        if case.key in ("machine.dt", "machine.duration") and "machine" in settings:
+            steps = settings["machine"]["duration"] / settings["machine"]["dt"]
             if abs(steps - round(steps)) > 1e-6 * steps:
                 return "silently wrong", f"{steps} steps in a trajectory"
     return "fine", ""

@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.computer import Computer
 
 
 @pytest.fixture
-def small() -> Physics:
+def small() -> Machine:
     """Twelve visible and eight hidden units, two hundred steps."""
-    return Physics(visible=12, hidden=8, duration=0.2)
+    return Machine(visible=12, hidden=8, duration=0.2)
 
 
 @pytest.fixture
-def fields(small: Physics) -> np.ndarray:
+def fields(small: Machine) -> np.ndarray:
     """Fields of three prototypes."""
     return np.random.default_rng(1).normal(size=(3, small.units)).astype(np.float32)
 
 
-def random_computer(physics: Physics, scale: float = 0.3, seed: int = 0) -> Computer:
+def random_computer(machine: Machine, scale: float = 0.3, seed: int = 0) -> Computer:
     """Random parameters in float64, of the right symmetry."""
     rng = np.random.default_rng(seed)
-    hidden = np.triu(rng.normal(size=(physics.hidden, physics.hidden)), 1)
+    hidden = np.triu(rng.normal(size=(machine.hidden, machine.hidden)), 1)
     return Computer(
-        scale * rng.normal(size=(physics.visible, physics.hidden)),
+        scale * rng.normal(size=(machine.visible, machine.hidden)),
         scale * (hidden + hidden.T),
-        scale * rng.normal(size=physics.hidden),
+        scale * rng.normal(size=machine.hidden),
     )
 
 

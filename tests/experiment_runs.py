@@ -9,10 +9,10 @@ from typing import Any
 
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import Performed, perform
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 
 SMALL: dict[str, dict[str, Any]] = {
-    "physics": {"visible": 196, "hidden": 24, "duration": 0.3},
+    "machine": {"visible": 196, "hidden": 24, "duration": 0.3},
     "prototypes": {"resize": True},
     "training": {"cycles": 12, "validation_every": 2},
     "generation": {"samples": 8},
@@ -21,7 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
 """Two pairs on a 14 × 14 layer, so without the classifier."""
 
 CLASSIFIED: dict[str, dict[str, Any]] = {
-    "physics": {"hidden": 12, "duration": 0.3},
+    "machine": {"hidden": 12, "duration": 0.3},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 8},
     "experiment": {"seeds": [1], "paths_per_prototype": 1},
@@ -46,4 +46,4 @@ def one_pair() -> Performed:
 
 def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison") -> Performed:
     chosen = experiment(name)
-    return perform(chosen, chosen.plan("quick", values), folder, Machines(1))
+    return perform(chosen, chosen.plan("quick", values), folder, Resources(1))

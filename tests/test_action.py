@@ -8,23 +8,23 @@ import numpy as np
 from conftest import random_computer
 from scipy import stats
 
-from thermoloom.config import Physics
-from thermoloom.physics.action import gradient, path_action_ratio, path_loss, residuals
-from thermoloom.physics.computer import Computer, energy_gradient
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.action import gradient, path_action_ratio, path_loss, residuals
+from thermoloom.machine.computer import Computer, energy_gradient
 from thermoloom.training.noising import noising_path, ramp
 
 
-def total_loss(computer: Computer, physics: Physics, path: np.ndarray) -> float:
+def total_loss(computer: Computer, machine: Machine, path: np.ndarray) -> float:
     """Eq. loss_step summed over the path, term by term."""
     total = 0.0
     for x, after in pairwise(path):
-        force = energy_gradient(computer, physics, after)
-        reverse = -(after - x) + physics.mobility * physics.dt * force
-        total += np.sum(reverse**2) / (4 * physics.mobility * physics.kT * physics.dt)
+        force = energy_gradient(computer, machine, after)
+        reverse = -(after - x) + machine.mobility * machine.dt * force
+        total += np.sum(reverse**2) / (4 * machine.mobility * machine.kT * machine.dt)
     return float(total)
 
 
-def test_gradient_is_the_derivative_of_the_loss(small: Physics, fields: np.ndarray) -> None:
+def test_gradient_is_the_derivative_of_the_loss(small: Machine, fields: np.ndarray) -> None:
     """Every parameter, central differences in float64; exact because the loss is quadratic."""
     path = noising_path(small, fields[0], 1, 0).astype(np.float64)
     computer = random_computer(small)
@@ -55,7 +55,7 @@ def test_gradient_is_the_derivative_of_the_loss(small: Physics, fields: np.ndarr
         assert np.isclose(analytic.hidden_bias[a], expected, rtol=1e-7, atol=1e-6)
 
 
-def test_loss_and_its_constant_part(small: Physics, fields: np.ndarray) -> None:
+def test_loss_and_its_constant_part(small: Machine, fields: np.ndarray) -> None:
     path = noising_path(small, fields[0], 1, 0).astype(np.float64)
     computer = random_computer(small)
     loss = path_loss(computer, small, path)
@@ -67,7 +67,7 @@ def test_loss_and_its_constant_part(small: Physics, fields: np.ndarray) -> None:
     assert np.isclose(loss.full, np.sum(r**2) * 0.1 / 1e-3 / steps, rtol=1e-12)
 
 
-def test_path_action_identity_is_exact(small: Physics, fields: np.ndarray) -> None:
+def test_path_action_identity_is_exact(small: Machine, fields: np.ndarray) -> None:
     """ln P₀[ω] − ln P_θ[ω̃] from SciPy's normal densities equals the sum of the two terms."""
     path = noising_path(small, fields[1], 3, 0).astype(np.float64)
     computer = random_computer(small)

@@ -19,7 +19,8 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli import main
-from thermoloom.config import Imperfections, Physics, Settings, settings_file
+from thermoloom.config import Imperfections, Settings, settings_file
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
 from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
@@ -68,13 +69,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole_file = (folder / "cut" / "a.png").read_bytes()
     (folder / "cut" / "a.png").write_bytes(whole_file[:50])
     os.mkfifo(folder / "pipe.toml")
-    (folder / "digits.toml").write_text(f"[physics]\nkT = {'9' * 6000}\n")
-    (folder / "deep.toml").write_text(f"[physics]\nkT = {'[' * 5000}\n")
-    (folder / "dotted.toml").write_text(f"[physics]\nkT.{'a.' * 3000}b = 1\n")
+    (folder / "digits.toml").write_text(f"[machine]\nkT = {'9' * 6000}\n")
+    (folder / "deep.toml").write_text(f"[machine]\nkT = {'[' * 5000}\n")
+    (folder / "dotted.toml").write_text(f"[machine]\nkT.{'a.' * 3000}b = 1\n")
     (folder / "latin.toml").write_bytes("# Größe\n".encode("latin-1"))
     (folder / "long.toml").write_bytes(b"#" * (1 << 20) + b"\n")
-    (folder / "table.toml").write_text("physics = 3\n")
-    (folder / "unknown.toml").write_text("[physics]\nhiden = 3\n")
+    (folder / "table.toml").write_text("machine = 3\n")
+    (folder / "unknown.toml").write_text("[machine]\nhiden = 3\n")
     with open(folder / "archive.npy", "wb") as file:
         np.savez(file, images=np.eye(7)[None])
     npy(folder / "lie.npy", "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 7, 7)}")
@@ -106,20 +107,20 @@ def images(path: str) -> list[str]:
 
 WRONG: list[tuple[list[str] | str, str]] = [
     # sizes that do not fit
-    ("train -s hidden=1000000", "physics.hidden"),
-    ("solve -s hidden=1000000", "physics.hidden"),
-    ("train -s visible=1000000 -s resize=true", "physics.visible"),
-    ("train -s visible=1000000000000 -s resize=true", "physics.visible"),
-    ("train -s dt=1e-40", "physics.dt"),
-    ("train -s dt=1e-30", "physics.duration/dt"),
-    ("train -s dt=1e-9", "physics.dt"),
-    ("train -s duration=1e30", "physics.duration"),
+    ("train -s hidden=1000000", "machine.hidden"),
+    ("solve -s hidden=1000000", "machine.hidden"),
+    ("train -s visible=1000000 -s resize=true", "machine.visible"),
+    ("train -s visible=1000000000000 -s resize=true", "machine.visible"),
+    ("train -s dt=1e-40", "machine.dt"),
+    ("train -s dt=1e-30", "machine.duration/dt"),
+    ("train -s dt=1e-9", "machine.dt"),
+    ("train -s duration=1e30", "machine.duration"),
     ("generate run --samples 30000000000", "generation.samples"),
     ("generate run --samples 999999999", "generation.samples"),
     ("run comparison -s generation.samples=30000000", "generation.samples"),
-    ("run comparison -s hidden=1000000", "physics.hidden"),
+    ("run comparison -s hidden=1000000", "machine.hidden"),
     ("run comparison --seeds 1-99999999999", "--seeds"),
-    ("run all -s hidden=1000000", "physics.hidden"),
+    ("run all -s hidden=1000000", "machine.hidden"),
     # numbers
     ("run comparison --seeds ²", "--seeds"),
     ("run comparison --seeds ٣", "--seeds"),
@@ -137,17 +138,17 @@ WRONG: list[tuple[list[str] | str, str]] = [
     (f"train --seed {'9' * 25}", "training.seed"),
     (f"train --seed {'9' * 5000}", "--seed"),
     ("train -s training.seed=1.5", "training.seed"),
-    ("train -s kT=nan", "physics.kT"),
-    ("train -s kT=inf", "physics.kT"),
-    ("train -s kT=true", "physics.kT"),
-    (f"train -s kT={'9' * 400}", "physics.kT"),
+    ("train -s kT=nan", "machine.kT"),
+    ("train -s kT=inf", "machine.kT"),
+    ("train -s kT=true", "machine.kT"),
+    (f"train -s kT={'9' * 400}", "machine.kT"),
     (f"train -s kT={'9' * 6000}", "too many digits"),
     (f"train -s kT={'[' * 6000}", "nested"),
     ("train -s kT=1e-50", "float32"),
     ("train -s mobility=1e-37", "float32"),
     ("train -s learning_rate=1e-30 -s learning_rate_scale=1e-30", "float32"),
-    ("train -s kT=2024-01-01", "physics.kT"),
-    ("train -s hidden=1e3", "physics.hidden"),
+    ("train -s kT=2024-01-01", "machine.kT"),
+    ("train -s hidden=1e3", "machine.hidden"),
     (["train", *GRID, "-s", "range_visible_hidden=inf"], "range_visible_hidden"),
     (["train", *GRID, "-s", "range_visible_hidden=nan"], "range_visible_hidden"),
     ("train -s range_visible_hidden=nan", "range_visible_hidden"),
@@ -159,11 +160,11 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("train -s dt=0.5 -s duration=5", "at most 0.062"),
     ("solve -s dt=0.1", "at most 0.062"),
     ("run comparison -s dt=0.1", "at most 0.062"),
-    ("solve -s kT=1e-20", "physics.kT"),
-    ("solve -s kT=1e-5", "physics.kT"),
+    ("solve -s kT=1e-20", "machine.kT"),
+    ("solve -s kT=1e-5", "machine.kT"),
     (["train", *GRID, "-s", "update_noise=0.1"], "update_noise"),
     ("train --rule optimum", "training.rule"),
-    ("run comparison -s duration=0.001", "physics.duration"),
+    ("run comparison -s duration=0.001", "machine.duration"),
     ("run comparison -s rule=batch", "training.rule"),
     ("train -s source=images -s path=cut -s measures.classifier=broken", "measures.classifier"),
     ("run comparison -s measures.classifier=broken", "broken"),
@@ -177,10 +178,10 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("train -c pipe.toml", "pipe.toml"),
     ("train -c digits.toml", "digits.toml"),
     ("train -c deep.toml", "deep.toml"),
-    ("train -c dotted.toml", "physics.kT"),
+    ("train -c dotted.toml", "machine.kT"),
     ("train -c latin.toml", "latin.toml"),
     ("train -c long.toml", "long.toml"),
-    ("train -c table.toml", "physics"),
+    ("train -c table.toml", "machine"),
     ("train -c unknown.toml", "hiden"),
     ("train -c /dev/zero", "/dev/zero"),
     ("train -c text", "text"),
@@ -220,7 +221,7 @@ WRONG: list[tuple[list[str] | str, str]] = [
     (images("huge.npy"), "prototype 0"),
     (images("nan.npy"), "prototype 0"),
     (images("flat.npy"), "prototype 0"),
-    # machines
+    # resources
     ("run comparison --shared-disk", "--shared-disk"),
     (["run", "comparison", "--cluster", ""], "--cluster"),
     ("run comparison --workers 0", "--workers"),
@@ -294,7 +295,7 @@ def test_settings_are_utf8_in_any_locale(tmp_path: Path) -> None:
     done = program("settings", cwd=tmp_path, **plain)
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode("utf-8").strip() == settings_file().strip()
-    (tmp_path / "größe.toml").write_text("[physics]\nkT = 'warm'\n", encoding="utf-8")
+    (tmp_path / "größe.toml").write_text("[machine]\nkT = 'warm'\n", encoding="utf-8")
     refused = program("train", "-c", "größe.toml", cwd=tmp_path, **plain)
     assert refused.returncode == 2
     assert len(refused.stderr.decode("utf-8").strip().splitlines()) == 1
@@ -364,7 +365,7 @@ def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_
 def test_a_file_of_all_settings_is_good_for_every_experiment(name: str) -> None:
     everything = parse_toml(settings_file(), "all")
     chosen = experiment(name)
-    assert chosen.plan("paper", everything).settings.physics == Physics()
+    assert chosen.plan("paper", everything).settings.machine == Machine()
     changed = parse_toml(settings_file().replace('rule = "online"', 'rule = "batch"'), "changed")
     with pytest.raises(UserError, match=r"training\.rule: set by the experiment itself"):
         chosen.plan("paper", changed)
@@ -403,9 +404,9 @@ def test_verify_takes_the_folder_on_either_side(
 
 # --- Python ---------------------------------------------------------------------------------------
 
-PHYSICS = Physics(visible=12, hidden=8, duration=0.05)
+PHYSICS = Machine(visible=12, hidden=8, duration=0.05)
 FIELDS = np.random.default_rng(1).normal(size=(2, 20)).astype(np.float32)
-BRIEF = Settings(physics=PHYSICS).updated({"training": {"cycles": 1}})
+BRIEF = Settings(machine=PHYSICS).updated({"training": {"cycles": 1}})
 
 
 def not_finite() -> tl.Computer:
@@ -417,20 +418,20 @@ def not_finite() -> tl.Computer:
 @pytest.mark.parametrize(
     ("wrong", "names"),
     [
-        (lambda: Physics(hidden=8.0), r"physics\.hidden"),
-        (lambda: Physics(hidden=True), r"physics\.hidden"),
-        (lambda: Physics(kT="warm"), r"physics\.kT"),
-        (lambda: Physics(kT=np.nan), r"physics\.kT"),
-        (lambda: Physics(duration=0.0105), r"0\.01 and 0\.011"),
+        (lambda: Machine(hidden=8.0), r"machine\.hidden"),
+        (lambda: Machine(hidden=True), r"machine\.hidden"),
+        (lambda: Machine(kT="warm"), r"machine\.kT"),
+        (lambda: Machine(kT=np.nan), r"machine\.kT"),
+        (lambda: Machine(duration=0.0105), r"0\.01 and 0\.011"),
         (lambda: Imperfections(range_visible_hidden=np.inf), "range_visible_hidden"),
-        (lambda: Settings(physics=3), "physics"),
+        (lambda: Settings(machine=3), "machine"),
         (lambda: tl.train(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
         (lambda: tl.train(BRIEF, FIELDS[:0]), "at least one row"),
         (lambda: tl.train(BRIEF, FIELDS[0]), r"shape \(20,\)"),
         (lambda: tl.train(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
         (lambda: tl.train(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
         (lambda: tl.train(BRIEF, FIELDS * 1j), "real"),
-        (lambda: tl.train(BRIEF, 1e6 * FIELDS), r"physics\.dt"),
+        (lambda: tl.train(BRIEF, 1e6 * FIELDS), r"machine\.dt"),
         (lambda: tl.generate(PHYSICS, not_finite(), 2, 1), "hidden-bias .* not finite"),
         (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2.0, 1), "samples"),
         (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1.5), "seed"),
@@ -438,13 +439,13 @@ def not_finite() -> tl.Computer:
         (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1, [1], [True]), "samples"),
         (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 10**9, 1), "memory"),
         (lambda: tl.noising_path(PHYSICS, FIELDS[0], 1.5, 0), "seed"),
-        (lambda: tl.load_prototypes(tl.PrototypeSettings(), Physics(hidden=10**6)), "memory"),
-        (lambda: from_images([np.eye(7) * 1j], Physics(visible=49)), "real numbers"),
-        (lambda: from_images([np.ma.masked_equal(np.eye(7), 0)], Physics(visible=49)), "masked"),
-        (lambda: from_images([np.eye(7) * 1e300], Physics(visible=49)), "beyond"),
-        (lambda: from_images([[[1, 2], [3]]], Physics(visible=3)), "lengths"),
-        (lambda: from_images([np.eye(28)], Physics(), classes=[17]), "not judged"),
-        (lambda: from_images([np.eye(7)], Physics(visible=49), labels=["a", "b"]), "labels"),
+        (lambda: tl.load_prototypes(tl.PrototypeSettings(), Machine(hidden=10**6)), "memory"),
+        (lambda: from_images([np.eye(7) * 1j], Machine(visible=49)), "real numbers"),
+        (lambda: from_images([np.ma.masked_equal(np.eye(7), 0)], Machine(visible=49)), "masked"),
+        (lambda: from_images([np.eye(7) * 1e300], Machine(visible=49)), "beyond"),
+        (lambda: from_images([[[1, 2], [3]]], Machine(visible=3)), "lengths"),
+        (lambda: from_images([np.eye(28)], Machine(), classes=[17]), "not judged"),
+        (lambda: from_images([np.eye(7)], Machine(visible=49), labels=["a", "b"]), "labels"),
         (lambda: read_images(Path("/dev/zero")), "/dev/zero"),
     ],
 )  # fmt: skip
@@ -455,14 +456,14 @@ def test_python_is_refused_the_same(wrong: Any, names: str) -> None:
 
 
 def test_numpy_integers_are_fine_everywhere() -> None:
-    physics = Physics(
+    machine = Machine(
         visible=np.int32(12), hidden=np.int64(8), duration=np.float32(0.05) * 0 + 0.05
     )
-    assert physics == PHYSICS
-    assert type(physics.visible) is int
-    json.dumps(Settings(physics=physics).as_dict())
-    computer = tl.Computer.zeros(physics)
-    made = tl.generate(physics, computer, np.int16(2), np.uint8(1), np.arange(2), np.arange(1))
+    assert machine == PHYSICS
+    assert type(machine.visible) is int
+    json.dumps(Settings(machine=machine).as_dict())
+    computer = tl.Computer.zeros(machine)
+    made = tl.generate(machine, computer, np.int16(2), np.uint8(1), np.arange(2), np.arange(1))
     assert np.array_equal(made.final_states, tl.generate(PHYSICS, computer, 2, 1).final_states)
 
 
@@ -500,20 +501,20 @@ def test_errors_stay_one_printable_line() -> None:
 
 def test_the_stable_step_separates_paths_that_stay_from_paths_that_explode() -> None:
     """Just below the bound a path stays where units can be; far above it, it goes."""
-    field, base = np.full(400, 5.0, np.float32), Physics(visible=200, hidden=200)
+    field, base = np.full(400, 5.0, np.float32), Machine(visible=200, hidden=200)
     largest = feasibility.largest_stable_step(base, 5.0)
     reach = feasibility.farthest_state(base, 5.0)
-    below, above = (Physics(200, 200, dt=f * largest, duration=400 * f * largest) for f in (0.9, 4))
+    below, above = (Machine(200, 200, dt=f * largest, duration=400 * f * largest) for f in (0.9, 4))
     assert np.abs(tl.noising_path(below, field, 1, 0)).max() < 1.2 * reach
     assert not np.isfinite(tl.noising_path(above, field, 1, 0)).all()
     feasibility.check_step(below, 5.0)
-    with pytest.raises(UserError, match=r"physics\.dt"):
+    with pytest.raises(UserError, match=r"machine\.dt"):
         feasibility.check_step(above, 5.0)
 
 
 def test_the_stable_step_of_a_harmonic_unit_is_that_of_the_linear_map() -> None:
     """1 − μΔt·2J₂ > −1."""
-    harmonic = Physics(J2=3.0, J4=0.0, mobility=2.0)
+    harmonic = Machine(J2=3.0, J4=0.0, mobility=2.0)
     assert feasibility.largest_stable_step(harmonic, 1.0) == pytest.approx(1 / 6)
 
 
@@ -521,15 +522,15 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that just fits by the estimate needs no more than that."""
     import tracemalloc
 
-    physics = Physics(visible=100, hidden=200, duration=1.0)
-    settings = Settings(physics=physics).updated({"training": {"cycles": 1, "rule": "batch"}})
-    fields = np.ones((1, physics.units), np.float32)
+    machine = Machine(visible=100, hidden=200, duration=1.0)
+    settings = Settings(machine=machine).updated({"training": {"cycles": 1, "rule": "batch"}})
+    fields = np.ones((1, machine.units), np.float32)
     tl.train(settings, fields)  # compiled
     tracemalloc.start()
     tl.train(settings, fields)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    estimate = sum(feasibility.size_memory(physics).values())
+    estimate = sum(feasibility.size_memory(machine).values())
     assert 0.2 * estimate < peak < estimate
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: estimate - 1)
     with pytest.raises(UserError, match="memory"):

@@ -55,7 +55,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(trained: Path) -> No
 def test_settings_from_toml_set_and_options(trained: Path) -> None:
     """Options win over --set, --set over the file."""
     (trained / "my.toml").write_text(
-        "[physics]\nvisible = 196\nhidden = 16\nduration = 0.1\nkT = 0.3\n"
+        "[machine]\nvisible = 196\nhidden = 16\nduration = 0.1\nkT = 0.3\n"
         "[prototypes]\nresize = true\ndigits = [4, 7]\n[training]\ncycles = 2\nseed = 9\n"
     )
     done = thermoloom(
@@ -65,7 +65,7 @@ def test_settings_from_toml_set_and_options(trained: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     settings = json.loads((trained / "toml" / "manifest.json").read_text())["settings"]
-    assert settings["physics"]["kT"] == 0.2
+    assert settings["machine"]["kT"] == 0.2
     assert (
         settings["training"] | {"seed": 8, "rule": "delayed", "period": 10, "cycles": 2}
         == (settings["training"])
@@ -80,7 +80,7 @@ def test_settings_from_toml_set_and_options(trained: Path) -> None:
         (["train", "--period", "5", "--out", "bad"], "training.period"),
         (["train", "--cycles", "0", "--out", "bad"], "training.cycles"),
         (["train", "--set", "hiden=3", "--out", "bad"], "hiden"),
-        (["train", "--set", "kT=warm", "--out", "bad"], "physics.kT"),
+        (["train", "--set", "kT=warm", "--out", "bad"], "machine.kT"),
         (["train", "--set", "visible=100", "--out", "bad"], "resize"),
         (["train", "-c", "missing.toml", "--out", "bad"], "missing.toml"),
         (["train", "-s", "source=images", "-s", "path=nowhere", "--out", "bad"], "nowhere"),

@@ -34,9 +34,9 @@ from thermoloom.experiments.plan import Plan
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
-from thermoloom.physics.computer import energy
+from thermoloom.machine.computer import energy
 from thermoloom.prototypes import Prototypes
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
@@ -78,8 +78,8 @@ def test_a_pair_shares_its_random_numbers_and_its_heat_is_the_energy_drop(
         samples = generate_run(training.path, 8, settings.generation_seed)
         starts.append(samples.initial_states)
         computer = computer_of(training)
-        drop = energy(computer, plan.settings.physics, samples.initial_states) - energy(
-            computer, plan.settings.physics, samples.final_states
+        drop = energy(computer, plan.settings.machine, samples.initial_states) - energy(
+            computer, plan.settings.machine, samples.final_states
         )
         assert row["heat"]["mean"] == pytest.approx(drop.mean(), rel=1e-12)
         assert settings.generation_seed == 90001
@@ -130,7 +130,7 @@ def test_the_optimum_is_a_third_column_with_the_random_numbers_of_every_pair(
     computer = computer_of(RunDirectory.open(folder / optimum_path(plan)))
     rows = small.summary["heat_rows"]
     for row in rows:
-        states = generate(plan.settings.physics, computer, 8, 90000 + row["seed"])
+        states = generate(plan.settings.machine, computer, 8, 90000 + row["seed"])
         assert row["optimum"] == pytest.approx(states.heat.mean(), rel=1e-9)
     heat = np.mean([row["optimum"] for row in rows])
     assert small.summary["optimum"]["heat"] == pytest.approx(heat)
@@ -178,7 +178,7 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
     folder = small.path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = compute(experiment("comparison"), small_plan(), folder, Machines(1))
+    again = compute(experiment("comparison"), small_plan(), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == small.summary
     assert json.loads((small.path / "summary.json").read_text()) == again.summary
@@ -224,7 +224,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
     stone = training_path(tmp_path / "runs", plan.model("batch", 1))
     stone.parent.mkdir()
     stone.write_text("in the way")
-    done = compute(experiment("comparison"), plan, tmp_path, Machines(1))
+    done = compute(experiment("comparison"), plan, tmp_path, Resources(1))
     assert len(done.failures) == 1
     assert "seed 1: batch, online: " in done.failures[0]
     assert "is a file, not a run directory" in done.failures[0]
@@ -236,7 +236,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
 def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
     other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
     with pytest.raises(UserError, match=r"experiment\.seeds"):
-        compute(experiment("comparison"), other, small.path.parent, Machines(1))
+        compute(experiment("comparison"), other, small.path.parent, Resources(1))
     assert not training_path(small.path.parent / "runs", other.model("batch", 3)).exists()
 
 
@@ -342,7 +342,7 @@ def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None
         ({"experiment": {"path_seed": 1.5}}, "expected a whole number"),
         ({"experiment": {"seeds": [3, 3]}}, "none of them twice"),
         ({"training": {"rule": "batch"}}, "set by the experiment itself"),
-        ({"physics": {"kB": 1}}, "no such setting"),
+        ({"machine": {"kB": 1}}, "no such setting"),
     ):
         with pytest.raises(UserError, match=message):
             chosen.plan("paper", values)
@@ -356,8 +356,8 @@ def test_seeds_and_settings_from_the_command_line() -> None:
     assert parse_seeds("101-103, 7") == [101, 102, 103, 7]
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds("a-b")
-    given = plan_values(None, ["experiment.path_seed=5", "physics.kT=0.2"], "7,8")
-    assert given == {"experiment": {"path_seed": 5, "seeds": [7, 8]}, "physics": {"kT": 0.2}}
+    given = plan_values(None, ["experiment.path_seed=5", "machine.kT=0.2"], "7,8")
+    assert given == {"experiment": {"path_seed": 5, "seeds": [7, 8]}, "machine": {"kT": 0.2}}
     assert Plan().updated({"experiment": {"seeds": [7]}}).seeds == (7,)
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from thermoloom.config import Physics, Settings, parse_assignment, settings_file
+from thermoloom.config import Settings, parse_assignment, settings_file
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 
 
 def test_defaults_are_the_papers() -> None:
     settings = Settings()
-    physics = settings.physics
-    assert (physics.visible, physics.hidden, physics.steps) == (784, 512, 2500)
-    assert (physics.J2, physics.J4, physics.kT, physics.mobility) == (1, 1, 0.1, 1)
+    machine = settings.machine
+    assert (machine.visible, machine.hidden, machine.steps) == (784, 512, 2500)
+    assert (machine.J2, machine.J4, machine.kT, machine.mobility) == (1, 1, 0.1, 1)
     assert math.isclose(settings.learning_rate, 4e-4)
     assert settings.period == 1
     assert settings.generation_seed == 90101
@@ -24,8 +25,8 @@ def test_defaults_are_the_papers() -> None:
 
 def test_steps_are_counted_in_integers() -> None:
     """A float ``while t < t_f`` takes 2501 steps."""
-    assert Physics().steps == 2500
-    assert Physics(dt=0.1, duration=0.3).steps == 3
+    assert Machine().steps == 2500
+    assert Machine(dt=0.1, duration=0.3).steps == 3
 
 
 def test_toml_round_trip() -> None:
@@ -33,7 +34,7 @@ def test_toml_round_trip() -> None:
         {
             "training": {"rule": "delayed", "period": 7, "learning_rate": 0.1},
             "prototypes": {"digits": [3, 1]},
-            "physics": {"kT": 0.25},
+            "machine": {"kT": 0.25},
         }
     )
     assert Settings.from_dict(tomllib.loads(settings.to_toml())) == settings
@@ -47,13 +48,13 @@ def test_period_of_the_rules() -> None:
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ({"physics": {"kT": -1.0}}, "physics.kT"),
-        ({"physics": {"kT": float("nan")}}, "physics.kT"),
-        ({"physics": {"J2": 0.0, "J4": 0.0}}, "physics.J2"),
-        ({"physics": {"duration": 1e-5}}, "physics.duration"),
-        ({"physics": {"hidden": 1.5}}, "physics.hidden"),
-        ({"physics": {"hiden": 5}}, "physics.hidden"),
-        ({"phsics": {"kT": 5}}, "physics"),
+        ({"machine": {"kT": -1.0}}, "machine.kT"),
+        ({"machine": {"kT": float("nan")}}, "machine.kT"),
+        ({"machine": {"J2": 0.0, "J4": 0.0}}, "machine.J2"),
+        ({"machine": {"duration": 1e-5}}, "machine.duration"),
+        ({"machine": {"hidden": 1.5}}, "machine.hidden"),
+        ({"machine": {"hiden": 5}}, "machine.hidden"),
+        ({"phsics": {"kT": 5}}, "machine"),
         ({"training": {"rule": "sometimes"}}, "training.rule"),
         ({"training": {"rule": "delayed"}}, "training.period"),
         ({"training": {"rule": "delayed", "period": 5000}}, "training.period"),
@@ -65,7 +66,7 @@ def test_period_of_the_rules() -> None:
         ({"prototypes": {"source": "images"}}, "prototypes.path"),
         ({"imperfections": {"residual_correlation": 1.0}}, "residual_correlation"),
         ({"imperfections": {"bits": 8}}, "imperfections.bits"),
-        ({"physics": 3}, "physics"),
+        ({"machine": 3}, "machine"),
     ],
 )
 def test_wrong_settings_are_named_in_one_line(values: dict, names: str) -> None:
@@ -75,7 +76,7 @@ def test_wrong_settings_are_named_in_one_line(values: dict, names: str) -> None:
 
 
 def test_assignments() -> None:
-    assert parse_assignment("kT=0.2") == {"physics": {"kT": 0.2}}
+    assert parse_assignment("kT=0.2") == {"machine": {"kT": 0.2}}
     assert parse_assignment("training.rule=batch") == {"training": {"rule": "batch"}}
     assert parse_assignment("digits=[4, 5]") == {"prototypes": {"digits": [4, 5]}}
     for text, names in [("seed=3", "ambiguous"), ("kT", "key=value"), ("kTT=1", "no such")]:

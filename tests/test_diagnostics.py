@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import (
     additional_path,
@@ -15,11 +15,11 @@ from thermoloom.measures.diagnostics import (
     cross_energies,
     path_terms,
 )
-from thermoloom.physics.action import path_action_ratio, path_loss
-from thermoloom.physics.computer import Computer, energy
+from thermoloom.machine.action import path_action_ratio, path_loss
+from thermoloom.machine.computer import Computer, energy
 from thermoloom.training.noising import noising_path, ramp
 
-PHYSICS = Physics(visible=12, hidden=7, duration=0.6)
+PHYSICS = Machine(visible=12, hidden=7, duration=0.6)
 
 
 def random_computer(seed: int, size: float = 0.3) -> Computer:

@@ -14,7 +14,7 @@ from thermoloom.experiments.estimate import estimate, models_of
 from thermoloom.runs.jobs import generate_run, train_runs, training_path
 
 TINY = {
-    "physics": {"visible": 196, "hidden": 16, "duration": 0.1},
+    "machine": {"visible": 196, "hidden": 16, "duration": 0.1},
     "prototypes": {"resize": True},
 }
 

@@ -26,7 +26,7 @@ from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import compute
 from thermoloom.runs.cluster import _outcome_of, _scratch, check_cluster, pack, remote_task, unpack
-from thermoloom.runs.execution import Machines, run_tasks
+from thermoloom.runs.execution import Resources, run_tasks
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.progress import PlainProgress, Progress, RichProgress, progress_for
 from thermoloom.runs.store import RunDirectory, finished_results
@@ -88,7 +88,7 @@ def suicide(workdir: Path, report: Any) -> dict[str, Any]:
 
 
 def refuse(workdir: Path, report: Any) -> dict[str, Any]:
-    raise UserError("physics.kT = -1: must be positive")
+    raise UserError("machine.kT = -1: must be positive")
 
 
 def break_down(workdir: Path, report: Any, divisor: int) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def linear_algebra_threads(workdir: Path, report: Any, seconds: float) -> dict[s
 
 
 OWN_IMAGES: dict[str, dict[str, Any]] = {
-    "physics": {"visible": 196, "hidden": 24, "duration": 1.0},
+    "machine": {"visible": 196, "hidden": 24, "duration": 1.0},
     "prototypes": {"source": "images", "path": "own-images", "resize": True},
     "training": {"cycles": 200, "validation_every": 20},
     "generation": {"samples": 8},
@@ -199,7 +199,7 @@ def reference(
 ) -> tuple[dict[str, Outcome], dict[str, bytes]]:
     """The four runs by ``--workers 1``: everything else must come to the same bits."""
     folder = tmp_path_factory.mktemp("reference")
-    outcomes = run_tasks(learning(folder / "log", *RUNS), folder / "results", Machines(1))
+    outcomes = run_tasks(learning(folder / "log", *RUNS), folder / "results", Resources(1))
     assert [o.state for o in outcomes.values()] == ["done"] * 4
     return outcomes, contents(folder / "results")
 
@@ -215,7 +215,7 @@ def same(outcomes: dict[str, Outcome], folder: Path, reference: Any) -> None:
 
 def test_two_processes_give_the_bits_of_one(tmp_path: Path, reference: Any) -> None:
     log = tmp_path / "log"
-    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Machines(2))
+    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Resources(2))
     same(outcomes, tmp_path / "results", reference)
     pids = {line.split()[2] for line in log.read_text().splitlines()}
     assert len(pids) == 2
@@ -227,7 +227,7 @@ def test_killed_workers_lose_at_most_a_checkpoint_interval(tmp_path: Path, refer
     """Two of four tasks kill their process once, two cycles after a checkpoint."""
     log, heard = tmp_path / "log", Recorder()
     tasks = learning(log, "a", "bb", die_at=8) + learning(log, "ccc", "dddd")
-    outcomes = run_tasks(tasks, tmp_path / "results", Machines(2), progress=heard)
+    outcomes = run_tasks(tasks, tmp_path / "results", Resources(2), progress=heard)
     same(outcomes, tmp_path / "results", reference)
     assert [n for n in heard.notes if "died (signal 9); tried again" in n] == heard.notes
     assert len(heard.notes) == 2
@@ -247,12 +247,12 @@ def test_a_failing_task_fails_alone_with_its_reason(tmp_path: Path, workers: int
     ]
     heard = Recorder()
     killer = [Task("killer", name_of(suicide))] * (workers - 1)
-    outcomes = run_tasks([*tasks, *killer], tmp_path, Machines(workers), progress=heard)
+    outcomes = run_tasks([*tasks, *killer], tmp_path, Resources(workers), progress=heard)
     assert outcomes["fine"] == Outcome("done", {"result": 0.25})
     if killer:
         assert "died 3 times (last: signal 9)" in outcomes.pop("killer").reason
     assert failures(outcomes) == [
-        "refused: physics.kT = -1: must be positive",
+        "refused: machine.kT = -1: must be positive",
         "broken: ZeroDivisionError: division by zero",
         "unknown: ModuleNotFoundError: No module named 'thermoloom.nowhere'",
     ]
@@ -267,18 +267,18 @@ def test_one_thread_each_unless_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     before = count_threads(tmp_path, None)["threads"]
     several = [Task(f"{i}", name_of(count_threads)) for i in range(2)]
     for workers in (1, 2):
-        outcomes = run_tasks(several, tmp_path, Machines(workers)).values()
+        outcomes = run_tasks(several, tmp_path, Resources(workers)).values()
         assert all(set(o.result["threads"]) == {1} for o in outcomes)
         assert all((o.result["pid"] == os.getpid()) == (workers == 1) for o in outcomes)
-    alone = run_tasks(several[:1], tmp_path, Machines(2))["0"]
+    alone = run_tasks(several[:1], tmp_path, Resources(2))["0"]
     assert alone.result == {"threads": before, "pid": os.getpid()}
 
 
 def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> None:
     log, heard = tmp_path / "log", Recorder()
-    run_tasks(learning(log, *RUNS[:3]), tmp_path / "results", Machines(1))
+    run_tasks(learning(log, *RUNS[:3]), tmp_path / "results", Resources(1))
     log.unlink()
-    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Machines(2), progress=heard)
+    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Resources(2), progress=heard)
     same(outcomes, tmp_path / "results", reference)
     assert {run for run, _ in computed(log)} == {"dddd"}
     assert heard.at_once == set(RUNS[:3])
@@ -290,7 +290,7 @@ from test_execution import *
 folder = Path(sys.argv[1])
 try:
     run_tasks(learning(folder / "log", *RUNS, pause=0.02), folder / "results",
-              Machines(int(sys.argv[2])), progress=PlainProgress())
+              Resources(int(sys.argv[2])), progress=PlainProgress())
 except KeyboardInterrupt as error:
     print(error); sys.exit(130)
 """
@@ -336,7 +336,7 @@ def test_coordinator_killed_with_sigkill_resumes(tmp_path: Path, reference: Any)
     before = computed(log)
     done = {run for run in RUNS if (run, 11) in before}
     assert 1 <= len(done) < 4
-    outcomes = run_tasks(learning(log, *RUNS, pause=0.02), results, Machines(2))
+    outcomes = run_tasks(learning(log, *RUNS, pause=0.02), results, Resources(2))
     same(outcomes, results, reference)
     again = computed(log)[len(before) :]
     assert not {run for run, _ in again} & done, "a finished task was done again"
@@ -360,11 +360,11 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
 
 def test_bad_calls(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--workers = 0: must be at least 1"):
-        run_tasks([], tmp_path, Machines(0))
+        run_tasks([], tmp_path, Resources(0))
     with pytest.raises(UserError, match="--shared-disk: says something of a cluster"):
-        Machines(shared=True)
+        Resources(shared=True)
     with pytest.raises(UserError, match="--cluster: is empty"):
-        Machines(cluster=" ")
+        Resources(cluster=" ")
     with pytest.raises(ValueError, match="same name"):
         run_tasks([Task("a", "m:f"), Task("a", "m:f")], tmp_path)
     with pytest.raises(ValueError, match="relative"):
@@ -446,7 +446,7 @@ def test_cluster_gives_the_bits_of_one_process_though_a_worker_is_killed(
     """No shared disk: run directories come back through the scheduler."""
     log, results, heard = tmp_path / "log", tmp_path / "results", Recorder()
     tasks = learning(log, "a", die_at=8) + learning(log, *RUNS[1:], pause=0.02)
-    outcomes = run_tasks(tasks, results, Machines(cluster=cluster[0]), progress=heard)
+    outcomes = run_tasks(tasks, results, Resources(cluster=cluster[0]), progress=heard)
     same(outcomes, results, reference)
     assert Path(f"{log}.died-a").exists()
     assert 4 * 12 < len(computed(log)) <= 4 * 12 + 3, "at most one checkpoint interval is lost"
@@ -454,7 +454,7 @@ def test_cluster_gives_the_bits_of_one_process_though_a_worker_is_killed(
     assert heard.most_running >= 2  # one more while a killed worker's task has begun elsewhere
     scratch = list(cluster[1].glob("thermoloom-*/*"))
     assert scratch == [], "nothing stays on the workers"
-    again = run_tasks(tasks, results, Machines(cluster=cluster[0]))
+    again = run_tasks(tasks, results, Resources(cluster=cluster[0]))
     assert again == outcomes
     assert len(computed(log)) <= 4 * 12 + 3, "finished tasks are not done again"
 
@@ -466,11 +466,11 @@ def test_cluster_continues_what_a_laptop_began_and_sends_inputs(
     log, results = tmp_path / "log", tmp_path / "results"
     with RunDirectory.create(results / "a", "learning", {"run": "a", "cycles": 12}) as store:
         store.save_checkpoint(9, {"theta": np.eye(60, dtype=np.float32)})
-    outcomes = run_tasks(learning(log, "a"), results, Machines(cluster=cluster[0]))
+    outcomes = run_tasks(learning(log, "a"), results, Resources(cluster=cluster[0]))
     assert outcomes["a"].state == "done"
     assert computed(log) == [("a", 9), ("a", 10), ("a", 11)]
     reader = Task("look", name_of(look), {"source": "a"}, inputs=("a",))
-    result = run_tasks([reader], results, Machines(cluster=cluster[0]))["look"].result
+    result = run_tasks([reader], results, Resources(cluster=cluster[0]))["look"].result
     assert result["first"] == RunDirectory.open(results / "a").load_arrays("theta")["theta"][0, 0]
     assert not Path(result["workdir"]).is_relative_to(tmp_path)
 
@@ -484,7 +484,7 @@ def test_dask_looks_at_a_worker_less_often_while_it_works(
     with distributed.Client(cluster[0], set_as_default=False) as client:
         before = client.run(looks)
         tasks = [Task(str(i), name_of(paces)) for i in range(4)]
-        outcomes = run_tasks(tasks, tmp_path, Machines(cluster=cluster[0]))
+        outcomes = run_tasks(tasks, tmp_path, Resources(cluster=cluster[0]))
         assert all(o.result == {"profile": 1000, "tick": 1000} for o in outcomes.values())
         assert all(pace < 1000 for own in before.values() for pace in own.values())
         assert client.run(looks) == before
@@ -500,9 +500,9 @@ def test_cluster_with_a_shared_disk_and_failing_tasks(
         Task("broken", name_of(break_down), {"divisor": 0}),
         Task("look", name_of(count_threads)),
     ]
-    outcomes = run_tasks(tasks, tmp_path / "results", Machines(cluster=cluster[0], shared=True))
+    outcomes = run_tasks(tasks, tmp_path / "results", Resources(cluster=cluster[0], shared=True))
     assert failures(outcomes) == [
-        "refused: physics.kT = -1: must be positive",
+        "refused: machine.kT = -1: must be positive",
         "broken: ZeroDivisionError: division by zero",
     ]
     assert set(outcomes["look"].result["threads"]) == {1}
@@ -524,7 +524,7 @@ def test_cluster_with_another_version_is_refused(tmp_path: Path, cluster: tuple[
         with distributed.Client(cluster[0], set_as_default=False) as client:
             client.wait_for_workers(3, timeout=30)
             with pytest.raises(UserError, match=rf"thermoloom 9\.9\.9, .* {package_version()};"):
-                run_tasks(learning(tmp_path / "log", "a"), tmp_path, Machines(cluster=cluster[0]))
+                run_tasks(learning(tmp_path / "log", "a"), tmp_path, Resources(cluster=cluster[0]))
             end(worker)
             wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2)
     finally:
@@ -545,7 +545,7 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
     with running_cluster(tmp_path / "cluster", 1) as (address, scheduler):
         tasks = learning(log, "a") + learning(log, "bb", pause=0.1)
         with pytest.raises(UserError, match="scheduler is lost; 1 of 2 tasks are done") as caught:
-            run_tasks(tasks, results, Machines(cluster=address), progress=KillsScheduler())
+            run_tasks(tasks, results, Resources(cluster=address), progress=KillsScheduler())
     assert "\n" not in str(caught.value)
     assert RunDirectory.open(results / "a").state == "done"
 
@@ -576,7 +576,7 @@ def test_cluster_without_dask_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UserError, match=r"pip install thermoloom\[cluster\]"):
-        run_tasks(learning(tmp_path / "log", "a"), tmp_path, Machines(cluster="tcp://127.0.0.1:9"))
+        run_tasks(learning(tmp_path / "log", "a"), tmp_path, Resources(cluster="tcp://127.0.0.1:9"))
 
 
 @pytest.fixture(scope="module")
@@ -597,13 +597,13 @@ def test_two_tasks_at_once_in_one_worker_process_do_not_disturb_each_other(
         Task("short", name_of(linear_algebra_threads), {"seconds": 0.4}),
         Task("long", name_of(linear_algebra_threads), {"seconds": 1.2}),
     ]
-    outcomes = run_tasks(tasks, tmp_path / "results", Machines(cluster=threaded[0]))
+    outcomes = run_tasks(tasks, tmp_path / "results", Resources(cluster=threaded[0]))
     short, long = (outcomes[name].result for name in ("short", "long"))
     assert short["pid"] == long["pid"]
     assert long["begun"] < short["ended"] < long["ended"], "they ran at the same time"
     assert short["seen"] == long["seen"] == [1]
     learned = run_tasks(
-        learning(log, *RUNS, pause=0.02), tmp_path / "results", Machines(cluster=threaded[0])
+        learning(log, *RUNS, pause=0.02), tmp_path / "results", Resources(cluster=threaded[0])
     )
     same(learned, tmp_path / "results", reference)
 
@@ -623,11 +623,11 @@ def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
     (tmp_path / "cluster").mkdir()
     chosen = experiment("comparison")
     plan = chosen.plan("quick", OWN_IMAGES)
-    compute(chosen, plan, tmp_path / "here", Machines(2))
+    compute(chosen, plan, tmp_path / "here", Resources(2))
     with running_cluster(tmp_path / "cluster", 2, tmp_path / "blind", threads=2) as (address, _):
         killer = KillsWorker(address=address)
         there = compute(
-            chosen, plan, tmp_path / "there", Machines(cluster=address), progress=killer
+            chosen, plan, tmp_path / "there", Resources(cluster=address), progress=killer
         )
     assert there.failures == []
     assert killer.killed, "no worker was killed: the test is too short"
@@ -681,7 +681,7 @@ def test_cluster_with_tls_by_dasks_own_configuration(
     ):
         assert address.startswith("tls://")
         tasks = [Task("four", name_of(break_down), {"divisor": 4})]
-        outcomes = run_tasks(tasks, tmp_path / "results", Machines(cluster=address))
+        outcomes = run_tasks(tasks, tmp_path / "results", Resources(cluster=address))
         assert outcomes["four"] == Outcome("done", {"result": 0.25})
         with (
             dask.config.set({"distributed.comm.tls.ca-file": None}),
@@ -881,7 +881,7 @@ def drive(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> str:
             progress.started(name)
         now += 100
         progress.finished("one")
-        progress.failed("two", "physics.kT = -1: must be positive")
+        progress.failed("two", "machine.kT = -1: must be positive")
         progress.advanced("three", 150, 300, 0.25)
         progress.advanced("four", 150, 300, None)
         return progress.summary
@@ -900,7 +900,7 @@ def test_plain_log(monkeypatch: pytest.MonkeyPatch) -> None:
     drive(progress, monkeypatch)
     lines = [line[9:] for line in log.getvalue().splitlines()]
     assert "old: done before (1 of 10 done, 0 running)" in lines
-    assert "two: failed: physics.kT = -1: must be positive" in lines
+    assert "two: failed: machine.kT = -1: must be positive" in lines
     assert "three: 150 of 300, loss 0.25" in lines
 
 
@@ -909,6 +909,6 @@ def test_display_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     console = rich.console.Console(file=screen, force_terminal=True, width=120)
     summary = drive(RichProgress(console), monkeypatch)
     shown = screen.getvalue()
-    assert "two: failed: physics.kT = -1: must be positive" in shown
+    assert "two: failed: machine.kT = -1: must be positive" in shown
     assert summary in shown
     assert "150 of 300, loss 0.25" in shown

@@ -10,33 +10,33 @@ from conftest import random_computer
 from scipy import integrate
 
 import thermoloom.generation
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.generation import GROUP, generate, replay_differs
-from thermoloom.physics.computer import Computer, energy, energy_gradient
+from thermoloom.machine.computer import Computer, energy, energy_gradient
 from thermoloom.streams import normals
 from thermoloom.threads import threads
 
 
-def plain_generation(physics: Physics, computer: Computer, seed: int, sample: int) -> np.ndarray:
+def plain_generation(machine: Machine, computer: Computer, seed: int, sample: int) -> np.ndarray:
     """States x₀ … x_K of one sample, the paper's protocol written out in float64."""
     wide = computer.astype(np.float64)
-    x = np.zeros(physics.units)
+    x = np.zeros(machine.units)
     states = []
     for stream, theta in (
-        ("generation preparation", Computer.zeros(physics, np.float64)),
+        ("generation preparation", Computer.zeros(machine, np.float64)),
         ("generation", wide),
     ):
-        kicks = normals(seed, stream, sample, physics.steps, physics.units)
+        kicks = normals(seed, stream, sample, machine.steps, machine.units)
         states = [x]
-        for k in range(physics.steps):
-            drift = -physics.mobility * physics.dt * energy_gradient(theta, physics, x)
-            x = x + drift + physics.noise_amplitude * kicks[k]
+        for k in range(machine.steps):
+            drift = -machine.mobility * machine.dt * energy_gradient(theta, machine, x)
+            x = x + drift + machine.noise_amplitude * kicks[k]
             states.append(x)
     return np.array(states)
 
 
-def test_generation_follows_the_protocol(small: Physics) -> None:
+def test_generation_follows_the_protocol(small: Machine) -> None:
     computer = random_computer(small).astype(np.float32)
     steps = [0, 3, 100, small.steps]
     generated = generate(small, computer, 5, 9, snapshot_steps=steps, snapshot_samples=[4, 1])
@@ -47,7 +47,7 @@ def test_generation_follows_the_protocol(small: Physics) -> None:
         np.testing.assert_allclose(generated.final_states[sample], expected[-1], atol=1e-5)
 
 
-def test_heat_is_the_drop_in_energy(small: Physics) -> None:
+def test_heat_is_the_drop_in_energy(small: Machine) -> None:
     computer = random_computer(small).astype(np.float32)
     generated = generate(small, computer, 6, 9)
     before = energy(computer, small, generated.initial_states)
@@ -61,14 +61,14 @@ def test_heat_is_the_stratonovich_sum_to_first_order_in_the_step() -> None:
     steps = np.array([8e-3, 4e-3, 2e-3])
     errors = []
     for dt in steps:
-        physics = Physics(visible=12, hidden=8, duration=0.4, dt=float(dt), J4=2.0)
-        computer = random_computer(physics).astype(np.float32)
+        machine = Machine(visible=12, hidden=8, duration=0.4, dt=float(dt), J4=2.0)
+        computer = random_computer(machine).astype(np.float32)
         chosen = range(200)
         generated = generate(
-            physics, computer, 200, 3, range(physics.steps + 1), snapshot_samples=chosen
+            machine, computer, 200, 3, range(machine.steps + 1), snapshot_samples=chosen
         )
         x = generated.snapshots.astype(np.float64)
-        force = energy_gradient(computer.astype(np.float64), physics, x)
+        force = energy_gradient(computer.astype(np.float64), machine, x)
         work = 0.5 * np.sum((force[:, 1:] + force[:, :-1]) * np.diff(x, axis=1), axis=(1, 2))
         errors.append(np.sqrt(np.mean((generated.heat + work) ** 2)))
     order = np.polyfit(np.log(steps), np.log(errors), 1)[0]
@@ -77,15 +77,15 @@ def test_heat_is_the_stratonovich_sum_to_first_order_in_the_step() -> None:
 
 def test_coupled_units_relax_to_the_boltzmann_density() -> None:
     """One visible and one hidden unit with a coupling and a bias: ⟨x_v x_h⟩ by quadrature."""
-    physics = Physics(visible=1, hidden=1, duration=4.0, dt=4e-3, kT=0.3)
+    machine = Machine(visible=1, hidden=1, duration=4.0, dt=4e-3, kT=0.3)
     computer = Computer(
         np.array([[0.8]], np.float32), np.zeros((1, 1), np.float32), np.array([0.2], np.float32)
     )
-    x = generate(physics, computer, 4000, 1).final_states.astype(float)
+    x = generate(machine, computer, 4000, 1).final_states.astype(float)
 
     def weight(h: float, v: float) -> float:
         onsite = v**2 + v**4 + h**2 + h**4
-        return np.exp(-(onsite + 0.8 * v * h + 0.2 * h) / physics.kT)
+        return np.exp(-(onsite + 0.8 * v * h + 0.2 * h) / machine.kT)
 
     norm = integrate.dblquad(weight, -2.5, 2.5, -2.5, 2.5)[0]
     for f in (lambda v, h: v * h, lambda v, h: h, lambda v, h: v * v):
@@ -96,19 +96,19 @@ def test_coupled_units_relax_to_the_boltzmann_density() -> None:
 
 
 def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
-    physics = Physics(visible=30, hidden=20, duration=0.05)
-    computer = random_computer(physics).astype(np.float32)
+    machine = Machine(visible=30, hidden=20, duration=0.05)
+    computer = random_computer(machine).astype(np.float32)
     count = 2 * GROUP + 7
     results = []
     for number in (1, 3):
         with threads(number):
-            results.append(generate(physics, computer, count, 5))
+            results.append(generate(machine, computer, count, 5))
     assert np.array_equal(results[0].final_states, results[1].final_states)
-    fewer = generate(physics, computer, GROUP, 5)
+    fewer = generate(machine, computer, GROUP, 5)
     assert np.array_equal(fewer.final_states, results[0].final_states[:GROUP])
 
 
-def test_computers_share_their_random_numbers(small: Physics) -> None:
+def test_computers_share_their_random_numbers(small: Machine) -> None:
     """Same seed, other parameters: the prepared states are the same to the bit."""
     one, other = (random_computer(small, seed=s).astype(np.float32) for s in (0, 1))
     a, b = generate(small, one, 4, 7), generate(small, other, 4, 7)
@@ -117,7 +117,7 @@ def test_computers_share_their_random_numbers(small: Physics) -> None:
     assert not np.array_equal(generate(small, one, 4, 8).initial_states, a.initial_states)
 
 
-def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(small: Physics) -> None:
+def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(small: Machine) -> None:
     computer = random_computer(small).astype(np.float32)
     archive = generate(small, computer, 4, 7)
     assert replay_differs(small, computer, 7, archive) == ""
@@ -128,7 +128,7 @@ def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(small: Physi
     )
 
 
-def test_changed_parameters_are_noticed(small: Physics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_parameters_are_noticed(small: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     computer = random_computer(small).astype(np.float32)
     original = thermoloom.generation._relax
 
@@ -141,7 +141,7 @@ def test_changed_parameters_are_noticed(small: Physics, monkeypatch: pytest.Monk
         generate(small, computer, 2, 1)
 
 
-def test_wrong_requests_are_named(small: Physics) -> None:
+def test_wrong_requests_are_named(small: Machine) -> None:
     computer = random_computer(small).astype(np.float32)
     with pytest.raises(UserError, match=r"generation\.samples"):
         generate(small, computer, 0, 1)
@@ -149,5 +149,5 @@ def test_wrong_requests_are_named(small: Physics) -> None:
         generate(small, computer, 1, 1, snapshot_steps=[201], snapshot_samples=[0])
     with pytest.raises(UserError, match="snapshot samples"):
         generate(small, computer, 1, 1, snapshot_steps=[0], snapshot_samples=[1])
-    with pytest.raises(UserError, match=r"physics\.visible"):
+    with pytest.raises(UserError, match=r"machine\.visible"):
         generate(replace(small, visible=13), computer, 1, 1)

@@ -36,10 +36,10 @@ def measured(rule: str) -> dict[str, float]:
     training = {"rule": rule, "seed": 101, "cycles": 6, "validation_every": 3}
     settings = Settings().updated({"training": training})
     assert settings.generation_seed == 90101
-    physics = settings.physics
-    fields = unit_fields(load_prototypes(settings.prototypes, physics), physics)
+    machine = settings.machine
+    fields = unit_fields(load_prototypes(settings.prototypes, machine), machine)
     trained = train(settings, fields)
-    heats = generate(physics, trained.computer, 8, settings.generation_seed).heat
+    heats = generate(machine, trained.computer, 8, settings.generation_seed).heat
     losses = dict(zip((0, 3, 6), trained.curve["reduced_loss"].tolist(), strict=True))
     return {
         "heat mean": float(heats.mean()),

@@ -27,7 +27,7 @@ from thermoloom.runs import manifest as manifest_module
 from thermoloom.runs import store as store_module
 from thermoloom.runs.catalog import list_runs, verify
 from thermoloom.runs.cluster import pack, unpack
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 from thermoloom.runs.files import DamagedFileError
 from thermoloom.runs.jobs import computer_of, generate_run, train_runs, training_path
 from thermoloom.runs.manifest import (
@@ -48,7 +48,7 @@ from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import execute
 
 TINY: dict[str, dict[str, Any]] = {
-    "physics": {"visible": 49, "hidden": 6, "duration": 0.05},
+    "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
     "prototypes": {"resize": True},
     "training": {"cycles": 4, "validation_every": 2},
     "generation": {"samples": 5},
@@ -105,7 +105,7 @@ def test_every_setting_counts_but_a_default_does_not() -> None:
 
 
 def test_a_default_that_is_spelled_out_is_the_same_run(tmp_path: Path) -> None:
-    RunDirectory.create(tmp_path, "training", {"physics": {}, "training": {"seed": 3}}).close()
+    RunDirectory.create(tmp_path, "training", {"machine": {}, "training": {"seed": 3}}).close()
     spelled = Settings().updated({"training": {"seed": 3}}).as_dict()
     assert RunDirectory.create(tmp_path, "training", spelled).state == "new"
     with pytest.raises(UserError, match=r"training\.seed = 3, not 4"):
@@ -163,7 +163,7 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
 
 
 DEFAULTS = {
-    "physics": {
+    "machine": {
         "visible": 784,
         "hidden": 512,
         "J2": 1.0,
@@ -210,12 +210,12 @@ def test_a_default_changed_in_secret_does_not_pass_for_the_old_one(
 ) -> None:
     settings = RunDirectory.open(run).settings
     assert finished_results(run, "training", settings) is not None
-    other = flatten(Settings().as_dict()) | {"physics.kT": 0.2}
+    other = flatten(Settings().as_dict()) | {"machine.kT": 0.2}
     monkeypatch.setattr(manifest_module, "usual_settings", lambda _=None: other)
-    wanted = settings | {"physics": settings["physics"] | {"kT": 0.2}}
+    wanted = settings | {"machine": settings["machine"] | {"kT": 0.2}}
     assert run_identity("training", wanted) == read_manifest(run).id
     assert finished_results(run, "training", wanted) is None
-    with pytest.raises(UserError, match=r"physics\.kT = 0\.1, not 0\.2"):
+    with pytest.raises(UserError, match=r"machine\.kT = 0\.1, not 0\.2"):
         RunDirectory.create(run, "training", wanted)
 
 
@@ -236,7 +236,7 @@ def test_patterns_count_by_content_not_by_place(images: Path, tmp_path: Path) ->
 
 
 def test_content_is_all_of_the_patterns() -> None:
-    patterns = tl.load_prototypes(tiny().prototypes, tiny().physics)
+    patterns = tl.load_prototypes(tiny().prototypes, tiny().machine)
     variants = [
         patterns,
         replace(patterns, patterns=patterns.patterns[::-1]),
@@ -277,7 +277,7 @@ def test_settings_that_name_their_patterns_take_no_others(images: Path, tmp_path
 
 
 def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:
-    prototypes = tl.load_prototypes(own(images).prototypes, own(images).physics)
+    prototypes = tl.load_prototypes(own(images).prototypes, own(images).machine)
     settings = named(own(images), prototypes)
     keep_patterns(tmp_path, prototypes)
     images.unlink()
@@ -324,7 +324,7 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
     chosen = experiment("comparison")
     plan = plan_of("comparison", own(images))
     here = tmp_path / "here"
-    assert not compute(chosen, plan, here, Machines(1)).failures
+    assert not compute(chosen, plan, here, Resources(1)).failures
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
     for task in chosen.tasks(plan):
@@ -339,7 +339,7 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
 
 def test_python_and_runs_train_on_the_same_fields(tmp_path: Path) -> None:
     settings = tiny(prototypes={"projection_seed": 7})
-    prototypes = tl.load_prototypes(settings.prototypes, settings.physics)
+    prototypes = tl.load_prototypes(settings.prototypes, settings.machine)
     in_memory = tl.train(settings, tl.unit_fields(prototypes, settings)).computer
     train_runs([(tmp_path / "run", settings)])
     assert computer_of(RunDirectory.open(tmp_path / "run")).same_as(in_memory)
@@ -366,7 +366,7 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("settings", "physics", "kT"), 0.5),
+        (("settings", "machine", "kT"), 0.5),
         (("settings", "training", "seed"), 102),
         (("kind",), "measures"),
         (("id",), "0123456789ab"),
@@ -399,7 +399,7 @@ def test_a_manifest_changed_by_hand_is_refused(
 
 def test_the_command_line_refuses_it_in_one_line(run: Path) -> None:
     values = values_of(run)
-    values["settings"]["physics"]["kT"] = 0.5
+    values["settings"]["machine"]["kT"] = 0.5
     write(run, values)
     done = CliRunner().invoke(app, ["generate", str(run)])
     assert isinstance(done.exception, UserError)

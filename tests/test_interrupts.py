@@ -18,7 +18,8 @@ from experiment_runs import SMALL, two_pairs
 from interrupting import contents, finish, interrupt, thermoloom
 
 import thermoloom.training.trainer as trainer
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.generation import generate
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.runs.jobs import generate_run, train_runs
@@ -131,9 +132,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings_for(physics: Physics, kind: str, **training: Any) -> Settings:
+def settings_for(machine: Machine, kind: str, **training: Any) -> Settings:
     values = {"cycles": 6, "validation_every": 1, "seed": 3} | training
-    return Settings(physics=physics).updated({"training": values, "imperfections": KINDS[kind]})
+    return Settings(machine=machine).updated({"training": values, "imperfections": KINDS[kind]})
 
 
 def parts(trainee: Trainee) -> tuple[int, dict[str, bytes]]:
@@ -143,7 +144,7 @@ def parts(trainee: Trainee) -> tuple[int, dict[str, bytes]]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", ["learner", "validation"])
 def test_a_cycle_that_breaks_off_has_not_happened(
-    small: Physics, fields: np.ndarray, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
+    small: Machine, fields: np.ndarray, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is raised: the trainee is as before the cycle, and goes on from there."""
     settings = settings_for(small, kind)
@@ -179,7 +180,7 @@ def test_a_cycle_that_breaks_off_has_not_happened(
 
 
 def test_an_interrupt_within_a_cycle_waits_for_its_end(
-    small: Physics, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    small: Machine, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainee = Trainee.new(settings_for(small, "plain"))
     loss = trainer.path_loss
@@ -197,7 +198,7 @@ def test_an_interrupt_within_a_cycle_waits_for_its_end(
     assert trainee.curve[-1][0] == 3
 
 
-def test_a_callback_cannot_swallow_an_interrupt(small: Physics, fields: np.ndarray) -> None:
+def test_a_callback_cannot_swallow_an_interrupt(small: Machine, fields: np.ndarray) -> None:
     seen = []
 
     def careless(trainee: Trainee) -> None:
@@ -214,8 +215,8 @@ def test_a_callback_cannot_swallow_an_interrupt(small: Physics, fields: np.ndarr
 
 def test_interrupted_in_the_cycle_that_diverges(tmp_path: Path) -> None:
     """Divergence is on record in the cycle where it happened, not found again one later."""
-    physics = {"visible": 196, "hidden": 24, "duration": 0.2}
-    settings = Settings.from_dict({"physics": physics, "prototypes": {"resize": True}})
+    machine = {"visible": 196, "hidden": 24, "duration": 0.2}
+    settings = Settings.from_dict({"machine": machine, "prototypes": {"resize": True}})
     settings = settings.updated({"training": {"rule": "batch", "learning_rate": 1e9}})
 
     def stop(_: Path, trainee: Trainee) -> None:
@@ -231,7 +232,7 @@ def test_interrupted_in_the_cycle_that_diverges(tmp_path: Path) -> None:
     assert whole.results == stopped.results
 
 
-def test_interrupted_in_generation(small: Physics, fields: np.ndarray) -> None:
+def test_interrupted_in_generation(small: Machine, fields: np.ndarray) -> None:
     """In the middle of a group of samples, and all threads stop."""
     computer = train(settings_for(small, "plain"), fields).computer
     told = []
@@ -250,7 +251,7 @@ def test_interrupted_in_generation(small: Physics, fields: np.ndarray) -> None:
 
 
 def test_a_forked_child_trains_and_generates_as_its_parent(
-    small: Physics, fields: np.ndarray
+    small: Machine, fields: np.ndarray
 ) -> None:
     """Threads do not survive a fork: the child must not wait for those of its parent."""
     settings = settings_for(small, "plain")

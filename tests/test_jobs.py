@@ -28,7 +28,7 @@ from thermoloom.runs.jobs import (
 from thermoloom.runs.store import RunDirectory, checkpoints
 
 SMALL = {
-    "physics": {"visible": 196, "hidden": 24, "duration": 0.2},
+    "machine": {"visible": 196, "hidden": 24, "duration": 0.2},
     "prototypes": {"resize": True},
     "training": {"cycles": 40},
 }
@@ -147,8 +147,8 @@ def test_samples_are_archived_and_can_be_replayed(tmp_path: Path) -> None:
     assert archives(run) == ["samples-90101-7"]
     stored = read_archive(run, "samples-90101-7")
     assert np.array_equal(stored.heat, generated.heat)
-    physics = settings_of(run).physics
-    assert replay_differs(physics, computer_of(run), 90101, stored) == ""
+    machine = settings_of(run).machine
+    assert replay_differs(machine, computer_of(run), 90101, stored) == ""
     again = generate_run(path, samples=7)  # from the archive
     assert np.array_equal(again.final_states, generated.final_states)
     assert prototypes_of(run).shape == (14, 14)

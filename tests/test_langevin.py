@@ -6,44 +6,44 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from thermoloom.config import Physics
-from thermoloom.physics.langevin import step_constants, uncoupled_steps
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.langevin import step_constants, uncoupled_steps
 from thermoloom.streams import normals, stream_key
 
 
-def boltzmann_moment(physics: Physics, power: int, force: float = 0.0) -> float:
+def boltzmann_moment(machine: Machine, power: int, force: float = 0.0) -> float:
     """⟨x^p⟩ in exp[−(J₂x² + J₄x⁴ − force·x)/k_BT], by quadrature."""
 
     def weight(x: float) -> float:
-        return np.exp(-(physics.J2 * x**2 + physics.J4 * x**4 - force * x) / physics.kT)
+        return np.exp(-(machine.J2 * x**2 + machine.J4 * x**4 - force * x) / machine.kT)
 
     norm = integrate.quad(weight, -4, 4, epsabs=1e-12)[0]
     return integrate.quad(lambda x: x**power * weight(x), -4, 4, epsabs=1e-12)[0] / norm
 
 
 def simulate(
-    physics: Physics, units: int, relax: float, measure: float, force: float = 0.0, seed: int = 1
+    machine: Machine, units: int, relax: float, measure: float, force: float = 0.0, seed: int = 1
 ) -> np.ndarray:
     """States (times, units) after relaxation, a relaxation time or so apart."""
-    steps = round((relax + measure) / physics.dt)
+    steps = round((relax + measure) / machine.dt)
     x = np.zeros(units, np.float32)
     field = np.ones(units, np.float32)
     path = np.empty((steps + 1, units), np.float32)
     amplitude = np.full(steps, force, np.float32)
     key = stream_key(seed, "noising")
-    uncoupled_steps(x, field, amplitude, key, 0, 0, step_constants(physics), path)
-    return path[round(relax / physics.dt) :: max(1, round(0.5 / physics.dt))].astype(float)
+    uncoupled_steps(x, field, amplitude, key, 0, 0, step_constants(machine), path)
+    return path[round(relax / machine.dt) :: max(1, round(0.5 / machine.dt))].astype(float)
 
 
 @pytest.mark.parametrize("force", [0.0, 0.8])
 def test_stationary_units_are_boltzmann_distributed(force: float) -> None:
-    physics = Physics(dt=2e-3)
-    x = simulate(physics, 20_000, relax=3, measure=3, force=force)
+    machine = Machine(dt=2e-3)
+    x = simulate(machine, 20_000, relax=3, measure=3, force=force)
     for power in (1, 2, 4):
         values = x**power
         error = values.mean(axis=0).std() / np.sqrt(x.shape[1])  # units are independent
-        bias = 0.01 * abs(boltzmann_moment(physics, power, force))  # O(Δt), measured below
-        assert abs(values.mean() - boltzmann_moment(physics, power, force)) < 4 * error + bias
+        bias = 0.01 * abs(boltzmann_moment(machine, power, force))  # O(Δt), measured below
+        assert abs(values.mean() - boltzmann_moment(machine, power, force)) < 4 * error + bias
 
 
 def test_bias_of_the_stationary_state_is_of_first_order_in_the_step() -> None:
@@ -51,16 +51,16 @@ def test_bias_of_the_stationary_state_is_of_first_order_in_the_step() -> None:
     steps = np.array([0.2, 0.1, 0.05])
     bias = []
     for dt in steps:
-        physics = Physics(dt=float(dt), duration=1.0, J2=1.0, J4=0.5)
-        x = simulate(physics, 100_000, relax=4, measure=6)
-        bias.append((x**2).mean() - boltzmann_moment(physics, 2))
+        machine = Machine(dt=float(dt), duration=1.0, J2=1.0, J4=0.5)
+        x = simulate(machine, 100_000, relax=4, measure=6)
+        bias.append((x**2).mean() - boltzmann_moment(machine, 2))
     order = np.polyfit(np.log(steps), np.log(np.abs(bias)), 1)[0]
     assert 0.85 < order < 1.2
 
 
 def test_one_kernel_step_is_euler_maruyama() -> None:
     """Against the formula in NumPy, float32, with the same normals."""
-    physics = Physics(visible=5, hidden=2, J2=0.7, J4=1.4, kT=0.3, mobility=1.5, dt=0.01)
+    machine = Machine(visible=5, hidden=2, J2=0.7, J4=1.4, kT=0.3, mobility=1.5, dt=0.01)
     steps, units = 7, 9
     rng = np.random.default_rng(0)
     field = rng.normal(size=units).astype(np.float32)
@@ -75,6 +75,6 @@ def test_one_kernel_step_is_euler_maruyama() -> None:
     path = np.empty((steps + 1, units), np.float32)
     state = np.zeros(units, np.float32)
     key = stream_key(4, "noising")
-    uncoupled_steps(state, field, amplitude, key, 6, 0, step_constants(physics), path)
+    uncoupled_steps(state, field, amplitude, key, 6, 0, step_constants(machine), path)
     np.testing.assert_allclose(path, expected, atol=2e-6)
     assert np.array_equal(path[-1], state)

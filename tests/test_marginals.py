@@ -3,31 +3,31 @@
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.theory.marginals import field_amplitude, solve_marginals
 
 NAMES = ("mean", "variance", "drift", "square")
 
 
-def force(physics, x):
-    return 2 * physics.J2 * x + 4 * physics.J4 * x**3
+def force(machine, x):
+    return 2 * machine.J2 * x + 4 * machine.J4 * x**3
 
 
-def simulate(physics, fields, samples, seed):
+def simulate(machine, fields, samples, seed):
     """Running means of x', x'², D and D² (with their squares) over plain noising paths."""
     rng = np.random.default_rng(seed)
-    rate, sigma = physics.mobility * physics.dt, physics.noise_amplitude
+    rate, sigma = machine.mobility * machine.dt, machine.noise_amplitude
     x = np.zeros((samples, len(fields)))
-    for _ in range(physics.steps):
-        x += rate * (2 * fields - force(physics, x)) + sigma * rng.standard_normal(x.shape)
+    for _ in range(machine.steps):
+        x += rate * (2 * fields - force(machine, x)) + sigma * rng.standard_normal(x.shape)
     rows = []
-    for k in range(physics.steps):
-        time = k * physics.dt
-        ramp = 0.75 * physics.duration
+    for k in range(machine.steps):
+        time = k * machine.dt
+        ramp = 0.75 * machine.duration
         a = 2 * (1 - time / ramp) if time < ramp else 0.0
-        new = x + rate * (a * fields - force(physics, x)) + sigma * rng.standard_normal(x.shape)
-        d = -(new - x) + rate * force(physics, new)
+        new = x + rate * (a * fields - force(machine, x)) + sigma * rng.standard_normal(x.shape)
+        d = -(new - x) + rate * force(machine, new)
         centred = (new - new.mean(0)) ** 2
         rows.append([(q.mean(0), q.std(0) / samples**0.5) for q in (new, centred, d, d**2)])
         x = new
@@ -35,22 +35,22 @@ def simulate(physics, fields, samples, seed):
 
 
 def test_amplitude_is_the_papers_ramp_at_the_start_of_each_step():
-    amplitude = field_amplitude(Physics(dt=0.25, duration=2.0))
+    amplitude = field_amplitude(Machine(dt=0.25, duration=2.0))
     assert amplitude == pytest.approx([2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3, 0, 0], abs=1e-12)
 
 
 def test_harmonic_units_follow_the_closed_form():
     """J₄ = 0: x' = ρx + δ + σξ and D = x − ρx' are Gaussian with known moments."""
-    physics = Physics(J4=0.0, J2=0.7, dt=0.01, duration=1.2, mobility=1.3, kT=0.2)
-    marginals = solve_marginals(physics, 3.0)
+    machine = Machine(J4=0.0, J2=0.7, dt=0.01, duration=1.2, mobility=1.3, kT=0.2)
+    marginals = solve_marginals(machine, 3.0)
     fields = np.array([-2.9, -0.4, 0.0, 0.17, 1.0, 3.0])
-    rate, noise = physics.mobility * physics.dt, physics.noise_amplitude**2
-    rho = 1 - 2 * physics.J2 * rate
+    rate, noise = machine.mobility * machine.dt, machine.noise_amplitude**2
+    rho = 1 - 2 * machine.J2 * rate
     mean, variance = np.zeros(len(fields)), 0.0
-    for _ in range(physics.steps):
+    for _ in range(machine.steps):
         mean, variance = rho * mean + 2 * rate * fields, rho**2 * variance + noise
     rows = []
-    for a in field_amplitude(physics):
+    for a in field_amplitude(machine):
         new, new_variance = rho * mean + rate * a * fields, rho**2 * variance + noise
         drift = mean - rho * new
         square = (1 - rho**2) ** 2 * variance + rho**2 * noise + drift**2
@@ -63,10 +63,10 @@ def test_harmonic_units_follow_the_closed_form():
 
 def test_agrees_with_the_transition_kernel_on_a_plain_grid():
     """p'(x') = Σ_x N(x'; x + μΔt(as − φ(x)), σ²) p(x), by brute force in position space."""
-    physics = Physics(dt=0.005, duration=0.4)
-    s, rate, sigma = 1.7, physics.mobility * physics.dt, physics.noise_amplitude
+    machine = Machine(dt=0.005, duration=0.4)
+    s, rate, sigma = 1.7, machine.mobility * machine.dt, machine.noise_amplitude
     x, h = np.linspace(-1.2, 1.6, 561, retstep=True)
-    drifted = x - rate * force(physics, x)
+    drifted = x - rate * force(machine, x)
 
     def kernel(a):
         return np.exp(-((x[:, None] - drifted - rate * a * s) ** 2) / (2 * sigma**2)) * (
@@ -76,28 +76,28 @@ def test_agrees_with_the_transition_kernel_on_a_plain_grid():
     density = np.exp(-((x - 2 * rate * s) ** 2) / (2 * sigma**2))
     density /= density.sum()
     prepare = kernel(2.0)
-    for _ in range(physics.steps - 1):
+    for _ in range(machine.steps - 1):
         density = prepare @ density
     rows = []
-    for a in field_amplitude(physics):
+    for a in field_amplitude(machine):
         step = kernel(a)
         new = step @ density
-        d = x - (x - rate * force(physics, x))[:, None]  # D = x_k − y(x_{k+1}) over (x', x)
+        d = x - (x - rate * force(machine, x))[:, None]  # D = x_k − y(x_{k+1}) over (x', x)
         joint = step * density
         mean = new @ x
         rows.append([mean, new @ x**2 - mean**2, (joint * d).sum(), (joint * d**2).sum()])
         density = new
-    marginals = solve_marginals(physics, 2.5)
+    marginals = solve_marginals(machine, 2.5)
     for name, exact in zip(NAMES, np.array(rows).T, strict=True):
         computed = marginals.at(name, np.array([s]))[:, 0]
         assert np.abs(computed - exact).max() < 1e-7 * np.abs(exact).max(), name
 
 
 def test_agrees_with_simulation_within_its_standard_error():
-    physics = Physics(dt=0.01, duration=0.5)
+    machine = Machine(dt=0.01, duration=0.5)
     fields = np.array([-3.1, -0.42, 0.05, 0.8, 2.4])
-    measured = simulate(physics, fields, samples=20000, seed=5)
-    marginals = solve_marginals(physics, 3.2)
+    measured = simulate(machine, fields, samples=20000, seed=5)
+    marginals = solve_marginals(machine, 3.2)
     for index, name in enumerate(NAMES):
         value, error = measured[:, index, 0], measured[:, index, 1]
         deviation = (value - marginals.at(name, fields)) / error
@@ -116,7 +116,7 @@ def test_long_preparation_ends_in_boltzmann_up_to_a_bias_of_first_order():
     exact = np.array([mean, weight @ x**2 - mean**2])
 
     def first_row(dt):
-        marginals = solve_marginals(Physics(dt=dt, duration=6.0), 2.0)
+        marginals = solve_marginals(Machine(dt=dt, duration=6.0), 2.0)
         return np.array([marginals.at(n, fields)[0] for n in ("mean", "variance")])
 
     coarse, fine = first_row(0.01), first_row(0.005)
@@ -127,10 +127,10 @@ def test_long_preparation_ends_in_boltzmann_up_to_a_bias_of_first_order():
 
 
 def test_estimated_error_is_honest():
-    physics = Physics(dt=0.005, duration=0.5)
+    machine = Machine(dt=0.005, duration=0.5)
     fields = np.linspace(-4, 4, 57)
-    exact = solve_marginals(physics, 4.0, tolerance=1e-9)
-    rough = solve_marginals(physics, 4.0, tolerance=1e-4)
+    exact = solve_marginals(machine, 4.0, tolerance=1e-9)
+    rough = solve_marginals(machine, 4.0, tolerance=1e-4)
     for name in NAMES:
         best = exact.at(name, fields)
         error = np.abs(rough.at(name, fields) - best).max() / np.abs(best).max()
@@ -139,6 +139,6 @@ def test_estimated_error_is_honest():
 
 
 def test_unstable_step_is_refused_in_one_line():
-    with pytest.raises(UserError, match=r"physics\.dt = 0\.6: .*smaller step") as caught:
-        solve_marginals(Physics(dt=0.6, duration=12.0), 3.0)
+    with pytest.raises(UserError, match=r"machine\.dt = 0\.6: .*smaller step") as caught:
+        solve_marginals(Machine(dt=0.6, duration=12.0), 3.0)
     assert "\n" not in str(caught.value)

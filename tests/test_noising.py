@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.streams import normals
 from thermoloom.threads import threads
 from thermoloom.training.noising import noising_path, ramp
 
 
-def plain_path(physics: Physics, field: np.ndarray, seed: int, trajectory: int) -> np.ndarray:
+def plain_path(machine: Machine, field: np.ndarray, seed: int, trajectory: int) -> np.ndarray:
     """The protocol of the paper, written out in float64."""
-    k_steps = physics.steps
+    k_steps = machine.steps
     kicks = [
         normals(seed, name, trajectory, k_steps, field.size) for name in ("preparation", "noising")
     ]
@@ -23,49 +23,49 @@ def plain_path(physics: Physics, field: np.ndarray, seed: int, trajectory: int) 
         for k in range(k_steps):
             if phase:
                 path.append(x)
-            t = k * physics.dt
-            ramped = 2 * (1 - t / (0.75 * physics.duration)) if t < 0.75 * physics.duration else 0
+            t = k * machine.dt
+            ramped = 2 * (1 - t / (0.75 * machine.duration)) if t < 0.75 * machine.duration else 0
             a = ramped if phase else 2.0
-            force = a * field - 2 * physics.J2 * x - 4 * physics.J4 * x**3
-            kick = np.sqrt(2 * physics.mobility * physics.kT * physics.dt) * kicks[phase][k]
-            x = x + physics.mobility * physics.dt * force + kick
+            force = a * field - 2 * machine.J2 * x - 4 * machine.J4 * x**3
+            kick = np.sqrt(2 * machine.mobility * machine.kT * machine.dt) * kicks[phase][k]
+            x = x + machine.mobility * machine.dt * force + kick
     return np.array([*path, x])
 
 
 @pytest.mark.parametrize("duration", [0.2, 0.123])
 def test_path_follows_the_protocol(duration: float) -> None:
-    physics = Physics(visible=6, hidden=3, duration=duration)
-    field = np.random.default_rng(0).normal(size=physics.units).astype(np.float32)
-    path = noising_path(physics, field, seed=11, trajectory=3)
-    assert path.shape == (physics.steps + 1, physics.units)
-    np.testing.assert_allclose(path, plain_path(physics, field, 11, 3), atol=1e-5)
+    machine = Machine(visible=6, hidden=3, duration=duration)
+    field = np.random.default_rng(0).normal(size=machine.units).astype(np.float32)
+    path = noising_path(machine, field, seed=11, trajectory=3)
+    assert path.shape == (machine.steps + 1, machine.units)
+    np.testing.assert_allclose(path, plain_path(machine, field, 11, 3), atol=1e-5)
 
 
 def test_ramp_ends_at_three_quarters() -> None:
-    a = ramp(Physics())
+    a = ramp(Machine())
     assert a[0] == 2
     assert a[1874] > 0
     assert not a[1875:].any()
 
 
 def test_path_does_not_depend_on_threads() -> None:
-    physics = Physics(visible=101, hidden=30, duration=0.05)
-    field = np.random.default_rng(0).normal(size=physics.units).astype(np.float32)
+    machine = Machine(visible=101, hidden=30, duration=0.05)
+    field = np.random.default_rng(0).normal(size=machine.units).astype(np.float32)
     paths = []
     for count in (1, 2, 3, 8):
         with threads(count):
-            paths.append(noising_path(physics, field, 5, 2))
+            paths.append(noising_path(machine, field, 5, 2))
     assert all(np.array_equal(path, paths[0]) for path in paths)
 
 
 def test_path_of_a_unit_does_not_depend_on_the_others() -> None:
     field = np.random.default_rng(0).normal(size=40).astype(np.float32)
-    whole = noising_path(Physics(visible=20, hidden=20, duration=0.05), field, 5, 0)
-    part = noising_path(Physics(visible=7, hidden=6, duration=0.05), field[:13], 5, 0)
+    whole = noising_path(Machine(visible=20, hidden=20, duration=0.05), field, 5, 0)
+    part = noising_path(Machine(visible=7, hidden=6, duration=0.05), field[:13], 5, 0)
     assert np.array_equal(part, whole[:, :13])
 
 
-def test_seeds_trajectories_and_validation_differ(small: Physics, fields: np.ndarray) -> None:
+def test_seeds_trajectories_and_validation_differ(small: Machine, fields: np.ndarray) -> None:
     paths = [
         noising_path(small, fields[0], 1, 0),
         noising_path(small, fields[0], 1, 1),

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.physics.computer import Computer, energy_gradient
+from thermoloom.machine.computer import Computer, energy_gradient
 from thermoloom.theory.marginals import field_amplitude, solve_marginals
 from thermoloom.theory.optimum import ExpectedLoss, solve_optimum
 
-SMALL = Physics(visible=6, hidden=4, dt=0.02, duration=0.8)
+SMALL = Machine(visible=6, hidden=4, dt=0.02, duration=0.8)
 BLOCKS = ("visible_hidden", "hidden_hidden", "hidden_bias")
 
 
@@ -205,7 +205,7 @@ def test_windows_of_a_trajectory_add_up_to_it():
 
 
 def test_wrong_sizes_and_unreachable_tolerances_are_named():
-    with pytest.raises(UserError, match=r"\(2, 9\).*physics\.visible"):
+    with pytest.raises(UserError, match=r"\(2, 9\).*machine\.visible"):
         ExpectedLoss(SMALL, np.ones((2, 9)))
     with pytest.raises(UserError, match="tolerance = 1e-06"):
         solve_optimum(SMALL, small_fields(), max_iterations=2)
@@ -213,8 +213,8 @@ def test_wrong_sizes_and_unreachable_tolerances_are_named():
 
 def test_the_solved_computer_is_symmetric_to_the_bit_and_can_be_sampled():
     """Sums of matrix products are symmetric up to round-off only, from some size on."""
-    physics = Physics(visible=40, hidden=512, dt=0.02, duration=0.2)
-    fields = np.random.default_rng(4).normal(0, 1.2, (3, physics.units))
-    computer = solve_optimum(physics, fields).computer
-    computer.check(physics)
-    assert np.isfinite(generate(physics, computer, 2, seed=1).heat).all()
+    machine = Machine(visible=40, hidden=512, dt=0.02, duration=0.2)
+    fields = np.random.default_rng(4).normal(0, 1.2, (3, machine.units))
+    computer = solve_optimum(machine, fields).computer
+    computer.check(machine)
+    assert np.isfinite(generate(machine, computer, 2, seed=1).heat).all()

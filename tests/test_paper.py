@@ -12,7 +12,7 @@ from test_screens import done, made_up, plan_of
 
 from thermoloom.experiments import NAMES, experiment, noise, paper
 from thermoloom.experiments.run import compute
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 
 
 def entries() -> list[tuple[str, str, str]]:
@@ -106,7 +106,7 @@ def test_every_threshold_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(paper, "entry_of", entry_of)
     for found, plan in performed:
-        compute(experiment(found.path.name), plan, found.path.parent, Machines(1))
+        compute(experiment(found.path.name), plan, found.path.parent, Resources(1))
     known = {
         (name, key, threshold)
         for name, kind, key in entries()

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.theory.marginals import field_amplitude, solve_marginals
 from thermoloom.theory.optimum import ExpectedLoss, conjugate_gradients
 from thermoloom.theory.predictions import (
@@ -30,7 +30,7 @@ from thermoloom.theory.predictions import (
     vanishing_bits,
 )
 
-SMALL = Physics(visible=6, hidden=4, dt=0.02, duration=0.8)
+SMALL = Machine(visible=6, hidden=4, dt=0.02, duration=0.8)
 FIELDS = np.random.default_rng(3).normal(0, 1.2, (3, SMALL.units))
 MARGINALS = solve_marginals(SMALL, float(np.abs(FIELDS).max()))
 LOSS = ExpectedLoss(SMALL, FIELDS, MARGINALS)
@@ -67,28 +67,28 @@ def dense(loss):
     return np.array([independent(loss.curvature(flat(row))) for row in np.eye(SIZE)]).T
 
 
-def simulated_paths(physics, field, replicas, rng):
+def simulated_paths(machine, field, replicas, rng):
     """States x_0 … x_K of ``replicas`` noising paths, (K + 1, replicas, N)."""
-    rate = physics.mobility * physics.dt
+    rate = machine.mobility * machine.dt
 
     def moved(x, amplitude):
-        force = amplitude * field - 2 * physics.J2 * x - 4 * physics.J4 * x**3
-        return x + rate * force + physics.noise_amplitude * rng.standard_normal(x.shape)
+        force = amplitude * field - 2 * machine.J2 * x - 4 * machine.J4 * x**3
+        return x + rate * force + machine.noise_amplitude * rng.standard_normal(x.shape)
 
-    x = np.zeros((replicas, physics.units))
-    for _ in range(physics.steps):
+    x = np.zeros((replicas, machine.units))
+    for _ in range(machine.steps):
         x = moved(x, 2.0)
     path = [x]
-    for a in field_amplitude(physics):
+    for a in field_amplitude(machine):
         path.append(moved(path[-1], a))
     return np.array(path)
 
 
-def residuals(physics, j, b, before, after):
+def residuals(machine, j, b, before, after):
     """r for a batch of couplings (replicas, N, N) and biases (replicas, N)."""
-    force = 2 * physics.J2 * after + 4 * physics.J4 * after**3
+    force = 2 * machine.J2 * after + 4 * machine.J4 * after**3
     force = force + b + np.einsum("rij,rj->ri", j, after)
-    return (before - after + physics.mobility * physics.dt * force) / (2 * physics.kT)
+    return (before - after + machine.mobility * machine.dt * force) / (2 * machine.kT)
 
 
 MASK = np.ones((SMALL.units, SMALL.units))
@@ -96,21 +96,21 @@ MASK[: SMALL.visible, : SMALL.visible] = 0
 np.fill_diagonal(MASK, 0)
 
 
-def simulated_training(physics, fields, rate, period, cycles, replicas, seed, offset=0.0):
+def simulated_training(machine, fields, rate, period, cycles, replicas, seed, offset=0.0):
     """Independent parameters of ``replicas`` computers, each trained on its own paths."""
     rng = np.random.default_rng(seed)
-    v, n = physics.visible, physics.units
+    v, n = machine.visible, machine.units
     j, b = np.zeros((replicas, n, n)), np.zeros((replicas, n))
     for cycle in range(cycles):
-        path = simulated_paths(physics, fields[cycle % len(fields)], replicas, rng)
+        path = simulated_paths(machine, fields[cycle % len(fields)], replicas, rng)
         pending_j, pending_b = np.zeros_like(j), np.zeros_like(b)
-        for k in range(physics.steps):
+        for k in range(machine.steps):
             x = path[k + 1]
-            r = residuals(physics, j, b, path[k], x) + offset
+            r = residuals(machine, j, b, path[k], x) + offset
             pair = r[:, :, None] * x[:, None]
             pending_j += (pair + pair.transpose(0, 2, 1)) * MASK
             pending_b[:, v:] += r[:, v:]
-            if (k + 1) % period == 0 or k + 1 == physics.steps:
+            if (k + 1) % period == 0 or k + 1 == machine.steps:
                 j -= rate * pending_j
                 b -= rate * pending_b
                 pending_j[:], pending_b[:] = 0, 0
@@ -282,15 +282,15 @@ def test_trained_computers_spread_as_predicted(period):
 
     What is left are Δt and the fluctuation of a path's own Hessian, both of some per cent.
     """
-    physics = Physics(visible=6, hidden=4, dt=0.02, duration=2.0)
-    free = np.zeros((1, physics.units))
-    marginals = solve_marginals(physics, 0.0)
+    machine = Machine(visible=6, hidden=4, dt=0.02, duration=2.0)
+    free = np.zeros((1, machine.units))
+    marginals = solve_marginals(machine, 0.0)
     rate, cycles = 0.01, 40
-    rule = mean_rule(physics, free, marginals, rate, period)
+    rule = mean_rule(machine, free, marginals, rate, period)
     predicted = np.diagonal(dense_covariance(rule, cycles))
-    runs = simulated_training(physics, free, rate, period, cycles, replicas=300, seed=9)
+    runs = simulated_training(machine, free, rate, period, cycles, replicas=300, seed=9)
     measured = (runs**2).mean(axis=0)
-    cuts = [physics.visible * physics.hidden, SIZE - physics.hidden]
+    cuts = [machine.visible * machine.hidden, SIZE - machine.hidden]
     for one, other in zip(np.split(measured, cuts), np.split(predicted, cuts), strict=True):
         assert one.mean() == pytest.approx(other.mean(), rel=0.1)
 

@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from thermoloom import prototypes as module
-from thermoloom.config import Physics, PrototypeSettings, Settings
+from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.prototypes import (
     Prototypes,
@@ -27,7 +28,7 @@ from thermoloom.prototypes import (
     unit_fields,
 )
 
-SMALL = Physics(visible=6, hidden=4)
+SMALL = Machine(visible=6, hidden=4)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_bundle_indices_known_from_the_dataset_description() -> None:
 
 def test_digits_take_turns() -> None:
     settings = PrototypeSettings(digits=(2, 0), per_digit=3)
-    loaded = load_prototypes(settings, Physics())
+    loaded = load_prototypes(settings, Machine())
     assert loaded.labels == ("2", "0", "2", "0", "2", "0")
     assert loaded.targets == (2, 0)
     assert loaded.shape == (28, 28)
@@ -95,10 +96,10 @@ def test_in_turn_worked_by_hand() -> None:
 
 
 def test_mnist_source_equals_the_bundle(mnist_folder: Path) -> None:
-    bundled = load_prototypes(PrototypeSettings(per_digit=10, digits=(7, 3)), Physics())
+    bundled = load_prototypes(PrototypeSettings(per_digit=10, digits=(7, 3)), Machine())
     full = load_prototypes(
         PrototypeSettings(source="mnist", path=str(mnist_folder), per_digit=10, digits=(7, 3)),
-        Physics(),
+        Machine(),
     )
     assert np.array_equal(bundled.patterns, full.patterns)
     assert bundled.labels == full.labels
@@ -116,7 +117,7 @@ def test_normalized_by_hand() -> None:
 
 
 def test_bundled_patterns_have_zero_mean_and_unit_variance() -> None:
-    patterns = load_prototypes(PrototypeSettings(per_digit=10), Physics()).patterns
+    patterns = load_prototypes(PrototypeSettings(per_digit=10), Machine()).patterns
     wide = patterns.astype(np.float64)
     assert patterns.dtype == np.float32
     assert np.abs(wide.mean(axis=1)).max() < 1e-7
@@ -128,7 +129,7 @@ def test_constant_image_is_refused_by_name(value: float) -> None:
     # the mean of 784 numbers 1.1 is not exactly 1.1: a check of the variance alone lets it pass
     images = [np.eye(28), np.full((28, 28), value)]
     with pytest.raises(UserError, match="prototype flat: constant") as error:
-        from_images(images, Physics(), ["eye", "flat"])
+        from_images(images, Machine(), ["eye", "flat"])
     one_line(error)
 
 
@@ -142,19 +143,19 @@ def test_values_that_are_not_finite_are_refused_by_name() -> None:
 
 def test_projection_is_the_one_of_the_design() -> None:
     expected = np.random.default_rng(42).normal(0, 1 / 28, (784, 512)).astype(np.float32)
-    assert np.array_equal(projection(Physics()), expected)
-    assert not np.array_equal(projection(Physics(), seed=43), expected)
+    assert np.array_equal(projection(Machine()), expected)
+    assert not np.array_equal(projection(Machine(), seed=43), expected)
     # 𝒩(0, 1/N_v) for another size: the sample variance of 400 × 300 draws is good to 0.4 %
-    other = projection(Physics(visible=400, hidden=300)).astype(np.float64)
+    other = projection(Machine(visible=400, hidden=300)).astype(np.float64)
     assert other.var() * 400 == pytest.approx(1, rel=0.02)
 
 
 def test_unit_fields_are_s_and_projected_s() -> None:
-    physics = Physics(visible=5, hidden=3)
+    machine = Machine(visible=5, hidden=3)
     patterns = normalized(np.array([[0, 1, 2, 3, 9], [4, 0, 4, 1, 1]]))
-    settings = Settings(physics, PrototypeSettings(projection_seed=7))
+    settings = Settings(machine, PrototypeSettings(projection_seed=7))
     fields = unit_fields(Prototypes(patterns, ("a", "b")), settings)
-    P = projection(physics, 7)
+    P = projection(machine, 7)
     for row, s in zip(fields, patterns, strict=True):
         by_hand = [sum(float(P[i, a]) * float(s[i]) for i in range(5)) for a in range(3)]
         assert np.array_equal(row[:5], s)
@@ -164,11 +165,11 @@ def test_unit_fields_are_s_and_projected_s() -> None:
 
 
 def test_fields_refuse_another_visible_layer() -> None:
-    patterns = load_prototypes(PrototypeSettings(), Physics())
-    with pytest.raises(UserError, match=r"physics.visible = 6"):
+    patterns = load_prototypes(PrototypeSettings(), Machine())
+    with pytest.raises(UserError, match=r"machine.visible = 6"):
         unit_fields(patterns, Settings(SMALL))
     with pytest.raises(UserError, match="takes the Settings"):
-        unit_fields(patterns, Physics())  # type: ignore[arg-type]
+        unit_fields(patterns, Machine())  # type: ignore[arg-type]
 
 
 # --- full MNIST ---------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def test_download_without_network_says_the_way_out(
 
     monkeypatch.setattr(pooch, "retrieve", no_network)
     with pytest.raises(UserError, match=r"could not be downloaded.*prototypes\.path") as error:
-        load_prototypes(PrototypeSettings(source="mnist"), Physics())
+        load_prototypes(PrototypeSettings(source="mnist"), Machine())
     one_line(error)
     assert len(tried) == len(module.MNIST_MIRRORS)
 
@@ -323,19 +324,19 @@ def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
 def test_wrong_size_names_the_size_and_the_way_out(tmp_path: Path) -> None:
     Image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(tmp_path / "small.png")
     with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*prototypes\.resize = true"):
-        load_prototypes(own(tmp_path), Physics())
-    with pytest.raises(UserError, match=r"prototype 0: is 28 × 28 .*physics\.visible = 196"):
-        load_prototypes(PrototypeSettings(), Physics(visible=196))
+        load_prototypes(own(tmp_path), Machine())
+    with pytest.raises(UserError, match=r"prototype 0: is 28 × 28 .*machine\.visible = 196"):
+        load_prototypes(PrototypeSettings(), Machine(visible=196))
     np.save(tmp_path / "flat.npy", np.arange(10.0).reshape(2, 5))
     with pytest.raises(UserError, match="has 5 values"):
-        load_prototypes(own(tmp_path / "flat.npy", resize=True), Physics(visible=4))
+        load_prototypes(own(tmp_path / "flat.npy", resize=True), Machine(visible=4))
 
 
 def test_resize_halves_a_picture_by_averaging(tmp_path: Path) -> None:
     # 2 × 2 blocks of equal pixels; bilinear halving weighs a row by 1, 3, 3, 1 (over 8)
     blocks = np.kron(np.array([[0, 200], [100, 40]], np.uint8), np.ones((2, 2), np.uint8))
     Image.fromarray(blocks).save(tmp_path / "a.png")
-    loaded = load_prototypes(own(tmp_path, resize=True), Physics(visible=4, hidden=2))
+    loaded = load_prototypes(own(tmp_path, resize=True), Machine(visible=4, hidden=2))
     weights = np.array([[3, 3, 1, 0], [0, 1, 3, 3]]) / 7  # the border has no outer neighbour
     expected = normalized((weights @ blocks @ weights.T).reshape(1, 4))
     np.testing.assert_allclose(loaded.patterns, expected, atol=1e-5)
@@ -345,16 +346,16 @@ def test_resize_halves_a_picture_by_averaging(tmp_path: Path) -> None:
 def test_resize_brings_different_shapes_together(tmp_path: Path) -> None:
     Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4)).save(tmp_path / "a.png")
     Image.fromarray(np.arange(16, dtype=np.uint8).reshape(2, 8)).save(tmp_path / "b.png")
-    physics = Physics(visible=16, hidden=2)
+    machine = Machine(visible=16, hidden=2)
     with pytest.raises(UserError, match="different shapes"):
-        load_prototypes(own(tmp_path), physics)
-    assert load_prototypes(own(tmp_path, resize=True), physics).shape == (4, 4)
-    with pytest.raises(UserError, match=r"physics\.visible = 15.*square number, such as 9"):
-        load_prototypes(own(tmp_path, resize=True), Physics(visible=15, hidden=2))
+        load_prototypes(own(tmp_path), machine)
+    assert load_prototypes(own(tmp_path, resize=True), machine).shape == (4, 4)
+    with pytest.raises(UserError, match=r"machine\.visible = 15.*square number, such as 9"):
+        load_prototypes(own(tmp_path, resize=True), Machine(visible=15, hidden=2))
 
 
 def test_digits_on_a_smaller_visible_layer() -> None:
-    loaded = load_prototypes(PrototypeSettings(resize=True), Physics(visible=196))
+    loaded = load_prototypes(PrototypeSettings(resize=True), Machine(visible=196))
     assert loaded.shape == (14, 14)
     assert loaded.targets == (0, 1, 2)
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from conftest import random_computer, relative_difference
 
-from thermoloom.config import Imperfections, Physics, Settings, Training
+from thermoloom.config import Imperfections, Settings, Training
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.streams import stream_key
 from thermoloom.training.learner import Diverged, Learner, drive, learn_stepwise
 from thermoloom.training.noising import noising_path
@@ -79,7 +80,7 @@ def test_zero_stays_zero_and_nonsense_is_refused() -> None:
             quantize(row(1), bits)
 
 
-def test_stored_computer(small: Physics) -> None:
+def test_stored_computer(small: Machine) -> None:
     """Each tensor on its own grid, an edge once, biases untouched."""
     computer = random_computer(small).astype(np.float32)
     assert quantized_computer(computer, 32) is computer
@@ -103,7 +104,7 @@ def test_nonzero_fraction_by_hand() -> None:
 
 # Training on a grid
 
-TINY = Physics(visible=11, hidden=9, duration=0.06)
+TINY = Machine(visible=11, hidden=9, duration=0.06)
 RATE = 0.03
 RANGES = (0.02, 0.05)
 TIGHT = (0.003, 0.002)
@@ -218,17 +219,17 @@ def test_many_bits_approach_unquantized_training(path: np.ndarray) -> None:
 
 def test_stochastic_rounding_is_unbiased() -> None:
     """One step from θ = 0: each code is ⌊y⌋ or ⌊y⌋ + 1, the latter with probability y − ⌊y⌋."""
-    physics = replace(TINY, visible=300, hidden=300, duration=0.001)
-    field = np.random.default_rng(2).normal(size=physics.units).astype(np.float32)
+    machine = replace(TINY, visible=300, hidden=300, duration=0.001)
+    field = np.random.default_rng(2).normal(size=machine.units).astype(np.float32)
     for spacing in (1e-2, 1e-4, 2e-6):  # y from a thousandth of a level to several
         top = 2**15 - 1
-        learner = QuantizedLearner(physics, 4e-4, 16, (spacing * top,) * 2, True, seed=1)
-        path = noising_path(physics, field, 3, 0)
+        learner = QuantizedLearner(machine, 4e-4, 16, (spacing * top,) * 2, True, seed=1)
+        path = noising_path(machine, field, 3, 0)
         learner.learn(path)
-        r, x = drive(physics, path)[0].astype(float), path[1].astype(float)
+        r, x = drive(machine, path)[0].astype(float), path[1].astype(float)
         y = -4e-4 / spacing * (np.outer(r, x) + np.outer(x, r))
         found_v, found_h = learner.codes
-        lower = np.tril_indices(physics.hidden, -1)
+        lower = np.tril_indices(machine.hidden, -1)
         n = np.concatenate([found_v.ravel(), found_h[lower]])
         y = np.concatenate([y[:300, 300:].ravel(), y[300:, 300:][lower]])
         up = n - np.floor(y)
@@ -309,7 +310,7 @@ def test_non_finite_residuals_are_a_divergence(path: np.ndarray) -> None:
 
 def settings(**imperfections: object) -> Settings:
     return Settings(
-        physics=TINY,
+        machine=TINY,
         training=Training(cycles=3, learning_rate=RATE, validation_every=1),
         imperfections=Imperfections(**imperfections),  # type: ignore[arg-type]
     )
@@ -321,7 +322,7 @@ GRID = {"bits": 6, "range_visible_hidden": 0.02, "range_hidden_hidden": 0.05}
 
 def test_no_grid_is_the_plain_learner_to_the_bit() -> None:
     assert isinstance(make_learner(settings(bits=32)), Learner)
-    plain = train(Settings(physics=TINY, training=settings().training), FIELDS).computer
+    plain = train(Settings(machine=TINY, training=settings().training), FIELDS).computer
     unused = settings(range_visible_hidden=0.02, range_hidden_hidden=0.05, rounding="stochastic")
     assert train(unused, FIELDS).computer.same_as(plain)
 

@@ -28,14 +28,14 @@ from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.run import Performed, compute, perform
 from thermoloom.experiments.screens import Curve, collect
 from thermoloom.presentation.report import figures_of
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.training.quantization import coupling_ranges, quantized_computer
 
 SYSTEM: dict[str, dict[str, Any]] = {
-    "physics": {"visible": 196, "hidden": 32, "duration": 0.2},
+    "machine": {"visible": 196, "hidden": 32, "duration": 0.2},
     "prototypes": {"resize": True},
 }
 """A 14 × 14 layer of 200 steps, so without the classifier."""
@@ -89,7 +89,7 @@ def plan_of(name: str, **values: Any) -> Any:
 @cache
 def done(name: str) -> Performed:
     """The small experiment of this name, run once a session."""
-    return perform(experiment(name), plan_of(name), Path(_FOLDER.name) / name, Machines(1))
+    return perform(experiment(name), plan_of(name), Path(_FOLDER.name) / name, Resources(1))
 
 
 def rows_of(name: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -245,7 +245,7 @@ def test_a_computer_that_comes_with_other_samples_is_trained_once(tmp_path: Path
     values = {**SMALL["noise"]["experiment"], "residual_cycles": 6, "residual_offset": [0.0]}
     values |= {"residual_correlation": [0.0], "residual_noise": [0.0], "update_noise": [0.0, 0.1]}
     plan = plan_of("noise", experiment=values)
-    found = compute(experiment("noise"), plan, tmp_path, Machines(1))
+    found = compute(experiment("noise"), plan, tmp_path, Resources(1))
     assert found.failures == []
     shared = rows_of_summary(found, value=0.0)
     assert [row["samples"] for row in shared[:2]] == [5, 4]
@@ -285,10 +285,10 @@ import json, sys
 from pathlib import Path
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import compute
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 chosen = experiment(sys.argv[1])
 plan = chosen.plan("quick", json.loads(sys.argv[2]))
-compute(chosen, plan, Path(sys.argv[3]), Machines(1))
+compute(chosen, plan, Path(sys.argv[3]), Resources(1))
 """
 TABLES = ("curves.csv", "conditions.csv", "samples.csv")
 
@@ -306,7 +306,7 @@ def test_a_killed_screen_goes_on_and_gives_the_same_tables(name: str, tmp_path: 
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / name / "summary.json").exists()
-    compute(experiment(name), plan_of(name), tmp_path, Machines(1))
+    compute(experiment(name), plan_of(name), tmp_path, Resources(1))
     for table in TABLES:
         again = (tmp_path / name / table).read_bytes()
         assert again == (done(name).path / table).read_bytes(), table
@@ -316,7 +316,7 @@ def test_a_second_run_does_nothing_again() -> None:
     folder = done("precision").path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = compute(experiment("precision"), plan_of("precision"), folder, Machines(1))
+    again = compute(experiment("precision"), plan_of("precision"), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == done("precision").summary
 

@@ -35,7 +35,7 @@ from thermoloom.runs.manifest import (
 )
 from thermoloom.runs.store import RunDirectory, finished_results
 
-SETTINGS = {"training": {"rule": "online", "cycles": 300}, "physics": {"kT": 0.1}}
+SETTINGS = {"training": {"rule": "online", "cycles": 300}, "machine": {"kT": 0.1}}
 NOBODY = 65534
 
 
@@ -357,7 +357,7 @@ def test_manifest_says_what_the_run_was(tmp_path: Path) -> None:
     assert written["id"] == run_identity("training", settings)
     assert written["versions"]["numpy"] == np.__version__
     assert written["versions"]["blas"][0]["threads"] >= 1
-    assert written["machine"]["cores"] == len(os.sched_getaffinity(0))
+    assert written["host"]["cores"] == len(os.sched_getaffinity(0))
     assert len(written["files"]["curve.csv"]["sha256"]) == 64
     assert Settings.from_dict(written["settings"]) == Settings()
     assert finished_results(tmp_path, "training", settings) == written["results"]
@@ -370,9 +370,9 @@ def test_diverged_and_failed_are_states_with_a_reason(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "a").state == "diverged"
     assert read_manifest(tmp_path / "a").reason == "non-finite in cycle 17"
     with pytest.raises(UserError), create(tmp_path / "b") as run:
-        raise UserError("physics.kT = 3: too hot")
+        raise UserError("machine.kT = 3: too hot")
     assert read_manifest(tmp_path / "b").state == "failed"
-    assert read_manifest(tmp_path / "b").reason == "physics.kT = 3: too hot"
+    assert read_manifest(tmp_path / "b").reason == "machine.kT = 3: too hot"
     with create(tmp_path / "b") as run:
         run.save_checkpoint(1, contents(1))
     assert read_manifest(tmp_path / "b").state == "running"

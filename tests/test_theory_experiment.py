@@ -31,10 +31,10 @@ from thermoloom.experiments.run import Performed, compute, perform
 from thermoloom.experiments.theory_rows import growth_of, last_below
 from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import additional_path
-from thermoloom.physics.action import path_loss, residuals
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.action import path_loss, residuals
+from thermoloom.machine.computer import Computer
 from thermoloom.prototypes import load_prototypes, unit_fields
-from thermoloom.runs.execution import Machines
+from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of
 from thermoloom.runs.store import RunDirectory
@@ -46,11 +46,11 @@ from thermoloom.training.trainer import train
 
 
 def fields_of(settings: Settings) -> np.ndarray:
-    return unit_fields(load_prototypes(settings.prototypes, settings.physics), settings)
+    return unit_fields(load_prototypes(settings.prototypes, settings.machine), settings)
 
 
 TINY: dict[str, dict[str, Any]] = {
-    "physics": {"visible": 49, "hidden": 10, "duration": 0.2},
+    "machine": {"visible": 49, "hidden": 10, "duration": 0.2},
     "prototypes": {"resize": True},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 6},
@@ -75,7 +75,7 @@ def plan() -> Any:
 
 @cache
 def performed() -> Performed:
-    return perform(experiment("theory"), plan(), Path(_FOLDER.name), Machines(1))
+    return perform(experiment("theory"), plan(), Path(_FOLDER.name), Resources(1))
 
 
 @pytest.fixture
@@ -118,13 +118,13 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     folder = tmp_path / "copy"
     shutil.copytree(done.path.parent, folder)
     manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
-    again = compute(experiment("theory"), plan(), folder, Machines(1))
+    again = compute(experiment("theory"), plan(), folder, Resources(1))
     assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
     assert again.summary == done.summary
     work = plan().origin(2)
     shutil.rmtree(folder / work.path)
     (folder / work.path).write_text("in the way")
-    broken = compute(experiment("theory"), plan(), folder, Machines(1))
+    broken = compute(experiment("theory"), plan(), folder, Resources(1))
     assert len(broken.failures) == 1
     assert broken.summary["origin"] is None
     assert "where the heat comes from is left out" in broken.summary["missing"][0]
@@ -141,17 +141,17 @@ def test_one_seed_has_no_noise_and_is_refused() -> None:
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
     folder, chosen = done.path.parent, plan()
     computer = computer_of(RunDirectory.open(folder / optimum_path(chosen)))
-    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
+    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]
     expected = [
-        path_loss(computer, physics, additional_path(physics, fields, i, chosen.path_seed)[1]).full
+        path_loss(computer, machine, additional_path(machine, fields, i, chosen.path_seed)[1]).full
         for i in range(3)
     ]
     np.testing.assert_allclose(own, expected, rtol=1e-5)
     assert (table["loss"][table["rule"] != "optimum"].reshape(6, 3) > own).all()
     for seed, run in zip(chosen.seeds, optimum_measures(chosen, folder, chosen.seeds), strict=True):
-        heat = generate(physics, computer, 6, 90000 + seed).heat
+        heat = generate(machine, computer, 6, 90000 + seed).heat
         assert run.results["heat"]["mean"] == pytest.approx(heat.mean(), rel=1e-9)
     origin = read_table(done.path / "origin.csv")
     alone = (origin["centre"] == "optimum") & (origin["noise"] == "none")
@@ -170,20 +170,20 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
     # biases alone would move by −α μ_bias a step
-    first = -settings.learning_rate * chosen.offset * 6 * settings.physics.steps
+    first = -settings.learning_rate * chosen.offset * 6 * settings.machine.steps
     assert 0.5 * first > last[0] > first
 
 
 def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
+    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
     limits = chosen.limits.found(done.path.parent)
     rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
-    n, kept = physics.visible, []
+    n, kept = machine.visible, []
     for cycle in range(chosen.grid_cycles):
-        path = noising_path(physics, fields[cycle % 3], 1, cycle)
-        r = residuals(Computer.zeros(physics), physics, path)
-        for k in ((np.arange(12) + 0.5) * physics.steps / 12).astype(int):
+        path = noising_path(machine, fields[cycle % 3], 1, cycle)
+        r = residuals(Computer.zeros(machine), machine, path)
+        for k in ((np.arange(12) + 0.5) * machine.steps / 12).astype(int):
             x = path[k + 1]
             update = rate * (np.outer(r[k, :n], x[n:]) + np.outer(x[:n], r[k, n:]))
             kept.append((np.abs(update) > largest / (2**13 - 1) / 2).mean())
@@ -312,12 +312,12 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
     table = read_table(done.path / "origin.csv")
     found = done.summary["origin"]["accounts"]
     split = read_split(done.path.parent, plan().base, plan().seeds)
-    physics = plan().settings.physics
+    machine = plan().settings.machine
     by_rule = {}
     for rule in RULES:
         trained = [
             generate(
-                physics, split.layout.computer(split.trained[rule][s], np.float32), 6, 90001 + s
+                machine, split.layout.computer(split.trained[rule][s], np.float32), 6, 90001 + s
             )
             for s in range(3)
         ]
@@ -332,16 +332,16 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
 
 def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
     chosen = plan()
-    physics, fields = chosen.settings.physics, fields_of(chosen.settings)
-    marginals = solve_marginals(physics, float(np.abs(fields).max()))
+    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
     heat = {}
     for rule in RULES:
         settings = chosen.model(rule, 1)
-        mean = mean_rule(physics, fields, marginals, settings.learning_rate, settings.period)
+        mean = mean_rule(machine, fields, marginals, settings.learning_rate, settings.period)
         *_, (cycle, theta) = mean_parameters(mean, 9)
         assert cycle == 9
         computer = Layout(49, 10).computer(theta, np.float32)
-        heats_of = [generate(physics, computer, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
+        heats_of = [generate(machine, computer, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
         heat[rule] = np.mean(heats_of)
     found = done.summary["origin"]["accounts"]["predicted_mean"]["mean"]
     assert found == pytest.approx(heat["batch"] - heat["online"], abs=1e-4)

@@ -6,23 +6,24 @@ import numpy as np
 import pytest
 from conftest import relative_difference
 
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
-from thermoloom.physics.action import path_loss
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.action import path_loss
+from thermoloom.machine.computer import Computer
 from thermoloom.training.imperfections import residual_errors
 from thermoloom.training.learner import learn_stepwise
 from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import Trainee, train, train_together, validation_path
 
 
-def settings_for(physics: Physics, **training: object) -> Settings:
+def settings_for(machine: Machine, **training: object) -> Settings:
     values = {"cycles": 5, "validation_every": 2, "seed": 3} | training
-    return Settings(physics=physics).updated({"training": values})
+    return Settings(machine=machine).updated({"training": values})
 
 
 @pytest.mark.parametrize("rule", ["online", "batch"])
-def test_cycles_take_the_prototypes_in_turn(small: Physics, fields: np.ndarray, rule: str) -> None:
+def test_cycles_take_the_prototypes_in_turn(small: Machine, fields: np.ndarray, rule: str) -> None:
     """Against the stepwise reference on paths made one by one."""
     settings = settings_for(small, rule=rule)
     reference = Computer.zeros(small)
@@ -33,7 +34,7 @@ def test_cycles_take_the_prototypes_in_turn(small: Physics, fields: np.ndarray, 
     assert relative_difference(train(settings, fields).computer, reference) < 5e-6
 
 
-def test_validation_curve(small: Physics, fields: np.ndarray) -> None:
+def test_validation_curve(small: Machine, fields: np.ndarray) -> None:
     settings = settings_for(small)
     trained = train(settings, fields)
     assert trained.curve["cycle"].tolist() == [0, 2, 4, 5]  # and the last, whatever the interval
@@ -45,7 +46,7 @@ def test_validation_curve(small: Physics, fields: np.ndarray) -> None:
     assert end.full < start.full
 
 
-def test_learners_that_share_paths_learn_as_if_alone(small: Physics, fields: np.ndarray) -> None:
+def test_learners_that_share_paths_learn_as_if_alone(small: Machine, fields: np.ndarray) -> None:
     variants = [
         settings_for(small),
         settings_for(small, rule="batch"),
@@ -62,7 +63,7 @@ def test_learners_that_share_paths_learn_as_if_alone(small: Physics, fields: np.
         assert np.array_equal(trainee.curve_columns()["loss"], alone.curve["loss"])
 
 
-def test_going_on_from_any_cycle_changes_no_bit(small: Physics, fields: np.ndarray) -> None:
+def test_going_on_from_any_cycle_changes_no_bit(small: Machine, fields: np.ndarray) -> None:
     settings = settings_for(small)
     whole = train(settings, fields)
     for stop in range(1, 5):
@@ -78,7 +79,7 @@ def test_going_on_from_any_cycle_changes_no_bit(small: Physics, fields: np.ndarr
 
 
 def test_trainees_with_different_cycles_behind_them_catch_up(
-    small: Physics, fields: np.ndarray
+    small: Machine, fields: np.ndarray
 ) -> None:
     first, second = settings_for(small), settings_for(small, rule="batch")
     ahead, behind = Trainee.new(first), Trainee.new(second)
@@ -91,7 +92,7 @@ def test_trainees_with_different_cycles_behind_them_catch_up(
     assert behind.computer.same_as(train(second, fields).computer)
 
 
-def test_divergence_ends_one_trainee_alone(small: Physics, fields: np.ndarray) -> None:
+def test_divergence_ends_one_trainee_alone(small: Machine, fields: np.ndarray) -> None:
     wild = Trainee.new(settings_for(small, rule="batch", learning_rate=1e6, cycles=30))
     calm = Trainee.new(settings_for(small, rule="batch", cycles=30))
     for _ in train_together([wild, calm], fields):
@@ -102,7 +103,7 @@ def test_divergence_ends_one_trainee_alone(small: Physics, fields: np.ndarray) -
     assert calm.cycle == 30
 
 
-def test_different_paths_cannot_be_shared(small: Physics, fields: np.ndarray) -> None:
+def test_different_paths_cannot_be_shared(small: Machine, fields: np.ndarray) -> None:
     trainees = [Trainee.new(settings_for(small)), Trainee.new(settings_for(small, seed=4))]
     with pytest.raises(UserError, match=r"training\.seed"):
         next(train_together(trainees, fields))
@@ -110,15 +111,15 @@ def test_different_paths_cannot_be_shared(small: Physics, fields: np.ndarray) ->
 
 def test_residual_errors_follow_their_law() -> None:
     """Offset, standard deviation and AR(1) correlation; none at zero strength."""
-    physics = Physics(visible=300, hidden=100, duration=0.5)
+    machine = Machine(visible=300, hidden=100, duration=0.5)
 
     def errors(**values: float) -> np.ndarray:
         changed = Settings().updated({"imperfections": values}).imperfections
-        drawn = residual_errors(physics, changed, seed=5, trajectory=2)
+        drawn = residual_errors(machine, changed, seed=5, trajectory=2)
         assert drawn is not None
         return drawn.astype(float)
 
-    assert residual_errors(physics, Settings().imperfections, 5, 2) is None
+    assert residual_errors(machine, Settings().imperfections, 5, 2) is None
     plain = errors(residual_noise=0.3)
     assert abs(plain.std() - 0.3) < 0.3 * 4 / np.sqrt(2 * plain.size)
     assert abs(np.corrcoef(plain[1:].ravel(), plain[:-1].ravel())[0, 1]) < 4 / np.sqrt(plain.size)
@@ -135,7 +136,7 @@ def test_residual_errors_follow_their_law() -> None:
 
 
 def test_residual_errors_change_training_and_only_the_learner(
-    small: Physics, fields: np.ndarray
+    small: Machine, fields: np.ndarray
 ) -> None:
     clean = settings_for(small)
     noisy = clean.updated({"imperfections": {"residual_noise": 0.2}})

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from thermoloom.config import Imperfections, Physics, Settings, Training
-from thermoloom.physics.computer import Computer
+from thermoloom.config import Imperfections, Settings, Training
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.computer import Computer
 from thermoloom.streams import flat_normals, normals, stream_key
 from thermoloom.threads import threads
 from thermoloom.training import update_noise
@@ -76,9 +77,9 @@ def parameters(walk: Walk | Computer) -> np.ndarray:
     return np.concatenate(parts).astype(float)
 
 
-def force_matrix(physics: Physics, x: np.ndarray) -> np.ndarray:
+def force_matrix(machine: Machine, x: np.ndarray) -> np.ndarray:
     """F with W x = F · (parameters of W), from the definition of the force: (N, parameters)."""
-    v, h = physics.visible, physics.hidden
+    v, h = machine.visible, machine.hidden
     rows, cols = np.triu_indices(h, 1)
     out = np.zeros((v + h, v * h + len(rows) + h))
     for i in range(v):
@@ -92,10 +93,10 @@ def force_matrix(physics: Physics, x: np.ndarray) -> np.ndarray:
     return out
 
 
-def states_of(physics: Physics, steps: int, spread: float = 0.2) -> np.ndarray:
+def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
     rng = np.random.default_rng(steps)
-    walk = spread * np.cumsum(rng.normal(size=(steps, physics.units)), axis=0)
-    return (rng.normal(size=physics.units) + walk).astype(np.float32)
+    walk = spread * np.cumsum(rng.normal(size=(steps, machine.units)), axis=0)
+    return (rng.normal(size=machine.units) + walk).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -111,19 +112,19 @@ def states_of(physics: Physics, steps: int, spread: float = 0.2) -> np.ndarray:
 )
 def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> None:
     """Cov(W_k x_k, W_l x_l) = min(t_k, t_l) F_k F_lᵀ, t the updates' steps seen; and with W_B."""
-    physics = Physics(visible=visible, hidden=hidden)
+    machine = Machine(visible=visible, hidden=hidden)
     block = NoiseBlock(0, 0, groups * period, groups)
-    x = states_of(physics, block.steps)
+    x = states_of(machine, block.steps)
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        whole = whole_walk(physics, block.steps, source(0))
+        whole = whole_walk(machine, block.steps, source(0))
         out = np.zeros_like(x)
         add_block(block, x, whole, source(0), out)
         return np.concatenate([out.ravel().astype(float), parameters(whole)])
 
     found = columns(run)
     seen = [k // period * period for k in range(block.steps)] + [block.steps]
-    forces = [force_matrix(physics, state) for state in x]
+    forces = [force_matrix(machine, state) for state in x]
     forces.append(np.eye(forces[0].shape[1]))
     expected = np.block(
         [
@@ -136,25 +137,25 @@ def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> 
 
 def test_law_with_equal_states() -> None:
     """A path that does not move is as dependent as can be; the law holds all the same."""
-    physics = Physics(visible=2, hidden=3)
-    x = np.repeat(states_of(physics, 1), 4, axis=0)
+    machine = Machine(visible=2, hidden=3)
+    x = np.repeat(states_of(machine, 1), 4, axis=0)
     x[2] = 0
     block = NoiseBlock(0, 0, 4, 4)
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
         out = np.zeros_like(x)
-        add_block(block, x, whole_walk(physics, 4, source(0)), source(0), out)
+        add_block(block, x, whole_walk(machine, 4, source(0)), source(0), out)
         return out.ravel().astype(float)
 
     found = columns(run)
-    forces = [force_matrix(physics, state) for state in x]
+    forces = [force_matrix(machine, state) for state in x]
     expected = np.block([[min(k, m) * forces[k] @ forces[m].T for m in range(4)] for k in range(4)])
     np.testing.assert_allclose(found.T @ found, expected, atol=2e-6 * np.abs(expected).max())
 
 
 # The learner, exactly: θ is linear in the noise too.
 
-TINY = Physics(visible=3, hidden=4, duration=0.011)
+TINY = Machine(visible=3, hidden=4, duration=0.011)
 RATE = 2.0
 """So large that noise feeds back through the residuals within a trajectory."""
 
@@ -162,8 +163,8 @@ RATE = 2.0
 class GivenNoise(UpdateNoise):
     """Normals as given, in place of the stream."""
 
-    def __init__(self, physics: Physics, period: int, source: Callable[[int], Draw]) -> None:
-        super().__init__(physics, 0, period)
+    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
+        super().__init__(machine, 0, period)
         self._source = source
 
     def _normals(self, number: int, block: NoiseBlock) -> Draw:
@@ -290,14 +291,14 @@ def test_blocks_cover_the_trajectory_and_chain() -> None:
             assert block.groups.bit_count() == 1
             assert block.steps <= max(BLOCK_STEPS, period)
             assert block.groups.bit_length() <= LEVELS
-    physics = Physics(visible=6, hidden=5, duration=0.1)
-    noise = UpdateNoise(physics, seed=2)
-    path = noising_path(physics, np.ones(11, np.float32), 3, 0)
+    machine = Machine(visible=6, hidden=5, duration=0.1)
+    noise = UpdateNoise(machine, seed=2)
+    path = noising_path(machine, np.ones(11, np.float32), 3, 0)
     projected, walk = noise.trajectory(path, 7)
-    walks = [whole_walk(physics, b.steps, noise._normals(7, b)) for b in noise.blocks]
+    walks = [whole_walk(machine, b.steps, noise._normals(7, b)) for b in noise.blocks]
     sofar = np.zeros_like(parameters(walk))
     for block, whole in zip(noise.blocks, walks, strict=True):
-        expected = force_matrix(physics, path[block.first + 1]) @ sofar
+        expected = force_matrix(machine, path[block.first + 1]) @ sofar
         np.testing.assert_allclose(projected[block.first], expected, atol=1e-4)
         sofar += parameters(whole)
     np.testing.assert_allclose(parameters(walk), sofar, atol=1e-4)
@@ -315,12 +316,12 @@ def test_flat_normals_are_those_of_the_stream() -> None:
 
 
 def test_bits_do_not_depend_on_threads() -> None:
-    physics = Physics(visible=40, hidden=30, duration=0.3)
-    path = noising_path(physics, np.ones(70, np.float32), 3, 0)
+    machine = Machine(visible=40, hidden=30, duration=0.3)
+    path = noising_path(machine, np.ones(70, np.float32), 3, 0)
     results = []
     for count in (1, 2, 3):
         with threads(count):
-            results.append(UpdateNoise(physics, seed=2).trajectory(path, 0))
+            results.append(UpdateNoise(machine, seed=2).trajectory(path, 0))
     for projected, walk in results[1:]:
         assert np.array_equal(projected, results[0][0])
         assert np.array_equal(walk.couplings, results[0][1].couplings)
@@ -330,15 +331,15 @@ def test_bits_do_not_depend_on_threads() -> None:
 # In training by settings
 
 
-def settings(small: Physics, cycles: int = 3, **imperfections: float) -> Settings:
+def settings(small: Machine, cycles: int = 3, **imperfections: float) -> Settings:
     return Settings(
-        physics=small,
+        machine=small,
         training=Training(cycles=cycles, validation_every=1),
         imperfections=Imperfections(**imperfections),  # type: ignore[arg-type]
     )
 
 
-def test_zero_strength_is_the_plain_learner_to_the_bit(small: Physics, fields: np.ndarray) -> None:
+def test_zero_strength_is_the_plain_learner_to_the_bit(small: Machine, fields: np.ndarray) -> None:
     assert isinstance(make_learner(settings(small, update_noise=0.0)), Learner)
     path = noising_path(small, fields[0], 3, 0)
     plain = Learner(small, 0.01)
@@ -350,7 +351,7 @@ def test_zero_strength_is_the_plain_learner_to_the_bit(small: Physics, fields: n
 
 
 def test_every_knob_changes_something_and_symmetry_is_kept(
-    small: Physics, fields: np.ndarray
+    small: Machine, fields: np.ndarray
 ) -> None:
     computers = []
     for variant in (
@@ -373,7 +374,7 @@ def test_every_knob_changes_something_and_symmetry_is_kept(
     train(delayed, fields).computer.check(small)
 
 
-def test_interrupted_training_continues_to_the_bit(small: Physics, fields: np.ndarray) -> None:
+def test_interrupted_training_continues_to_the_bit(small: Machine, fields: np.ndarray) -> None:
     chosen = settings(small, update_noise=0.3)
     kept = []
     whole = train(chosen, fields, lambda trainee: kept.append((trainee.cycle, trainee.arrays())))
@@ -391,7 +392,7 @@ def test_interrupted_training_continues_to_the_bit(small: Physics, fields: np.nd
     assert behind.computer.same_as(train(behind.settings, fields).computer)
 
 
-def test_divergence_is_a_result(small: Physics, fields: np.ndarray) -> None:
+def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
     rate = {"training": {"learning_rate": 1e5}}
     with np.errstate(all="ignore"):
         trained = train(settings(small, update_noise=0.1).updated(rate), fields)

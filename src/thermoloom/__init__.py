@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thermoloom.config import Physics as Physics
+    from thermoloom.config import Machine as Machine
     from thermoloom.config import PrototypeSettings as PrototypeSettings
     from thermoloom.config import Settings as Settings
     from thermoloom.config import Training as Training
     from thermoloom.errors import UserError as UserError
     from thermoloom.generation import Generated as Generated
     from thermoloom.generation import generate as generate
-    from thermoloom.physics.computer import Computer as Computer
-    from thermoloom.physics.computer import energy as energy
-    from thermoloom.physics.computer import energy_gradient as energy_gradient
-    from thermoloom.physics.computer import energy_parts as energy_parts
+    from thermoloom.machine.computer import Computer as Computer
+    from thermoloom.machine.computer import energy as energy
+    from thermoloom.machine.computer import energy_gradient as energy_gradient
+    from thermoloom.machine.computer import energy_parts as energy_parts
     from thermoloom.prototypes import Prototypes as Prototypes
     from thermoloom.prototypes import from_images as from_images
     from thermoloom.prototypes import load_prototypes as load_prototypes
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 # Where each public name lives. Imported when first used: a worker process, or `thermoloom --help`,
 # should not wait for what it does not need.
 _ROOMS = {
-    "config": ("Physics", "PrototypeSettings", "Settings", "Training"),
+    "config": ("Machine", "PrototypeSettings", "Settings", "Training"),
     "errors": ("UserError",),
     "generation": ("Generated", "generate"),
-    "physics.computer": ("Computer", "energy", "energy_gradient", "energy_parts"),
+    "machine.computer": ("Computer", "energy", "energy_gradient", "energy_parts"),
     "prototypes": ("Prototypes", "from_images", "load_prototypes", "unit_fields"),
     "training.noising": ("noising_path",),
     "training.trainer": ("Trained", "train"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -17,162 +16,26 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar, get_type_hints
+
+import tomli_w
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import (
     LARGEST,
-    LARGEST_COUNT,
-    LARGEST_SEED,
     SMALLEST,
     InvalidTomlError,
     parse_toml,
     read_toml,
-    real,
     shown,
     user_path,
-    whole,
 )
-
-__all__ = [
-    "GenerationSettings",
-    "Imperfections",
-    "MeasureSettings",
-    "Physics",
-    "PrototypeSettings",
-    "Settings",
-    "Training",
-    "fitted",
-    "parse_assignment",
-    "read_toml",
-    "settings_file",
-]
-
-
-def _require(condition: bool, key: str, value: object, must: str) -> None:
-    if not condition:
-        raise UserError(f"{key} = {shown(value)}: {must}")
-
-
-def _positive(section: str, settings: object, *keys: str) -> None:
-    for key in keys:
-        value = getattr(settings, key)
-        _require(value > 0, f"{section}.{key}", value, "must be positive")
-
-
-def _non_negative(section: str, settings: object, *keys: str) -> None:
-    for key in keys:
-        value = getattr(settings, key)
-        _require(value >= 0, f"{section}.{key}", value, "must not be negative")
-
-
-class _Section:
-    """A table of settings: every value is read strictly as its type, then the whole is checked.
-
-    So Python and TOML are refused the same things, and NumPy's numbers become plain ones.
-    """
-
-    name: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for entry in fields(self):  # type: ignore[arg-type]
-            key = f"{self.name}.{entry.name}"
-            value = fitted(key, hints[entry.name], getattr(self, entry.name))
-            object.__setattr__(self, entry.name, value)
-        self.check()
-
-    def check(self) -> None:
-        """Refuse values that do not fit together."""
-
-
-_ROUND_OFF = 1e-9
-"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996."""
+from thermoloom.machine.definition import Machine
+from thermoloom.sections import Section, non_negative, positive, require
 
 
 @dataclass(frozen=True)
-class Physics(_Section):
-    """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
-
-    name: ClassVar[str] = "physics"
-
-    visible: int = 784
-    """N_v, number of visible units (28 × 28 pixels by default)."""
-    hidden: int = 512
-    """N_h, number of hidden units."""
-    J2: float = 1.0
-    """Quadratic onsite coefficient, in E₀."""
-    J4: float = 1.0
-    """Quartic onsite coefficient, in E₀."""
-    kT: float = 0.1
-    """Thermal energy k_BT, in E₀."""
-    mobility: float = 1.0
-    """Mobility μ, in 1/(E₀ · time)."""
-    dt: float = 1e-3
-    """Integration step Δt, in the time unit of μ."""
-    duration: float = 2.5
-    """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
-
-    def check(self) -> None:
-        _positive("physics", self, "visible", "hidden", "kT", "mobility", "dt", "duration")
-        _non_negative("physics", self, "J2", "J4")
-        _require(
-            self.J2 > 0 or self.J4 > 0,
-            "physics.J2, physics.J4",
-            (self.J2, self.J4),
-            "at least one must be positive, or no unit is confined",
-        )
-        _require(
-            self.duration >= self.dt,
-            "physics.duration",
-            self.duration,
-            f"must be at least one step, physics.dt = {self.dt}",
-        )
-        counted = {"physics.visible + hidden": self.units, "physics.duration/dt": self.steps}
-        for key, count in counted.items():
-            _require(count <= LARGEST_COUNT, key, count, f"must be at most {LARGEST_COUNT}")
-        ratio = self.duration / self.dt
-        if abs(ratio - self.steps) > _ROUND_OFF * self.steps:
-            low, high = (count * self.dt for count in (math.floor(ratio), math.ceil(ratio)))
-            raise UserError(
-                f"physics.duration = {self.duration}: no multiple of physics.dt = {self.dt}; the "
-                f"nearest are {low:.12g} and {high:.12g}"
-            )
-        for meaning, value in (
-            ("μΔt", self.mobility * self.dt),
-            ("μΔt/2k_BT", self.residual_scale),
-            ("√(2μk_BTΔt)", self.noise_amplitude),
-        ):
-            _require(
-                SMALLEST <= value <= LARGEST,
-                "physics.mobility, physics.dt, physics.kT",
-                (self.mobility, self.dt, self.kT),
-                f"{meaning} = {value:.2g} is no number of float32",
-            )
-
-    @property
-    def units(self) -> int:
-        """N = N_v + N_h; visible units come first in every state array."""
-        return self.visible + self.hidden
-
-    @property
-    def steps(self) -> int:
-        """K = round(t_f/Δt), counted in integers."""
-        return round(self.duration / self.dt)
-
-    @property
-    def residual_scale(self) -> float:
-        """c = μΔt/(2k_BT): a coupling force f changes a residual by c·f."""
-        return self.mobility * self.dt / (2 * self.kT)
-
-    @property
-    def noise_amplitude(self) -> float:
-        """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
-        return math.sqrt(2 * self.mobility * self.kT * self.dt)
-
-
-@dataclass(frozen=True)
-class PrototypeSettings(_Section):
+class PrototypeSettings(Section):
     """Which patterns are learned."""
 
     name: ClassVar[str] = "prototypes"
@@ -188,30 +51,29 @@ class PrototypeSettings(_Section):
     """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
     resize: bool = False
     """Resize the user's images to the visible layer (which must then be square)."""
-    projection_seed: int = 42
-    """Seed of P, the fixed random projection that gives the hidden units their fields."""
+    code: str = ""
+    """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     sha256: str = ""
     """Content of the patterns; found when they are loaded. If given, others are refused."""
 
     def check(self) -> None:
         sources = ("bundled", "mnist", "images")
-        _require(
+        require(
             self.source in sources,
             "prototypes.source",
             self.source,
             f"must be one of {', '.join(sources)}",
         )
-        _positive("prototypes", self, "per_digit")
-        _non_negative("prototypes", self, "projection_seed")
+        positive("prototypes", self, "per_digit")
         if self.source == "bundled":
-            _require(
+            require(
                 self.per_digit <= 10,
                 "prototypes.per_digit",
                 self.per_digit,
                 "ten images a class are bundled; take prototypes.source = 'mnist' for more",
             )
         if self.source == "images":
-            _require(
+            require(
                 self.path.strip() != "",
                 "prototypes.path",
                 self.path,
@@ -219,19 +81,19 @@ class PrototypeSettings(_Section):
             )
         if self.path:
             user_path("prototypes.path", self.path)
-        _require(
+        require(
             len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits),
             "prototypes.digits",
             self.digits,
             "must be classes from 0 to 9, at least one",
         )
-        _require(
+        require(
             len(set(self.digits)) == len(self.digits),
             "prototypes.digits",
             self.digits,
             "must not repeat a class",
         )
-        _require(
+        require(
             self.sha256 == "" or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None,
             "prototypes.sha256",
             self.sha256,
@@ -240,7 +102,7 @@ class PrototypeSettings(_Section):
 
 
 @dataclass(frozen=True)
-class Training(_Section):
+class Training(Section):
     """How the computer learns."""
 
     name: ClassVar[str] = "training"
@@ -265,31 +127,31 @@ class Training(_Section):
 
     def check(self) -> None:
         rules = ("online", "batch", "delayed", "optimum")
-        _require(
+        require(
             self.rule in rules, "training.rule", self.rule, f"must be one of {', '.join(rules)}"
         )
         if self.rule == "delayed":
-            _require(
+            require(
                 self.period is not None and self.period >= 1,
                 "training.period",
                 self.period,
                 "rule 'delayed' needs the number of steps between updates, at least 1",
             )
         else:
-            _require(
+            require(
                 self.period is None,
                 "training.period",
                 self.period,
                 f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it",
             )
-        _positive("training", self, "cycles", "validation_every", "learning_rate_scale")
-        _non_negative("training", self, "seed", "validation_seed")
+        positive("training", self, "cycles", "validation_every", "learning_rate_scale")
+        non_negative("training", self, "seed", "validation_seed")
         if self.learning_rate is not None:
-            _positive("training", self, "learning_rate")
+            positive("training", self, "learning_rate")
 
 
 @dataclass(frozen=True)
-class Imperfections(_Section):
+class Imperfections(Section):
     """Errors injected into learning; everything off by default."""
 
     name: ClassVar[str] = "imperfections"
@@ -312,26 +174,26 @@ class Imperfections(_Section):
     """A_max of J_hh (needed where bits < 32)."""
 
     def check(self) -> None:
-        _non_negative("imperfections", self, "residual_noise", "update_noise")
-        _require(
+        non_negative("imperfections", self, "residual_noise", "update_noise")
+        require(
             0 <= self.residual_correlation < 1,
             "imperfections.residual_correlation",
             self.residual_correlation,
             "must be in [0, 1)",
         )
-        _require(
+        require(
             self.residual_correlation == 0 or self.residual_noise > 0,
             "imperfections.residual_correlation",
             self.residual_correlation,
             "correlates the residual noise, so residual_noise must be positive",
         )
-        _require(
+        require(
             self.bits == 32 or 2 <= self.bits <= 24,
             "imperfections.bits",
             self.bits,
             "must be 2 to 24, or 32 for unquantized float32",
         )
-        _require(
+        require(
             self.rounding in ("nearest", "stochastic"),
             "imperfections.rounding",
             self.rounding,
@@ -339,15 +201,15 @@ class Imperfections(_Section):
         )
         ranges = ("range_visible_hidden", "range_hidden_hidden")
         given = [key for key in ranges if getattr(self, key) is not None]
-        _positive("imperfections", self, *given)
-        _require(
+        positive("imperfections", self, *given)
+        require(
             self.bits == 32 or len(given) == len(ranges),
             "imperfections.bits",
             self.bits,
             "a grid needs positive range_visible_hidden and range_hidden_hidden, such as the "
             "largest |J_vh| and |J_hh| of an unquantized run",
         )
-        _require(
+        require(
             self.bits == 32 or self.update_noise == 0,
             "imperfections.update_noise",
             self.update_noise,
@@ -357,7 +219,7 @@ class Imperfections(_Section):
 
 
 @dataclass(frozen=True)
-class GenerationSettings(_Section):
+class GenerationSettings(Section):
     """How the frozen computer is sampled."""
 
     name: ClassVar[str] = "generation"
@@ -368,13 +230,13 @@ class GenerationSettings(_Section):
     """Generation seed; 90000 + training seed if not given."""
 
     def check(self) -> None:
-        _positive("generation", self, "samples")
+        positive("generation", self, "samples")
         if self.seed is not None:
-            _non_negative("generation", self, "seed")
+            non_negative("generation", self, "seed")
 
 
 @dataclass(frozen=True)
-class MeasureSettings(_Section):
+class MeasureSettings(Section):
     """What judges the samples."""
 
     name: ClassVar[str] = "measures"
@@ -391,7 +253,7 @@ class MeasureSettings(_Section):
 class Settings:
     """Everything that determines a result."""
 
-    physics: Physics = field(default_factory=Physics)
+    machine: Machine = field(default_factory=Machine)
     prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
     training: Training = field(default_factory=Training)
     imperfections: Imperfections = field(default_factory=Imperfections)
@@ -402,26 +264,26 @@ class Settings:
         for name, section in _SECTIONS.items():
             if not isinstance(getattr(self, name), section):
                 raise UserError(f"{name}: expected {section.__name__}(...)")
-        _require(
+        require(
             SMALLEST <= self.learning_rate <= LARGEST,
             "training.learning_rate, training.learning_rate_scale",
             (self.training.learning_rate, self.training.learning_rate_scale),
             f"α = {self.learning_rate:.2g} is no number of float32",
         )
-        _require(
+        require(
             self.measures.classifier == "" or self.prototypes.source != "images",
             "measures.classifier",
             self.measures.classifier,
             "an MNIST classifier does not judge own images (prototypes.source = 'images')",
         )
         if self.training.rule == "delayed":
-            _require(
-                self.period <= self.physics.steps,
+            require(
+                self.period <= self.machine.steps,
                 "training.period",
                 self.training.period,
-                f"must not exceed the {self.physics.steps} steps of a trajectory",
+                f"must not exceed the {self.machine.steps} steps of a trajectory",
             )
-        _require(
+        require(
             self.imperfections.bits == 32 or self.period == 1,
             "imperfections.bits",
             self.imperfections.bits,
@@ -431,7 +293,7 @@ class Settings:
     @property
     def period(self) -> int:
         """Update period M: 1 online, K batch, as given if delayed; 0 where nothing is updated."""
-        fixed = {"online": 1, "batch": self.physics.steps, "optimum": 0}
+        fixed = {"online": 1, "batch": self.machine.steps, "optimum": 0}
         return fixed.get(self.training.rule, self.training.period or 1)
 
     @property
@@ -439,7 +301,7 @@ class Settings:
         """α, by default Δt/t_f, times its scale."""
         base = self.training.learning_rate
         if base is None:
-            base = self.physics.dt / self.physics.duration
+            base = self.machine.dt / self.machine.duration
         return base * self.training.learning_rate_scale
 
     @property
@@ -454,17 +316,12 @@ class Settings:
 
     def to_toml(self) -> str:
         """Settings as TOML; keys without a value are left out."""
-        lines: list[str] = []
-        for section, values in self.as_dict().items():
-            lines.append(f"[{section}]")
-            lines += [f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None]
-            lines.append("")
-        return "\n".join(lines)
+        return toml_of(self.as_dict())
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Settings:
         """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
         sections = {}
-        for section, entries in values.items():
+        for section, entries in _renamed(values).items():
             if section not in _SECTIONS:
                 raise UserError(_unknown("section", section, _SECTIONS))
             if not isinstance(entries, Mapping):
@@ -486,6 +343,39 @@ class Settings:
         return cls().updated(read_toml(path))
 
 
+RENAMED = {"prototypes.projection_seed": "machine.code_seed"}
+"""Settings that had another name before 0.2; the table [physics] is [machine] now."""
+
+
+def current_name(name: str) -> str:
+    """The name that a setting has today."""
+    section, dot, key = name.partition(".")
+    name = f"machine{dot}{key}" if section == "physics" else name
+    return RENAMED.get(name, name)
+
+
+def _renamed(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings under the names that they have today."""
+    found: dict[str, Any] = {}
+    for section, entries in values.items():
+        if not isinstance(entries, Mapping):
+            found[section] = entries
+            continue
+        for key, value in entries.items():
+            table, _, name = current_name(f"{section}.{key}").partition(".")
+            found.setdefault(table, {})[name] = value
+    return found
+
+
+def toml_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """TOML of ``{section: {key: value}}``; keys without a value are left out."""
+    given = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in tables.items()
+    }
+    return tomli_w.dumps(given)
+
+
 _SECTIONS: dict[str, type] = {f.name: get_type_hints(Settings)[f.name] for f in fields(Settings)}
 
 
@@ -497,30 +387,6 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
     return f"{name[:100]}: no such {kind}; {hint}"
-
-
-_LISTS = {int: "whole numbers, such as [1, 2]", float: "numbers, such as [0.1, 0.2]"}
-_OTHERS = {bool: "true or false", str: "text"}
-
-
-def fitted(key: str, hint: Any, value: Any) -> Any:
-    """``value`` as the type of the setting ``key``, or an error that names both."""
-    if type(None) in get_args(hint):
-        return None if value is None else fitted(key, get_args(hint)[0], value)
-    if get_args(hint):  # tuple[int, ...]
-        kind = get_args(hint)[0]
-        if not isinstance(value, (list, tuple)):
-            raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
-        return tuple(fitted(key, kind, entry) for entry in value)
-    if hint is float:
-        return real(key, value)
-    if hint is int:
-        # the sections say what may be negative or zero; the rest is counted in 32 bits
-        highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
-        return whole(key, value, None, highest or LARGEST_COUNT)
-    if type(value) is not hint:
-        raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
-    return value
 
 
 def settings_file() -> str:
@@ -559,9 +425,9 @@ def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, An
     ``own_section`` are the caller's to check.
     """
     key, equals, raw = text.partition("=")
-    key = key.strip()
+    key = current_name(key.strip())
     if not equals or not key:
-        raise UserError(f"--set {shown(text)}: expected key=value, such as physics.kT=0.2")
+        raise UserError(f"--set {shown(text)}: expected key=value, such as machine.kT=0.2")
     matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
     if own_section and key.startswith(f"{own_section}."):
         matches = [key]

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import layout
+from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 
-SIZE = "physics.visible, physics.hidden"
-TIME = "physics.duration, physics.dt"
+SIZE = "machine.visible, machine.hidden"
+TIME = "machine.duration, machine.dt"
 SAMPLES = "generation.samples"
 
-LARGEST_AMPLITUDE = 2.0
-"""Of the external force a(t)·s on a noising path, during its preparation."""
 RAREST = 25.0
 """ln of how rare a state counts as unreachable: exp(−25) ≈ 10⁻¹¹, less than once in the 10⁹ unit
 steps of a training."""
@@ -59,30 +60,30 @@ def require_memory(parts: Mapping[str, int]) -> None:
         )
 
 
-def size_memory(physics: Physics) -> dict[str, int]:
+def size_memory(machine: Machine) -> dict[str, int]:
     """Arrays that every use of a computer has: θ, P and copies of them; paths and residuals.
 
-    θ is counted five times in float32 (itself, pending updates, the learner's layout, a
+    θ is counted five times in float32 (itself, the learner's copy, what it has learned, a
     checkpoint on its way to the disk) and P once in float32 and twice in float64; there are ten
     arrays of the size of a path (training and validation path, drive, errors, loss).
     """
-    couplings = physics.hidden * (physics.units + 1)
-    projection = physics.visible * physics.hidden
+    theta = machine.stages * layout(machine).size
+    projection = machine.visible * machine.hidden
     return {
-        f"{SIZE} = {physics.visible}, {physics.hidden}": 20 * couplings + 20 * projection,
-        f"{TIME} = {physics.duration:g}, {physics.dt:g}": 40 * physics.steps * physics.units,
+        f"{SIZE} = {machine.visible}, {machine.hidden}": 20 * theta + 20 * projection,
+        f"{TIME} = {machine.duration:g}, {machine.dt:g}": 40 * machine.steps * machine.units,
     }
 
 
-def generation_memory(physics: Physics, samples: int, kept_states: int = 0) -> dict[str, int]:
+def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:
     """States before and after in float32, their energies in float64, the archive on its way."""
     states = 64 * samples + 4 * kept_states
-    return size_memory(physics) | {f"{SAMPLES} = {samples}": states * physics.units}
+    return size_memory(machine) | {f"{SAMPLES} = {samples}": states * machine.units}
 
 
-def measures_memory(physics: Physics, samples: int) -> dict[str, int]:
+def measures_memory(machine: Machine, samples: int) -> dict[str, int]:
     """A generation and the S(S − 1)/2 distances between its samples, in float64."""
-    parts = generation_memory(physics, samples)
+    parts = generation_memory(machine, samples)
     parts[f"{SAMPLES} = {samples}"] += 4 * samples * samples
     return parts
 
@@ -98,44 +99,41 @@ def _readable(count: float) -> str:
 # --- the integration step -------------------------------------------------------------------------
 
 
-def farthest_state(physics: Physics, field: float) -> float:
-    """x_max: where U(x) = J₂x² + J₄x⁴ − 2|s|x is 25 k_BT above its minimum, on the far side.
+def farthest_state(machine: Machine, field: float) -> float:
+    """x_max: where U(x) = V_onsite(x) − 2|s|x is 25 k_BT above its minimum, on the far side.
 
     A unit under its largest external force 2s in equilibrium is beyond it with a probability of
     about exp(−25).
     """
-    force = LARGEST_AMPLITUDE * abs(field)
+    force, onsite = PREPARATION_AMPLITUDE * abs(field), machine.potential
 
     def energy(x: float) -> float:
-        return physics.J2 * x * x + physics.J4 * x**4 - force * x
+        return float(onsite.energy(x)) - force * x
 
-    def slope(x: float) -> float:
-        return 2 * physics.J2 * x + 4 * physics.J4 * x**3 - force
-
-    rest = _where(lambda x: slope(x) >= 0)
-    top = energy(rest) + RAREST * physics.kT
+    rest = _where(lambda x: onsite.gradient(x) >= force)
+    top = energy(rest) + RAREST * machine.kT
     return _where(lambda x: x > rest and energy(x) >= top)
 
 
-def largest_stable_step(physics: Physics, field: float = 0.0) -> float:
-    """Δt_max = 2/(μ V″(x_max)), V″ = 2J₂ + 12J₄x², for units with fields up to ``field``.
+def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
+    """Δt_max = 2/(μ V″(x_max)) for units with fields up to ``field``.
 
     An Euler step multiplies a small distance between two states by 1 − μΔt V″(x). Up to Δt_max
     this is between −1 and 1 wherever a unit can be; beyond it, states overshoot the potential
     more with every step, and no training can mend that.
     """
-    x = farthest_state(physics, field)
-    return 2 / (physics.mobility * (2 * physics.J2 + 12 * physics.J4 * x * x))
+    stiffness = machine.potential.curvature(farthest_state(machine, field))
+    return 2 / (machine.mobility * float(stiffness))
 
 
-def check_step(physics: Physics, field: float = 0.0) -> None:
+def check_step(machine: Machine, field: float = 0.0) -> None:
     """Refuse a step with which the units would leave their potential."""
-    largest = largest_stable_step(physics, field)
-    if physics.dt >= largest:
+    largest = largest_stable_step(machine, field)
+    if machine.dt >= largest:
         digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
         at_most = math.floor(largest / digits) * digits
         raise UserError(
-            f"physics.dt = {physics.dt:g}: too long a step, the states would grow without bound; "
+            f"machine.dt = {machine.dt:g}: too long a step, the states would grow without bound; "
             f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
         )
 
@@ -157,13 +155,13 @@ def _where(reached: Any) -> float:
 # --- what is about to be computed -----------------------------------------------------------------
 
 
-def check_fields(physics: Physics, fields: NDArray[Any]) -> None:
+def check_fields(machine: Machine, fields: NDArray[Any]) -> None:
     """Refuse what is not one finite row of N fields for every prototype."""
     array = np.asarray(fields)
-    if array.ndim != 2 or not len(array) or array.shape[1] != physics.units:
+    if array.ndim != 2 or not len(array) or array.shape[1] != machine.units:
         raise UserError(
-            f"unit fields of shape {array.shape}: expected (prototypes, {physics.units}), at least "
-            "one row of the units of physics.visible + physics.hidden"
+            f"unit fields of shape {array.shape}: expected (prototypes, {machine.units}), at least "
+            "one row of the units of machine.visible + machine.hidden"
         )
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         raise UserError(f"unit fields ({array.dtype}): must be real and finite")
@@ -171,9 +169,9 @@ def check_fields(physics: Physics, fields: NDArray[Any]) -> None:
 
 def check_learning(settings: Settings, fields: NDArray[Any]) -> None:
     """Refuse settings that no computer can be trained or solved with on these unit fields."""
-    check_fields(settings.physics, fields)
-    require_memory(size_memory(settings.physics))
-    check_step(settings.physics, float(np.abs(fields).max()))
+    check_fields(settings.machine, fields)
+    require_memory(size_memory(settings.machine))
+    check_step(settings.machine, float(np.abs(fields).max()))
 
 
 def check_training(settings: Settings, fields: NDArray[Any]) -> None:
@@ -183,9 +181,9 @@ def check_training(settings: Settings, fields: NDArray[Any]) -> None:
     check_learning(settings, fields)
 
 
-def check_generation(physics: Physics, samples: int, kept_states: int = 0) -> int:
+def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:
     """``samples`` as a whole number; refuse what does not fit or cannot be integrated."""
     count = whole(SAMPLES, samples, 1)
-    require_memory(generation_memory(physics, count, kept_states))
-    check_step(physics)
+    require_memory(generation_memory(machine, count, kept_states))
+    check_step(machine)
     return count

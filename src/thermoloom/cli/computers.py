@@ -66,7 +66,7 @@ def train(
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    prototypes = load_prototypes(settings.prototypes, settings.machine)
     settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, prototypes)
@@ -80,7 +80,7 @@ def train(
         def on_cycle(_: Path, trainee: Trainee) -> None:
             nonlocal taken
             taken += 1
-            rate = taken * settings.physics.steps / (time.monotonic() - began)
+            rate = taken * settings.machine.steps / (time.monotonic() - began)
             loss = f"loss {trainee.curve[-1][1]:.3f}" if trainee.curve else ""
             advance(trainee.cycle, f"{rate:,.0f} steps/s, {loss}")
 
@@ -126,9 +126,9 @@ def generate(
     settings = settings_of(RunDirectory.open(run)).updated(
         {"generation": {"samples": samples, "seed": seed}}
     )
-    check_generation(settings.physics, samples)
+    check_generation(settings.machine, samples)
     compile_now()
-    total, done = samples * settings.physics.steps, 0
+    total, done = samples * settings.machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
         def on_progress(more: int) -> None:
@@ -137,7 +137,7 @@ def generate(
             advance(done, f"{samples} samples")
 
         generated = generate_run(run, samples, settings.generation_seed, on_progress)
-    heat, kT = spread(generated.heat), settings.physics.kT
+    heat, kT = spread(generated.heat), settings.machine.kT
     name = archive_name(settings.generation_seed, samples)
     sem = None if heat.sem is None else heat.sem
     results = {
@@ -188,7 +188,7 @@ def show(
     else:
         generated = read_archive(directory, names[-1])
         heading = f"{title}: {names[-1]}, mean heat {generated.heat.mean():.1f} E0"
-        images = generated.visible(settings.physics)
+        images = generated.visible(settings.machine)
         pictures["samples.png"] = sample_sheet(images, shape, heading, samples)
     for name, data in pictures.items():
         write_atomically(run / name, data)
@@ -211,7 +211,7 @@ def solve(
     from thermoloom.runs.patterns import named
     from thermoloom.runs.store import RunDirectory
 
-    prototypes = load_prototypes(settings.prototypes, settings.physics)
+    prototypes = load_prototypes(settings.prototypes, settings.machine)
     settings = named(settings, prototypes)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:

@@ -16,7 +16,7 @@ from thermoloom.experiments import MOST_SEEDS, NAMES, experiment
 from thermoloom.inputs import LARGEST_SEED, shown
 
 if TYPE_CHECKING:  # loads numpy; --help should not
-    from thermoloom.runs.execution import Machines
+    from thermoloom.runs.execution import Resources
 
 DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
 """Results folder by preset: a quick look never stands in the way of the full experiment."""
@@ -81,11 +81,11 @@ def _command(name: str) -> Callable[..., None]:
         cluster: Cluster = None,
         shared: Shared = False,
     ) -> None:
-        from thermoloom.runs.execution import Machines
+        from thermoloom.runs.execution import Resources
 
         values = plan_values(config, assignments, seeds)
         folder = out or Path(DEFAULT_OUT.get(preset, "results"))
-        run_experiment(name, preset, values, folder, Machines(workers, cluster, shared))
+        run_experiment(name, preset, values, folder, Resources(workers, cluster, shared))
 
     command.__doc__ = QUESTIONS[name]
     return command
@@ -110,16 +110,16 @@ def run_all(
     from thermoloom.experiments.estimate import estimate
     from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
-    from thermoloom.runs.execution import Machines
+    from thermoloom.runs.execution import Resources
 
-    machines = Machines(workers, cluster, shared)
+    resources = Resources(workers, cluster, shared)
     folder = out or Path(DEFAULT_OUT.get(preset, "results"))
     values = plan_values(config, assignments, None)
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in NAMES]
     for one, plan in chosen:
-        check(one, plan, folder, machines)
+        check(one, plan, folder, resources)
     compile_now()
-    needed = estimate(chosen, folder, machines.processes)
+    needed = estimate(chosen, folder, resources.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
         f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
@@ -131,7 +131,7 @@ def run_all(
     for name in NAMES:
         typer.echo(f"--- {name} ---", err=True)
         try:
-            run_experiment(name, preset, values, folder, machines)
+            run_experiment(name, preset, values, folder, resources)
         except typer.Exit:
             failed.append(name)
     from thermoloom.presentation.report import write_report
@@ -176,7 +176,7 @@ def run_experiment(
     preset: str,
     values: Values,
     folder: Path,
-    machines: Machines,
+    resources: Resources,
 ) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
@@ -185,10 +185,10 @@ def run_experiment(
     from thermoloom.experiments.run import check, perform
     from thermoloom.runs.progress import progress_for
 
-    check(chosen, plan, folder, machines)
+    check(chosen, plan, folder, resources)
     compile_now()
     compiled = time.monotonic()
-    done = perform(chosen, plan, folder, machines, progress_for())
+    done = perform(chosen, plan, folder, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:

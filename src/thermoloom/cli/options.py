@@ -1,4 +1,4 @@
-"""What the commands share: settings from files and options, results for people and machines."""
+"""What the commands share: settings from files and options, results for people and resources."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Config = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="One setting, such as physics.kT=0.2.", metavar="KEY=VALUE"),
+    typer.Option("--set", "-s", help="One setting, such as machine.kT=0.2.", metavar="KEY=VALUE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
@@ -115,7 +115,7 @@ def say(text: str) -> None:
 
 
 def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:
-    """Results on standard output: JSON for machines, or lines for people."""
+    """Results on standard output: JSON for resources, or lines for people."""
     from thermoloom.runs.formats import jsonable
 
     text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(lines)

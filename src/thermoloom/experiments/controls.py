@@ -61,7 +61,7 @@ class ControlsPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_grid("scales", self.scales)
-        check_grid("periods", self.periods, 1, self.settings.physics.steps, reference=1)
+        check_grid("periods", self.periods, 1, self.settings.machine.steps, reference=1)
 
     def rates(self, seed: int, rule: str) -> list[Condition]:
         """The learning rates of a rule."""
@@ -84,7 +84,7 @@ class ControlsPlan(Plan):
         return [trained(PERIOD, period, self._delay(seed, period)) for period in self.periods]
 
     def _delay(self, seed: int, period: int) -> Settings:
-        rule = {1: "online", self.settings.physics.steps: "batch"}.get(period, "delayed")
+        rule = {1: "online", self.settings.machine.steps: "batch"}.get(period, "delayed")
         training = {
             "rule": rule,
             "period": period if rule == "delayed" else None,
@@ -127,9 +127,9 @@ def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "period_differences": period_rows(delays),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},
         "samples": {"rate": plan.rate_samples, "period": plan.period_samples},
-        "steps": plan.settings.physics.steps,
+        "steps": plan.settings.machine.steps,
         "quantities": quantities(rates, delays),
-        "statements": statements(rates, delays, plan.settings.physics.steps),
+        "statements": statements(rates, delays, plan.settings.machine.steps),
     }
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from thermoloom.config import Physics, Settings
+from thermoloom.config import Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.generation import GROUP, generate
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.runs.jobs import archive_name, training_path
 from thermoloom.runs.manifest import MANIFEST, read_manifest
 from thermoloom.runs.patterns import identified
@@ -61,15 +62,15 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
         besides += BESIDES if to_train or to_sample else 0.0
     rates = _Rates()
     work = sum(
-        model.training.cycles * model.physics.steps * rates.training(model)
+        model.training.cycles * model.machine.steps * rates.training(model)
         for model in left.values()
     )
     work += sum(
-        model.generation.samples * model.physics.steps * rates.generation(model.physics)
+        model.generation.samples * model.machine.steps * rates.generation(model.machine)
         for model in samples.values()
     )
-    disk = sum(_training_bytes(model.physics) for model in left.values())
-    disk += sum(8 * m.generation.samples * m.physics.units for m in samples.values())
+    disk = sum(_training_bytes(model.machine) for model in left.values())
+    disk += sum(8 * m.generation.samples * m.machine.units for m in samples.values())
     count = sum(model.generation.samples for model in samples.values())
     return Estimate(len(left), count, work / workers + besides, disk)
 
@@ -98,9 +99,9 @@ def _has(path: Path, archive: str) -> bool:
     return _is_done(path) and f"{archive}.safetensors" in read_manifest(path).files
 
 
-def _training_bytes(physics: Physics) -> int:
+def _training_bytes(machine: Machine) -> int:
     """The trained parameters and two checkpoints."""
-    return 3 * 4 * physics.hidden * (physics.units + 1)
+    return 3 * 4 * machine.hidden * (machine.units + 1)
 
 
 class _Rates:
@@ -113,7 +114,7 @@ class _Rates:
         """Of one learner and step; a share of the path is left out, it is a few percent."""
         chosen = model.imperfections
         kind = (
-            model.physics,
+            model.machine,
             model.training.rule,
             chosen.bits < 32,
             chosen.rounding if chosen.bits < 32 else "",
@@ -125,36 +126,36 @@ class _Rates:
             self._known[kind] = _time_training(model)
         return self._known[kind]
 
-    def generation(self, physics: Physics) -> float:
+    def generation(self, machine: Machine) -> float:
         """Of one sample and step."""
-        if physics not in self._known:
-            self._known[physics] = _time_generation(physics)
-        return self._known[physics]
+        if machine not in self._known:
+            self._known[machine] = _time_generation(machine)
+        return self._known[machine]
 
 
-def _short(physics: Physics) -> Physics:
-    return replace(physics, duration=min(PROBE_STEPS, physics.steps) * physics.dt)
+def _short(machine: Machine) -> Machine:
+    return replace(machine, duration=min(PROBE_STEPS, machine.steps) * machine.dt)
 
 
 def _time_training(model: Settings) -> float:
-    physics = _short(model.physics)
-    short = replace(model, physics=physics)
+    machine = _short(model.machine)
+    short = replace(model, machine=machine)
     if model.training.rule == "delayed":
-        period = min(model.period, physics.steps)
+        period = min(model.period, machine.steps)
         short = short.updated({"training": {"period": period}})
-    field = np.ones(physics.units, np.float32)
+    field = np.ones(machine.units, np.float32)
     with threads(1):
-        path = noising_path(physics, field, 0, 0)
-        drives = drive(physics, path)
+        path = noising_path(machine, field, 0, 0)
+        drives = drive(machine, path)
         learner = make_learner(short)
         learner.learn(path, None, drives)
         began = time.perf_counter()
         learner.learn(path, None, drives)
-        return (time.perf_counter() - began) / physics.steps
+        return (time.perf_counter() - began) / machine.steps
 
 
-def _time_generation(physics: Physics) -> float:
-    short = replace(physics, duration=min(40, physics.steps) * physics.dt)
+def _time_generation(machine: Machine) -> float:
+    short = replace(machine, duration=min(40, machine.steps) * machine.dt)
     with threads(1):
         computer = Computer.zeros(short)
         generate(short, computer, 1, 0)

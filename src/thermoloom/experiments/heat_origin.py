@@ -34,7 +34,7 @@ from thermoloom.experiments.predicted import BLOCKS, rule_work
 from thermoloom.experiments.theory_runs import Work
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.runs.jobs import computer_of, training_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report
@@ -225,7 +225,7 @@ def measure_heats(
         rows = []
         for done, condition in enumerate(chosen):
             computer = split.layout.computer(condition.theta, np.float32)
-            heat = generate(settings.physics, computer, heat_samples, generation_seed).heat
+            heat = generate(settings.machine, computer, heat_samples, generation_seed).heat
             rows.append(
                 {
                     "part": condition.part,
@@ -243,7 +243,7 @@ def measure_heats(
 
 def read_split(folder: Path, settings: Settings, seeds: Sequence[int]) -> Split:
     """Trained computers of both rules and all seeds, and θ*, from their runs."""
-    layout = Layout(settings.physics.visible, settings.physics.hidden)
+    layout = Layout(settings.machine.visible, settings.machine.hidden)
 
     def vector(rule: str, seed: int) -> Vector:
         changed = {"rule": rule, "seed": seed, "period": None}
@@ -288,7 +288,7 @@ def measure_predicted(
             computer = Computer(*(arrays[block] for block in BLOCKS))
             for seed in seeds:
                 at = settings.updated({"training": {"seed": seed}}).generation_seed
-                heat = generate(settings.physics, computer, heat_samples, at).heat
+                heat = generate(settings.machine, computer, heat_samples, at).heat
                 rows.append({"rule": rule, "seed": seed, "heat": float(heat.mean())})
                 report(len(rows), len(RULES) * len(seeds), None)
         pending.run.save_table("heats", {key: [row[key] for row in rows] for key in rows[0]})

@@ -33,7 +33,7 @@ from thermoloom.measures.diagnostics import (
 )
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.prototypes import Prototypes, unit_fields
 from thermoloom.runs.jobs import (
     computer_of,
@@ -81,7 +81,7 @@ def measures_settings(settings: Settings, paths: Paths) -> dict[str, Any]:
 
 def is_classified(settings: Settings) -> bool:
     """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.prototypes.source != "images" and settings.physics.visible == SIDE * SIDE
+    return settings.prototypes.source != "images" and settings.machine.visible == SIDE * SIDE
 
 
 def measures_path(folder: Path, settings: Settings, paths: Paths) -> Path:
@@ -252,7 +252,7 @@ def measure_model(
             run.diverged(training.results["cycle"])
             return
         samples, seed = settings.generation.samples, settings.generation_seed
-        per_step = SAMPLE_IN_CYCLES / settings.physics.steps
+        per_step = SAMPLE_IN_CYCLES / settings.machine.steps
         # states that grow without bound are a result; they are looked for below
         with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
             generated = generate_run(trained, samples, seed, lambda n: on_progress(n * per_step))
@@ -283,9 +283,9 @@ def _terms_on_paths(
 
     def terms(index: int) -> tuple[int, PathTerms]:
         began = time.perf_counter()
-        prototype, path = additional_path(settings.physics, fields, index, paths.seed)
+        prototype, path = additional_path(settings.machine, fields, index, paths.seed)
         making.append(time.perf_counter() - began)
-        return prototype, path_terms(computer, settings.physics, path, fields[prototype])
+        return prototype, path_terms(computer, settings.machine, path, fields[prototype])
 
     found = in_threads(terms, [(i,) for i in range(paths.per_prototype * len(fields))])
     if making:
@@ -295,7 +295,7 @@ def _terms_on_paths(
 
 def judged(settings: Settings, generated: Generated, prototypes: Prototypes) -> Quality:
     """Quality of the samples, by the classifier or without it as the run's identity says."""
-    visible = generated.visible(settings.physics)
+    visible = generated.visible(settings.machine)
     quality = measure_quality(visible, prototypes, settings.measures.classifier)
     if (quality.sample_class is not None) != is_classified(settings):
         raise RuntimeError("the identity of the measures is wrong about the classifier")
@@ -379,9 +379,9 @@ def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
         archive = generate_run(training.path, samples, seed)
         prototypes = patterns_of(settings, workdir / RUNS)
         chosen = [found[0] for found in nearest_samples(measured, prototypes).values() if found]
-        steps = np.linspace(0, settings.physics.steps, SNAPSHOTS).round().astype(int).tolist()
-        again = generate(settings.physics, computer_of(training), samples, seed, steps, chosen)
-        visible = again.snapshots[:, :, : settings.physics.visible]
+        steps = np.linspace(0, settings.machine.steps, SNAPSHOTS).round().astype(int).tolist()
+        again = generate(settings.machine, computer_of(training), samples, seed, steps, chosen)
+        visible = again.snapshots[:, :, : settings.machine.visible]
         run.save_arrays(
             "snapshots",
             {"states": visible, "samples": np.array(chosen, np.int64), "steps": np.array(steps)},

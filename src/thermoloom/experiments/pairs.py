@@ -60,9 +60,9 @@ class PairPlan(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.settings.physics.steps < 2:
+        if self.settings.machine.steps < 2:
             raise UserError(
-                f"physics.duration = {self.settings.physics.duration:g}: a trajectory of one step, "
+                f"machine.duration = {self.settings.machine.duration:g}: a trajectory of one step, "
                 "in which online and batch are the same rule; take at least two"
             )
 
@@ -162,7 +162,7 @@ class Pairs:
         for seed in self.seeds:
             pair = {rule: self.models[rule, seed] for rule in RULES}
             drops = cross_energies(
-                self.plan.settings.physics,
+                self.plan.settings.machine,
                 {rule: computer_of(model.training) for rule, model in pair.items()},
                 {
                     rule: generate_run(
@@ -273,7 +273,7 @@ def _cross_columns(cross: Sequence[tuple[int, EnergyDrop]]) -> dict[str, Any]:
 def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
     """Images of the displayed computer: nearest samples of each target, snapshots on the way."""
     model, prototypes = pairs.shown, pairs.prototypes
-    visible = pairs.plan.settings.physics.visible
+    visible = pairs.plan.settings.machine.visible
     nearest = nearest_samples(model.measures, prototypes, DISPLAYED)
     chosen = [sample for found in nearest.values() for sample in found]
     archive = generate_run(

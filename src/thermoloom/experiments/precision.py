@@ -236,15 +236,15 @@ def _measure_stored(
     if training.state == "diverged":
         run.diverged(training.results["cycle"])
         return
-    clock, samples, physics = Clock(), settings.generation.samples, settings.physics
+    clock, samples, machine = Clock(), settings.generation.samples, settings.machine
     computer = quantized_computer(computer_of(training), bits)
     with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
         generated = generate(
-            physics,
+            machine,
             computer,
             samples,
             settings.generation_seed,
-            on_progress=_progress(report, samples * physics.steps),
+            on_progress=_progress(report, samples * machine.steps),
         )
     if not np.isfinite(generated.final_states).all():
         run.diverged(settings.training.cycles, {"stage": "generation"})

@@ -14,7 +14,7 @@ import numpy as np
 
 from thermoloom.config import Settings
 from thermoloom.experiments.theory_runs import Ground, Work
-from thermoloom.physics.action import path_loss
+from thermoloom.machine.action import path_loss
 from thermoloom.runs.tasks import Report
 from thermoloom.theory.optimum import ExpectedLoss, Layout
 from thermoloom.theory.predictions import (
@@ -51,25 +51,25 @@ def predict_limits(
     with work.begin(workdir) as pending:
         if pending is None:
             return {}
-        physics, fields = work.settings.physics, pending.fields
+        machine, fields = work.settings.machine, pending.fields
         ground = Ground(work.settings, fields)
         marginals = ground.marginals
-        batch = batch_stability(physics, fields, marginals)
-        online = online_stability(physics, fields, marginals)
+        batch = batch_stability(machine, fields, marginals)
+        online = online_stability(machine, fields, marginals)
         report(1, 3, None)
-        windows = mean_rule(physics, fields, marginals, 1.0, physics.steps).prototypes
+        windows = mean_rule(machine, fields, marginals, 1.0, machine.steps).prototypes
         growth = [round_growth(MeanRule(f * batch.critical_rate, windows)) for f in factors]
         pending.run.save_table("growth", {"factor": factors, "growth": growth})
         report(2, 3, None)
         ranges = [largest_magnitude(part) for part in ground.loss.layout.split(ground.optimum)]
-        sizes = update_size(physics, fields, marginals)
+        sizes = update_size(machine, fields, marginals)
         rate = work.settings.learning_rate
         pending.run.save_table(
             "bits",
             {"bits": bits}
             | {
                 f"surviving_{name}": [
-                    surviving_fraction(physics, fields, marginals, rate, largest, b, hidden, DRAWS)
+                    surviving_fraction(machine, fields, marginals, rate, largest, b, hidden, DRAWS)
                     for b in bits
                 ]
                 for name, largest, hidden in zip(BLOCKS, ranges, (False, True), strict=False)
@@ -102,20 +102,20 @@ def predict_rule(
     with work.begin(workdir) as pending:
         if pending is None:
             return {}
-        settings, physics = work.settings, work.settings.physics
+        settings, machine = work.settings, work.settings.machine
         ground = Ground(settings, pending.fields)
         loss, layout = ground.loss, ground.loss.layout
         rule = mean_rule(
-            physics, pending.fields, ground.marginals, settings.learning_rate, settings.period
+            machine, pending.fields, ground.marginals, settings.learning_rate, settings.period
         )
         cycles, every = settings.training.cycles, settings.training.validation_every
-        watched = ExpectedLoss(physics, pending.fields[:1], ground.marginals)
+        watched = ExpectedLoss(machine, pending.fields[:1], ground.marginals)
         path = validation_path(settings, pending.fields)
         best, rows = loss.total(ground.optimum) / loss.steps, []
         means = mean_parameters(rule, cycles, every)
         deviations = sampled_deviations(rule, cycles, every)
         for (cycle, mean), (_, deviation) in zip(means, deviations, strict=True):
-            on_path = path_loss(layout.computer(mean, np.float32), physics, path).reduced
+            on_path = path_loss(layout.computer(mean, np.float32), machine, path).reduced
             noise = spread(watched, deviation).excess_loss
             rows.append(
                 {
@@ -133,7 +133,7 @@ def predict_rule(
             "noise": asdict(spread(loss, deviation)),
             "distance": asdict(spread(loss, mean - ground.optimum)),
             "optimum_validation": path_loss(
-                layout.computer(ground.optimum, np.float32), physics, path
+                layout.computer(ground.optimum, np.float32), machine, path
             ).reduced,
         }
     return {}

@@ -67,7 +67,7 @@ def train_with_offset(
         if pending is None:
             return {}
         settings = work.settings
-        layout = Layout(settings.physics.visible, settings.physics.hidden)
+        layout = Layout(settings.machine.visible, settings.machine.hidden)
         plain = settings.updated({"training": {"cycles": offset_cycles}})
         pair = [
             Trainee.new(plain.updated({"imperfections": {"residual_offset": mu}}))
@@ -112,18 +112,18 @@ def train_on_grids(
     with work.begin(workdir) as pending:
         if pending is None:
             return {}
-        settings, physics = work.settings, work.settings.physics
+        settings, machine = work.settings, work.settings.machine
         seed, spans = settings.training.seed, (ranges[0], ranges[1])
 
         def learner(depth: int) -> QuantizedLearner:
-            return QuantizedLearner(physics, settings.learning_rate, depth, spans)
+            return QuantizedLearner(machine, settings.learning_rate, depth, spans)
 
         trained = {depth: learner(depth) for depth in bits}
-        chosen = [int((i + 0.5) * physics.steps / STEPS) for i in range(STEPS)]
+        chosen = [int((i + 0.5) * machine.steps / STEPS) for i in range(STEPS)]
         moved: dict[int, list[dict[str, float]]] = {depth: [] for depth in bits}
         for cycle in range(grid_cycles):
-            path = noising_path(physics, pending.fields[cycle % len(pending.fields)], seed, cycle)
-            drives = drive(physics, path)
+            path = noising_path(machine, pending.fields[cycle % len(pending.fields)], seed, cycle)
+            drives = drive(machine, path)
             for depth in bits:
                 trained[depth].learn(path, None, drives)
                 for k in chosen:

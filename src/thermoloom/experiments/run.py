@@ -26,7 +26,7 @@ from thermoloom.measures.classifier import classifier_in
 from thermoloom.presentation.report import SUMMARY, write_report
 from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.runs.cluster import check_cluster
-from thermoloom.runs.execution import LOCAL, Machines, run_tasks
+from thermoloom.runs.execution import LOCAL, Resources, run_tasks
 from thermoloom.runs.formats import jsonable
 from thermoloom.runs.patterns import keep_patterns, named
 from thermoloom.runs.progress import Progress
@@ -54,11 +54,11 @@ def perform(
     experiment: Experiment,
     plan: Plan,
     folder: Path,
-    machines: Machines = LOCAL,
+    resources: Resources = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
     """Run an experiment with its figures and report; what is there already is not done again."""
-    done = compute(experiment, plan, folder, machines, progress)
+    done = compute(experiment, plan, folder, resources, progress)
     if not done.summary:
         return done
     written = write_report(done.path)
@@ -69,25 +69,25 @@ def compute(
     experiment: Experiment,
     plan: Plan,
     folder: Path,
-    machines: Machines = LOCAL,
+    resources: Resources = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
     """Tasks, tables and summary of an experiment, without pictures."""
     clock = Clock()
     path = folder / experiment.name
-    prototypes = load_prototypes(plan.settings.prototypes, plan.settings.physics)
+    prototypes = load_prototypes(plan.settings.prototypes, plan.settings.machine)
     plan = replace(plan, settings=named(plan.settings, prototypes))
-    check(experiment, plan, folder, machines)
+    check(experiment, plan, folder, resources)
     # claimed after all checks, so that a refused command leaves nothing, and before hours of work
     with RunDirectory.create(
         path, experiment.name, plan.as_dict(), defaults=plan.defaults()
     ) as run:
         keep_patterns(folder / RUNS, prototypes)
         with clock.measure("tasks"):
-            outcomes = run_tasks(experiment.tasks(plan), folder, machines, progress)
+            outcomes = run_tasks(experiment.tasks(plan), folder, resources, progress)
             if experiment.later is not None:
                 later = experiment.later(plan, folder)
-                outcomes |= run_tasks(later, folder, machines, progress)
+                outcomes |= run_tasks(later, folder, resources, progress)
         failed = failures(outcomes)
         warnings = list(run.warnings)
         for outcome in outcomes.values():
@@ -112,38 +112,38 @@ def compute(
     return Performed(path, summary, failed, warnings, None, clock.seconds)
 
 
-def check(experiment: Experiment, plan: Plan, folder: Path, machines: Machines) -> None:
+def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> None:
     """Refuse all that can be known to fail, with nothing written yet."""
     claimed = (experiment.name, plan.as_dict(), plan.defaults())
     refuse_claimed(folder / experiment.name, *claimed)
     _check_models(models_of(experiment, plan))
-    _check_machines(machines, plan.settings)
+    _check_machines(resources, plan.settings)
 
 
 def _check_models(models: Iterable[Settings]) -> None:
     """Computers that cannot be trained, sampled or measured here."""
     kinds = {
-        (model.physics, model.prototypes, model.measures, model.generation): model
+        (model.machine, model.prototypes, model.measures, model.generation): model
         for model in models
     }
     for model in kinds.values():
-        require_memory(measures_memory(model.physics, model.generation.samples))
-        prototypes = load_prototypes(model.prototypes, model.physics)
+        require_memory(measures_memory(model.machine, model.generation.samples))
+        prototypes = load_prototypes(model.prototypes, model.machine)
         check_learning(model, unit_fields(prototypes, model))
         if model.measures.classifier:
             classifier_in(model.measures.classifier)
 
 
-def _check_machines(machines: Machines, settings: Settings) -> None:
+def _check_machines(resources: Resources, settings: Settings) -> None:
     """A cluster that does not answer, or that cannot see what it needs."""
-    if machines.cluster is None:
+    if resources.cluster is None:
         return
-    if settings.measures.classifier and not machines.shared:
+    if settings.measures.classifier and not resources.shared:
         raise UserError(
             "measures.classifier: a cluster without --shared-disk does not see that folder; run "
             "here, or with --shared-disk"
         )
-    check_cluster(machines.cluster)
+    check_cluster(resources.cluster)
 
 
 def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str,
         "rerun": experiment.rerun(plan, run.path),
         "date": run.manifest.created[:10],
         "versions": run.manifest.versions,
-        "machine": run.manifest.machine,
+        "host": run.manifest.host,
     }
 
 

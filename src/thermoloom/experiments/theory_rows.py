@@ -23,7 +23,7 @@ from thermoloom.experiments.pairs import Pairs
 from thermoloom.experiments.predicted import BLOCKS
 from thermoloom.experiments.theory_plan import TheoryPlan
 from thermoloom.experiments.theory_runs import Ground
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.computer import Computer
 from thermoloom.runs.jobs import training_path
 from thermoloom.runs.manifest import MANIFEST
 from thermoloom.runs.store import RunDirectory
@@ -465,8 +465,8 @@ def offset_rows(found: Findings, run: RunDirectory) -> list[Row]:
 
 def law_row(found: Findings, table: Sequence[Row]) -> Row:
     """The law for biases that an offset moves alone: b = −(2k_BT/μΔt) μ_bias (1 − (1 − ρ)^n)."""
-    physics, plan = found.plan.settings.physics, found.plan
-    law, rate = offset_bias_law(physics), offset_rate(physics, plan.base.learning_rate)
+    machine, plan = found.plan.settings.machine, found.plan
+    law, rate = offset_bias_law(machine), offset_rate(machine, plan.base.learning_rate)
     response = float(offset_response(found.ground.loss).hidden_bias.mean())
     cycles = plan.offset_cycles
     alone = law * plan.offset * (1 - (1 - rate) ** cycles)
@@ -499,7 +499,7 @@ def bits_rows(found: Findings, run: RunDirectory) -> list[Row]:
     bits = predicted["bits"]
     share = (predicted[f"surviving_{block}"], measured[f"surviving_{block}"])
     # at most so many couplings have moved: some move more than once, some return
-    moves = found.plan.grid_cycles * found.plan.settings.physics.steps * share[0]
+    moves = found.plan.grid_cycles * found.plan.settings.machine.steps * share[0]
     nonzero = measured[f"nonzero_{block}"]
     run.save_table(
         "bits",

@@ -102,11 +102,11 @@ class Ground:
 
     @cached_property
     def marginals(self) -> Marginals:
-        return solve_marginals(self.settings.physics, float(np.abs(self.fields).max()))
+        return solve_marginals(self.settings.machine, float(np.abs(self.fields).max()))
 
     @cached_property
     def loss(self) -> ExpectedLoss:
-        return ExpectedLoss(self.settings.physics, self.fields, self.marginals)
+        return ExpectedLoss(self.settings.machine, self.fields, self.marginals)
 
     @cached_property
     def optimum(self) -> NDArray[np.float64]:

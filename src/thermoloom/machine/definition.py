@@ -12,12 +12,16 @@ hidden–hidden, biases on hidden units, one stage, no labels.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.protocol import windows
+from thermoloom.sections import Section, non_negative, positive, require
 
 FREE = ("visible", "hidden")
 """Groups of units that move, in the order in which they lie in a state."""
@@ -29,11 +33,17 @@ WIRES = (
     "hidden-label",
 )
 """Pairs of groups that can be coupled."""
+CODES = ("projection", "copy", "signs", "clusters", "given")
+"""Names of the codes of hidden units; ``thermoloom.patterns.codes`` says what they are."""
+_ROUND_OFF = 1e-9
+"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996."""
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Section):
     """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
+
+    name: ClassVar[str] = "machine"
 
     visible: int = 784
     """N_v, number of visible units (28 × 28 pixels by default)."""
@@ -73,7 +83,76 @@ class Machine:
     dt: float = 1e-3
     """Integration step Δt, in the time unit of μ."""
     duration: float = 2.5
-    """Trajectory time t_f, in the time unit of μ."""
+    """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
+
+    def check(self) -> None:
+        positive("machine", self, "visible", "hidden", "stages", "code_clusters", "code_amplitude")
+        positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
+        non_negative("machine", self, "J2", "J4", "labels", "code_seed")
+        require(
+            self.J2 > 0 or self.J4 > 0,
+            "machine.J2, machine.J4",
+            (self.J2, self.J4),
+            "at least one must be positive, or no unit is confined",
+        )
+        _among("wiring", self.wiring, WIRES)
+        _among("biases", self.biases, FREE)
+        _among("code", (self.code,), CODES)
+        _among("onsite", (self.onsite,), tuple(ONSITE))
+        self._check_time()
+        self._check_windows()
+
+    def _check_time(self) -> None:
+        require(
+            self.duration >= self.dt,
+            "machine.duration",
+            self.duration,
+            f"must be at least one step, machine.dt = {self.dt}",
+        )
+        counted = {"machine.visible + hidden": self.units, "machine.duration/dt": self.steps}
+        for key, count in counted.items():
+            require(count <= LARGEST_COUNT, key, count, f"must be at most {LARGEST_COUNT}")
+        ratio = self.duration / self.dt
+        if abs(ratio - self.steps) > _ROUND_OFF * self.steps:
+            low, high = (count * self.dt for count in (math.floor(ratio), math.ceil(ratio)))
+            raise UserError(
+                f"machine.duration = {self.duration}: no multiple of machine.dt = {self.dt}; the "
+                f"nearest are {low:.12g} and {high:.12g}"
+            )
+        for meaning, value in (
+            ("μΔt", self.drift),
+            ("μΔt/2k_BT", self.residual_scale),
+            ("√(2μk_BTΔt)", self.noise_amplitude),
+        ):
+            require(
+                SMALLEST <= value <= LARGEST,
+                "machine.mobility, machine.dt, machine.kT",
+                (self.mobility, self.dt, self.kT),
+                f"{meaning} = {value:.2g} is no number of float32",
+            )
+
+    def _check_windows(self) -> None:
+        require(
+            self.stages <= self.steps,
+            "machine.stages",
+            self.stages,
+            f"must not exceed the {self.steps} steps of a trajectory",
+        )
+        if self.windows:
+            fit = len(self.windows) == self.stages and self.windows[-1] == 1
+            require(
+                fit,
+                "machine.windows",
+                list(self.windows),
+                f"must be {self.stages} fractions of t_f, one for the end of each stage, the last "
+                "one 1",
+            )
+        require(
+            all(first < last for first, last in windows(self)),
+            "machine.windows",
+            list(self.windows),
+            "must rise, by at least one step from stage to stage",
+        )
 
     @property
     def units(self) -> int:
@@ -124,3 +203,11 @@ class Machine:
     def stage_windows(self) -> tuple[tuple[int, int], ...]:
         """(first, last) steps of each stage on a noising path."""
         return windows(self)
+
+
+def _among(key: str, chosen: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse names that are unknown or given twice."""
+    for name in chosen:
+        must = f"must be among {', '.join(known)}"
+        require(name in known, f"machine.{key}", name, must)
+    require(len(set(chosen)) == len(chosen), f"machine.{key}", list(chosen), "repeats a name")

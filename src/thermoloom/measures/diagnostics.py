@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Physics
+from thermoloom.machine.definition import Machine
 from thermoloom.generation import Generated
-from thermoloom.physics.computer import (
+from thermoloom.machine.computer import (
     Array,
     Computer,
     EnergyParts,
@@ -98,15 +98,15 @@ class EnergyDrop:
 
 
 def cross_energies(
-    physics: Physics, computers: Mapping[str, Computer], ensembles: Mapping[str, Generated]
+    machine: Machine, computers: Mapping[str, Computer], ensembles: Mapping[str, Generated]
 ) -> list[EnergyDrop]:
     """Every potential on the start and end states of every ensemble, potentials outermost."""
     return [
         EnergyDrop(
             potential,
             ensemble,
-            mean_energies(energy_parts(computer, physics, states.initial_states)),
-            mean_energies(energy_parts(computer, physics, states.final_states)),
+            mean_energies(energy_parts(computer, machine, states.initial_states)),
+            mean_energies(energy_parts(computer, machine, states.final_states)),
         )
         for potential, computer in computers.items()
         for ensemble, states in ensembles.items()
@@ -117,7 +117,7 @@ def cross_energies(
 
 
 def additional_path(
-    physics: Physics, fields: NDArray[np.float32], index: int, seed: int
+    machine: Machine, fields: NDArray[np.float32], index: int, seed: int
 ) -> tuple[int, NDArray[np.float32]]:
     """(prototype, path (K + 1, N)) of one of the paths that no computer was trained on.
 
@@ -125,7 +125,7 @@ def additional_path(
     training seed can meet them.
     """
     prototype = index % len(fields)
-    return prototype, noising_path(physics, fields[prototype], seed, index, stream="validation ")
+    return prototype, noising_path(machine, fields[prototype], seed, index, stream="validation ")
 
 
 class PathTerms(NamedTuple):
@@ -150,24 +150,24 @@ class PathTerms(NamedTuple):
 
 
 def path_terms(
-    computer: Computer, physics: Physics, path: NDArray[np.float32], field: NDArray[np.float32]
+    computer: Computer, machine: Machine, path: NDArray[np.float32], field: NDArray[np.float32]
 ) -> PathTerms:
     """Loss and both sides of the path-action identity on one noising path.
 
     As ``action.path_loss`` and ``action.path_action_ratio``, but in one pass: the products with
     J in float32, every sum in float64. Cost: 2.1 MFLOP a step for 784 + 512 units.
     """
-    amplitude = ramp(physics)
+    amplitude = ramp(machine)
     sums = np.zeros(len(_SUMS), np.float64)
     constants = tuple(
-        float(value) for value in (2 * physics.J2, 4 * physics.J4, physics.mobility * physics.dt)
+        float(value) for value in (2 * machine.J2, 4 * machine.J4, machine.mobility * machine.dt)
     )
-    forces = np.empty((STEPS_AT_ONCE, physics.units), np.float32)
-    for first in range(0, physics.steps, STEPS_AT_ONCE):
-        piece = path[first : min(first + STEPS_AT_ONCE, physics.steps) + 1]
-        coupling = coupling_gradient(computer, physics, piece[1:], forces[: len(piece) - 1])
+    forces = np.empty((STEPS_AT_ONCE, machine.units), np.float32)
+    for first in range(0, machine.steps, STEPS_AT_ONCE):
+        piece = path[first : min(first + STEPS_AT_ONCE, machine.steps) + 1]
+        coupling = coupling_gradient(computer, machine, piece[1:], forces[: len(piece) - 1])
         _add_terms(piece, coupling, amplitude[first:], field, constants, sums)
-    return _path_terms(physics, dict(zip(_SUMS, sums.tolist(), strict=True)))
+    return _path_terms(machine, dict(zip(_SUMS, sums.tolist(), strict=True)))
 
 
 _SUMS = ("squared", "work_theta", "work_reference", "force_theta", "force_reference",
@@ -204,9 +204,9 @@ def _add_terms(path, coupling, amplitude, field, constants, sums):  # type: igno
         sums[6] += reverse
 
 
-def _path_terms(physics: Physics, sums: Mapping[str, Any]) -> PathTerms:
-    beta, drift, steps = 1 / physics.kT, physics.mobility * physics.dt, physics.steps
-    variance = 4 * physics.kT * drift
+def _path_terms(machine: Machine, sums: Mapping[str, Any]) -> PathTerms:
+    beta, drift, steps = 1 / machine.kT, machine.mobility * machine.dt, machine.steps
+    variance = 4 * machine.kT * drift
     # the reduced loss from its own terms, not as a difference of two large numbers
     reduced = -beta / 2 * sums["work_theta"] + beta * drift / 4 * sums["force_theta"]
     return PathTerms(

@@ -162,6 +162,6 @@ def _checked(visible_states: NDArray[Any], prototypes: Prototypes) -> Float64:
     if len(broken):
         raise UserError(
             f"{len(broken)} of {len(states)} samples are not finite (first: sample {broken[0]}): "
-            "the dynamics diverged; try a smaller physics.dt"
+            "the dynamics diverged; try a smaller machine.dt"
         )
     return states

@@ -49,7 +49,7 @@ def draw_trajectories(saved: Saved) -> Figure:
         return figure
     snapshots, steps = arrays["snapshots"], arrays["steps"]
     limits = _grey(snapshots) if snapshots.size else (0.0, 1.0)
-    duration = saved.summary["settings"]["physics"]["duration"]
+    duration = saved.summary["settings"]["machine"]["duration"]
     columns = len(steps)
     height = 0.905 * len(targets) + 0.25
     figure = Figure(figsize=(WIDTH, height))

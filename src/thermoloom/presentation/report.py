@@ -183,7 +183,7 @@ def _tally(verdicts: dict[str, int]) -> str:
 
 
 def _computed(summary: dict[str, Any]) -> str:
-    versions, machine = summary["versions"], summary["machine"]
+    versions, host = summary["versions"], summary["host"]
     software = ", ".join(f"{k} {v}" for k, v in versions.items() if isinstance(v, str))
     libraries = ", ".join(f"{lib['name']} {lib['version']}" for lib in versions["blas"])
     preset = summary["preset"] or "own settings"
@@ -192,8 +192,8 @@ def _computed(summary: dict[str, Any]) -> str:
             page.paragraph(
                 f"Preset: {escape(preset)}; {escape(summary['date'])}. "
                 f"Software: {escape(software)}; linear algebra: {escape(libraries)}. "
-                f"Machine: {escape(machine['cpu'])}, {page.number(machine['cores'], 'd')} "
-                f"core(s), {escape(machine['platform'])}."
+                f"Machine: {escape(host['cpu'])}, {page.number(host['cores'], 'd')} "
+                f"core(s), {escape(host['platform'])}."
             ),
             page.paragraph(
                 "One training cycle is one noising trajectory; prototypes are taken in turn. All "

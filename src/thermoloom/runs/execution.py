@@ -30,7 +30,7 @@ class SweepInterruptedError(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Machines:
+class Resources:
     """Local processes, or a cluster instead of them."""
 
     workers: int | None = None
@@ -53,13 +53,13 @@ class Machines:
         return self.workers or available_cores()
 
 
-LOCAL = Machines()
+LOCAL = Resources()
 
 
 def run_tasks(
     tasks: Sequence[Task],
     folder: Path | str,
-    machines: Machines = LOCAL,
+    resources: Resources = LOCAL,
     progress: Progress | None = None,
 ) -> dict[str, Outcome]:
     """Outcomes by task name, in the order of ``tasks``, wherever they ran.
@@ -76,10 +76,10 @@ def run_tasks(
         try:
             _run_here(sweep, [task for task in tasks if _is_done(folder, task)], at_once=True)
             left = [task for task in tasks if task.name not in sweep.outcomes]
-            if left and machines.cluster is not None:
-                run_on_cluster(sweep, left, machines.cluster, machines.shared)
-            elif min(machines.processes, len(tasks)) > 1:
-                run_in_processes(sweep, left, min(machines.processes, len(left)))
+            if left and resources.cluster is not None:
+                run_on_cluster(sweep, left, resources.cluster, resources.shared)
+            elif min(resources.processes, len(tasks)) > 1:
+                run_in_processes(sweep, left, min(resources.processes, len(left)))
             else:
                 _run_here(sweep, left)
         except KeyboardInterrupt:

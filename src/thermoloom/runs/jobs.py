@@ -23,8 +23,8 @@ from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import Generated, generate
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.physics.action import path_loss
-from thermoloom.physics.computer import Computer, EnergyParts
+from thermoloom.machine.action import path_loss
+from thermoloom.machine.computer import Computer, EnergyParts
 from thermoloom.prototypes import Prototypes, unit_fields
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.patterns import identified, named, patterns_of, read_patterns, save_patterns
@@ -39,7 +39,7 @@ from thermoloom.training.trainer import PARAMETERS, Trainee, train_together, val
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("physics", "prototypes", "training", "imperfections")
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections")
 """Sections that determine a trained computer; generation has no part in it."""
 
 OnCycle = Callable[[Path, Trainee], None]
@@ -108,10 +108,10 @@ def solve_run(
         return
     check_run(path, settings, learned)
     # solved before the directory is claimed: what has no solution leaves nothing behind
-    optimum = solve_optimum(settings.physics, fields, progress=on_iteration)
+    optimum = solve_optimum(settings.machine, fields, progress=on_iteration)
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", learned)
-        loss = path_loss(optimum.computer, settings.physics, validation_path(settings, fields))
+        loss = path_loss(optimum.computer, settings.machine, validation_path(settings, fields))
         run.save_arrays("computer", optimum.computer.arrays)
         run.save_table(
             "curve", {"cycle": [0.0], "loss": [loss.full], "reduced_loss": [loss.reduced]}
@@ -247,7 +247,7 @@ def generate_run(
         return read_archive(reader, name)
     refuse_other_numerics(reader)
     computer = computer_of(reader)
-    generated = generate(settings.physics, computer, samples, chosen, on_progress=on_progress)
+    generated = generate(settings.machine, computer, samples, chosen, on_progress=on_progress)
     with RunDirectory.open(path, write=True) as run:
         run.save_arrays(name, _archive_arrays(generated), {"seed": chosen, "samples": samples})
     return generated

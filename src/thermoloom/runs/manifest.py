@@ -142,7 +142,7 @@ def _linear_algebra() -> list[dict[str, Any]]:
     )
 
 
-def machine() -> dict[str, Any]:
+def host() -> dict[str, Any]:
     return {"cpu": _cpu_model(), "cores": available_cores(), "platform": platform.platform()}
 
 
@@ -152,7 +152,7 @@ def _cpu_model() -> str:
     except OSError:
         lines = []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
+    return models[0] if models else platform.processor() or platform.host()
 
 
 def now() -> str:
@@ -210,7 +210,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     updated: str
     versions: dict[str, Any]
     """Software at the start; what changed on resuming is in ``changes``."""
-    machine: dict[str, Any]
+    host: dict[str, Any]
     changes: list[Change] = msgspec.field(default_factory=list)
     results: dict[str, Any] = msgspec.field(default_factory=dict)
     files: dict[Name, FileRecord] = msgspec.field(default_factory=dict)
@@ -229,7 +229,7 @@ class Manifest(msgspec.Struct, kw_only=True):
             created=now(),
             updated=now(),
             versions=software_versions(),
-            machine=machine(),
+            host=host(),
         )
 
     def __post_init__(self) -> None:

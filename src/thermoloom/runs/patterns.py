@@ -42,7 +42,7 @@ def identified(settings: Settings) -> Settings:
     """Settings that name the content of their patterns, which are loaded only to find that out."""
     if settings.prototypes.sha256:
         return settings
-    return named(settings, load_prototypes(settings.prototypes, settings.physics))
+    return named(settings, load_prototypes(settings.prototypes, settings.machine))
 
 
 # --- kept in a results folder -------------------------------------------------------------------
@@ -69,7 +69,7 @@ def patterns_of(settings: Settings, folder: Path) -> Prototypes:
     if path is not None and (path / MANIFEST).exists():
         prototypes = read_patterns(RunDirectory.open(path), KIND)
     else:
-        prototypes = load_prototypes(settings.prototypes, settings.physics)
+        prototypes = load_prototypes(settings.prototypes, settings.machine)
     named(settings, prototypes)
     return prototypes
 

@@ -54,7 +54,7 @@ from thermoloom.runs.manifest import (
     essential,
     flatten,
     is_same_run,
-    machine,
+    host,
     now,
     read_manifest,
     software_versions,
@@ -390,11 +390,11 @@ class RunDirectory:
 
     def _changed_environment(self) -> dict[str, tuple[Any, Any]]:
         """Versions and machine that are not those the run was last computed with."""
-        seen = {"versions": self.manifest.versions, "machine": self.manifest.machine}
+        seen = {"versions": self.manifest.versions, "host": self.manifest.host}
         for change in self.manifest.changes:
             _assign(seen, change["key"], change["new"])
-        changed = differences(seen, {"versions": software_versions(), "machine": machine()})
-        changed.pop("machine.cores", None)  # changes nothing but the speed
+        changed = differences(seen, {"versions": software_versions(), "host": host()})
+        changed.pop("host.cores", None)  # changes nothing but the speed
         return changed
 
     def _clean(self) -> None:

@@ -159,7 +159,7 @@ def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
         inside = x[potential - potential.min() < depth]
         if len(inside) < 5:
             raise UserError(
-                f"physics.kT = {physics.kT:g}: too cold to be solved for fields up to "
+                f"machine.kT = {machine.kT:g}: too cold to be solved for fields up to "
                 f"{abs(field):.3g}; raise it, or train instead"
             )
         if inside[0] > x[0] and inside[-1] < x[-1]:
@@ -190,7 +190,7 @@ def _box(machine: Machine, largest: float, refinement: float) -> tuple[float, fl
     modes = math.ceil(refinement * math.sqrt(2 * _TAIL) / narrowest * half / np.pi)
     if modes > _MOST_MODES:
         raise UserError(
-            f"physics.kT = {physics.kT:g}, physics.duration = {physics.duration:g}: the density of "
+            f"machine.kT = {machine.kT:g}, machine.duration = {machine.duration:g}: the density of "
             f"a unit is too narrow to be solved ({modes} modes); raise them, or train instead"
         )
     return centre - half, centre + half, modes

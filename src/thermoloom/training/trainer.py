@@ -18,8 +18,8 @@ from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.physics.action import PathLoss, path_loss
-from thermoloom.physics.computer import Computer
+from thermoloom.machine.action import PathLoss, path_loss
+from thermoloom.machine.computer import Computer
 from thermoloom.training.imperfections import residual_errors
 from thermoloom.training.learner import Diverged, Learner, drive
 from thermoloom.training.noising import noising_path
@@ -115,7 +115,7 @@ class Trainee:
         settings, cycle = self.settings, self.cycle
         learner, diverged = copy(self.reached.learner), False
         seed = settings.training.seed
-        errors = residual_errors(settings.physics, settings.imperfections, seed, cycle)
+        errors = residual_errors(settings.machine, settings.imperfections, seed, cycle)
         try:
             learner.learn(path, errors, drives)
         except Diverged:
@@ -135,18 +135,18 @@ def train_together(
     """
     _check_sharing(trainees)
     settings = trainees[0].settings
-    physics, seed = settings.physics, settings.training.seed
+    machine, seed = settings.machine, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
     validation = {seed: validation_path(each, fields) for seed, each in watched.items()}
     for trainee in trainees:
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
-    path = np.empty((physics.steps + 1, physics.units), np.float32)
-    drives = np.empty((physics.steps, physics.units), np.float32)
+    path = np.empty((machine.steps + 1, machine.units), np.float32)
+    drives = np.empty((machine.steps, machine.units), np.float32)
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
-        noising_path(physics, fields[cycle % len(fields)], seed, cycle, out=path)
-        drive(physics, path, out=drives)
+        noising_path(machine, fields[cycle % len(fields)], seed, cycle, out=path)
+        drive(machine, path, out=drives)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         for trainee in present:
             with interrupts_deferred():
@@ -157,7 +157,7 @@ def train_together(
 def validation_path(settings: Settings, fields: NDArray[np.float32]) -> NDArray[np.float32]:
     """The fixed path on which the loss is watched; from the first prototype."""
     seed = settings.training.validation_seed
-    return noising_path(settings.physics, fields[0], seed, 0, stream="validation ")
+    return noising_path(settings.machine, fields[0], seed, 0, stream="validation ")
 
 
 def _validated(
@@ -168,7 +168,7 @@ def _validated(
     if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
         return reached
     path = paths[settings.training.validation_seed]
-    loss: PathLoss = path_loss(reached.learner.computer, settings.physics, path)
+    loss: PathLoss = path_loss(reached.learner.computer, settings.machine, path)
     return reached._replace(curve=(*reached.curve, (reached.cycle, loss.full, loss.reduced)))
 
 
@@ -177,13 +177,13 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
     first = trainees[0].settings
     for other in (t.settings for t in trainees[1:]):
         same = (
-            other.physics == first.physics
+            other.machine == first.machine
             and other.prototypes == first.prototypes
             and other.training.seed == first.training.seed
         )
         if not same:
             raise UserError(
-                "learners that share paths need equal physics, prototypes and training.seed"
+                "learners that share paths need equal machine, prototypes and training.seed"
             )
 
 

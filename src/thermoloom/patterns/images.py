@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thermoloom.config import Physics, PrototypeSettings, Settings
+from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, is_folder, read_file, shown, user_path
@@ -91,12 +92,12 @@ class Prototypes:
         return tuple(dict.fromkeys(self.classes))
 
 
-def load_prototypes(settings: PrototypeSettings, physics: Physics) -> Prototypes:
-    """The prototypes that the settings name, fitted to the visible layer of ``physics``."""
-    require_memory(size_memory(physics))
+def load_prototypes(settings: PrototypeSettings, machine: Machine) -> Prototypes:
+    """The prototypes that the settings name, fitted to the visible layer of ``machine``."""
+    require_memory(size_memory(machine))
     if settings.source == "images":
         images, labels = read_images(user_path("prototypes.path", settings.path))
-        return from_images(images, physics, labels, resize=settings.resize)
+        return from_images(images, machine, labels, resize=settings.resize)
     if settings.source == "bundled":
         digits, classes = bundled_digits()
     else:
@@ -104,7 +105,7 @@ def load_prototypes(settings: PrototypeSettings, physics: Physics) -> Prototypes
     chosen = in_turn(classes, settings.digits, settings.per_digit)
     return from_images(
         list(digits[chosen]),
-        physics,
+        machine,
         labels=[str(classes[i]) for i in chosen],
         classes=[int(classes[i]) for i in chosen],
         resize=settings.resize,
@@ -113,7 +114,7 @@ def load_prototypes(settings: PrototypeSettings, physics: Physics) -> Prototypes
 
 def from_images(
     images: Sequence[NDArray[Any]],
-    physics: Physics,
+    machine: Machine,
     labels: Sequence[str] | None = None,
     *,
     classes: Sequence[int] = (),
@@ -130,7 +131,7 @@ def from_images(
     if len(names) != len(images):
         raise UserError(f"prototypes: {len(names)} labels for {len(images)} images; one each")
     named = zip(images, names, strict=True)
-    fitted = [_fit(_checked(image, name), name, physics, resize) for image, name in named]
+    fitted = [_fit(_checked(image, name), name, machine, resize) for image, name in named]
     shapes = {image.shape for image in fitted}
     if len(shapes) > 1:
         raise UserError(
@@ -167,12 +168,12 @@ def normalized(images: NDArray[Any], names: Sequence[str] | None = None) -> Floa
     return scaled
 
 
-def projection(physics: Physics, seed: int = 42) -> Float32:
+def projection(machine: Machine, seed: int = 42) -> Float32:
     """P_ia ~ 𝒩(0, 1/N_v), shape (N_v, N_h): the fixed projection of a pattern on hidden units."""
     if seed < 0:
         raise UserError(f"prototypes.projection_seed = {seed}: must not be negative")
-    size = (physics.visible, physics.hidden)
-    entries = np.random.default_rng(seed).normal(0, 1 / math.sqrt(physics.visible), size)
+    size = (machine.visible, machine.hidden)
+    entries = np.random.default_rng(seed).normal(0, 1 / math.sqrt(machine.visible), size)
     return entries.astype(np.float32)
 
 
@@ -186,16 +187,16 @@ def unit_fields(prototypes: Prototypes, settings: Settings) -> Float32:
             f"unit_fields: takes the Settings, which have the seed of the projection, not a "
             f"{type(settings).__name__}"
         )
-    patterns, physics = prototypes.patterns, settings.physics
-    if patterns.shape[1] != physics.visible:
+    patterns, machine = prototypes.patterns, settings.machine
+    if patterns.shape[1] != machine.visible:
         raise UserError(
-            f"physics.visible = {physics.visible}: the prototypes have {patterns.shape[1]} values"
+            f"machine.visible = {machine.visible}: the prototypes have {patterns.shape[1]} values"
         )
     # float64 and no BLAS: the float32 result then depends on neither threads nor library
     hidden = np.einsum(
         "pi,ia->pa",
         patterns.astype(np.float64),
-        projection(physics, settings.prototypes.projection_seed).astype(np.float64),
+        projection(machine, settings.prototypes.projection_seed).astype(np.float64),
         optimize=False,
     )
     return np.concatenate([patterns, hidden.astype(np.float32)], axis=1)
@@ -271,35 +272,35 @@ def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
     return plain
 
 
-def _fit(image: NDArray[Any], name: str, physics: Physics, resize: bool) -> NDArray[Any]:
+def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDArray[Any]:
     """The image as it is where it has N_v values, else resized where that is asked for."""
     if resize and image.ndim == 2:
-        return _resized(image, physics)
-    if image.size == physics.visible:
+        return _resized(image, machine)
+    if image.size == machine.visible:
         return image
     size = " × ".join(str(n) for n in image.shape)
     if image.ndim == 2:
         raise UserError(
-            f"prototype {name}: is {size} pixels, physics.visible = {physics.visible}; "
-            "set prototypes.resize = true, or change physics.visible"
+            f"prototype {name}: is {size} pixels, machine.visible = {machine.visible}; "
+            "set prototypes.resize = true, or change machine.visible"
         )
     raise UserError(
-        f"prototype {name}: has {size} values, physics.visible = {physics.visible}; "
+        f"prototype {name}: has {size} values, machine.visible = {machine.visible}; "
         "make them equal (only images (n, h, w) can be resized)"
     )
 
 
-def _resized(image: NDArray[Any], physics: Physics) -> NDArray[Any]:
+def _resized(image: NDArray[Any], machine: Machine) -> NDArray[Any]:
     """The image on the square visible layer."""
-    side = math.isqrt(physics.visible)
-    if side * side != physics.visible:
+    side = math.isqrt(machine.visible)
+    if side * side != machine.visible:
         raise UserError(
-            f"physics.visible = {physics.visible}: prototypes.resize = true needs a square "
+            f"machine.visible = {machine.visible}: prototypes.resize = true needs a square "
             f"number, such as {side * side}"
         )
     if image.shape == (side, side):
         return image
-    require_memory({f"physics.visible = {physics.visible}": 16 * physics.visible})
+    require_memory({f"machine.visible = {machine.visible}": 16 * machine.visible})
     # bilinear: averages on shrinking (Pillow widens the filter) and never overshoots
     picture = Image.fromarray(np.asarray(image, dtype=np.float32))
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
@@ -349,7 +350,7 @@ def _read_array(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
     if array.ndim not in (2, 3) or array.dtype.kind not in "biuf" or array.size == 0:
         raise UserError(
             f"{path}: {array.dtype} array of shape {array.shape}; expected real numbers of "
-            "shape (n, h, w) or (n, physics.visible), n ≥ 1"
+            "shape (n, h, w) or (n, machine.visible), n ≥ 1"
         )
     return list(array), [str(i) for i in range(len(array))]
 

@@ -1,0 +1,74 @@
+"""Tables of settings: every value is read strictly as its type, then the whole is checked."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, ClassVar, get_args, get_type_hints
+
+from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real, shown, whole
+
+
+def require(condition: bool, key: str, value: object, must: str) -> None:
+    if not condition:
+        raise UserError(f"{key} = {shown(value)}: {must}")
+
+
+def positive(section: str, settings: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(settings, key)
+        require(value > 0, f"{section}.{key}", value, "must be positive")
+
+
+def non_negative(section: str, settings: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(settings, key)
+        require(value >= 0, f"{section}.{key}", value, "must not be negative")
+
+
+class Section:
+    """A table of settings: every value is read strictly as its type, then the whole is checked.
+
+    So Python and TOML are refused the same things, and NumPy's numbers become plain ones.
+    """
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for entry in fields(self):  # type: ignore[arg-type]
+            key = f"{self.name}.{entry.name}"
+            value = fitted(key, hints[entry.name], getattr(self, entry.name))
+            object.__setattr__(self, entry.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that do not fit together."""
+
+
+_LISTS = {
+    int: "whole numbers, such as [1, 2]",
+    float: "numbers, such as [0.1, 0.2]",
+    str: 'texts, such as ["a", "b"]',
+}
+_OTHERS = {bool: "true or false", str: "text"}
+
+
+def fitted(key: str, hint: Any, value: Any) -> Any:
+    """``value`` as the type of the setting ``key``, or an error that names both."""
+    if type(None) in get_args(hint):
+        return None if value is None else fitted(key, get_args(hint)[0], value)
+    if get_args(hint):  # tuple[int, ...]
+        kind = get_args(hint)[0]
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
+        return tuple(fitted(key, kind, entry) for entry in value)
+    if hint is float:
+        return real(key, value)
+    if hint is int:
+        # the sections say what may be negative or zero; the rest is counted in 32 bits
+        highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
+        return whole(key, value, None, highest or LARGEST_COUNT)
+    if type(value) is not hint:
+        raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
+    return value
