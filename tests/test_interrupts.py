@@ -298,7 +298,7 @@ def test_training_at_full_size_interrupted_at_any_moment_ends_the_same(trained: 
         def has_gone_on(had: int = had) -> bool:
             return reached(trained / "stopped") > had
 
-        moment = 0.25 * chance.random()  # about a cycle
+        moment = 0.15 * chance.random()  # about a cycle
         times = 2 if number == 2 else 1
         ends += interrupt(command, trained, [moment], signum, has_gone_on, times)
         if ends[-1].code == 0:
