@@ -1,0 +1,52 @@
+"""What patterns do to the units: fields of free units, words of label units.
+
+    visible field s        hidden field by the machine's code        label word of the class
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import label_word
+from thermoloom.patterns.codes import CODES
+from thermoloom.patterns.patterns import Patterns
+
+Float32 = NDArray[np.float32]
+
+
+def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
+    """[s | code of s], (P, N): the fields of amplitude one on all units, visible units first."""
+    visible = patterns.patterns
+    if visible.shape[1] != machine.visible:
+        raise UserError(
+            f"machine.visible = {machine.visible}: the patterns have {visible.shape[1]} values"
+        )
+    hidden = patterns.code if machine.code == "given" else None
+    if hidden is None:
+        hidden = CODES[machine.code].fields(machine, visible, patterns.classes)
+    if hidden.shape != (len(visible), machine.hidden) or not np.isfinite(hidden).all():
+        raise UserError(
+            f"machine.code = {machine.code!r}: fields of shape {hidden.shape}, expected finite "
+            f"numbers of shape {(len(visible), machine.hidden)}"
+        )
+    return np.concatenate([visible, hidden], axis=1, dtype=np.float32)
+
+
+def label_words(patterns: Patterns, machine: Machine) -> Float32 | None:
+    """States of the label units for each pattern, (P, L); None where there are none."""
+    if machine.labels == 0:
+        return None
+    if not patterns.classes:
+        raise UserError(
+            f"machine.labels = {machine.labels}: the patterns have no classes; put images into one "
+            "folder for each class, or set machine.labels = 0"
+        )
+    if max(patterns.classes) >= machine.labels:
+        raise UserError(
+            f"machine.labels = {machine.labels}: the patterns have classes up to "
+            f"{max(patterns.classes)}; take machine.labels = {max(patterns.classes) + 1}"
+        )
+    return label_word(machine, np.array(patterns.classes))

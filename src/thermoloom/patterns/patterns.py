@@ -1,0 +1,226 @@
+"""The patterns to learn: images of zero mean and unit variance, with names and classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from thermoloom.config import PrototypeSettings
+from thermoloom.errors import UserError
+from thermoloom.feasibility import require_memory, size_memory
+from thermoloom.inputs import LARGEST, shown, user_path
+from thermoloom.machine.definition import Machine
+from thermoloom.patterns.images import read_images, read_npy
+from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """P patterns s, each of zero mean and unit variance, in training order."""
+
+    patterns: Float32
+    """s, shape (P, N_v)."""
+    labels: tuple[str, ...]
+    """One name a pattern: the digit (MNIST), the file name stem or the index (own images)."""
+    shape: tuple[int, int] | None = None
+    """Image shape for display; None where the visible layer is no image."""
+    classes: tuple[int, ...] = ()
+    """Class of every pattern, from 0 on, or empty: what label units ask for."""
+    digits: bool = False
+    """Whether the classes are those of MNIST: its classifier knows and judges nothing else."""
+    code: Float32 | None = None
+    """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
+
+    def __post_init__(self) -> None:
+        if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
+            raise UserError(
+                f"prototypes: {len(self.labels)} labels do not fit patterns of shape "
+                f"{self.patterns.shape}; give one label to each row"
+            )
+        if self.classes and len(self.classes) != len(self.labels):
+            raise UserError(
+                f"prototypes: {len(self.classes)} classes for {len(self.labels)} patterns; "
+                "give one class to each pattern, or none"
+            )
+        if any(own < 0 for own in self.classes) or (self.digits and max(self.classes) > 9):
+            raise UserError(
+                f"prototypes: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
+                "for MNIST digits"
+            )
+        if self.code is not None and self.code.shape[:1] != (len(self.patterns),):
+            raise UserError(
+                f"prototypes: a code of shape {self.code.shape} for {len(self.patterns)} patterns"
+            )
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The classes that are learned, each once, in training order."""
+        return tuple(dict.fromkeys(self.classes))
+
+
+def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
+    """The patterns that the settings name, fitted to the visible layer of the machine."""
+    require_memory(size_memory(machine))
+    code = _given_code(settings, machine)
+    if settings.source == "images":
+        images, labels, own = read_images(user_path("prototypes.path", settings.path))
+        return from_images(
+            images, machine, labels, classes=own, resize=settings.resize, code=code
+        )
+    if settings.source == "bundled":
+        digits, classes = bundled_digits()
+    else:
+        digits, classes = load_mnist(settings.path or None)
+    chosen = in_turn(classes, settings.digits, settings.per_digit)
+    return from_images(
+        list(digits[chosen]),
+        machine,
+        labels=[str(classes[i]) for i in chosen],
+        classes=[int(classes[i]) for i in chosen],
+        digits=True,
+        resize=settings.resize,
+        code=code,
+    )
+
+
+def _given_code(settings: PrototypeSettings, machine: Machine) -> Float32 | None:
+    if machine.code != "given":
+        return None
+    if not settings.code:
+        raise UserError("machine.code = 'given': prototypes.code must name an .npy array of fields")
+    return read_npy(user_path("prototypes.code", settings.code)).astype(np.float32)
+
+
+def from_images(
+    images: Sequence[NDArray[Any]],
+    machine: Machine,
+    labels: Sequence[str] | None = None,
+    *,
+    classes: Sequence[int] = (),
+    digits: bool = False,
+    resize: bool = False,
+    code: Float32 | None = None,
+) -> Patterns:
+    """Patterns from arrays (h, w), or (N_v,) where the visible layer is no image.
+
+    With ``resize`` images of another size are brought to the square visible layer; without it they
+    are refused. ``digits``: the classes are MNIST's. ``code``: fields of the hidden units.
+    """
+    names = [str(i) for i in range(len(images))] if labels is None else list(labels)
+    if not len(images):
+        raise UserError("prototypes: no images given; at least one is needed")
+    if len(names) != len(images):
+        raise UserError(f"prototypes: {len(names)} labels for {len(images)} images; one each")
+    named = zip(images, names, strict=True)
+    fitted = [_fit(_checked(image, name), name, machine, resize) for image, name in named]
+    shapes = {image.shape for image in fitted}
+    if len(shapes) > 1:
+        raise UserError(
+            f"prototypes: images of different shapes {sorted(shapes)}; make them alike, or set "
+            "prototypes.resize = true"
+        )
+    shape = fitted[0].shape
+    return Patterns(
+        patterns=normalized(np.stack(fitted).reshape(len(fitted), -1), names),
+        labels=tuple(names),
+        shape=(shape[0], shape[1]) if len(shape) == 2 else None,
+        classes=tuple(classes),
+    )
+
+
+def normalized(images: NDArray[Any], names: Sequence[str] | None = None) -> Float32:
+    """(y − mean)/sd of every row (population sd), computed in float64, cast to float32.
+
+    A row without contrast or with a value that is not finite is refused by its name.
+    """
+    rows = np.asarray(images, dtype=np.float64)
+    rows = rows.reshape(len(rows), -1)
+    for i, row in enumerate(rows):
+        name = str(i) if names is None else names[i]
+        if not np.isfinite(row).all():
+            raise UserError(f"prototype {name}: has values that are not finite; remove the image")
+        # min = max, not sd = 0: the mean of equal numbers may be off by round-off
+        if row.min() == row.max() or not 0 < row.std() < math.inf:
+            raise UserError(
+                f"prototype {name}: constant image, it has no contrast to learn; remove it"
+            )
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    scaled: Float32 = (centred / rows.std(axis=1, keepdims=True)).astype(np.float32)
+    return scaled
+
+
+def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
+    """Indices of the first images of each class, digits in turn: 0, 1, 2, 0, 1, 2, …
+
+    So consecutive cycles alternate between classes, and the first pattern is the first digit's.
+    """
+    found = {digit: np.flatnonzero(classes == digit)[:per_digit] for digit in digits}
+    for digit, indices in found.items():
+        if len(indices) < per_digit:
+            raise UserError(
+                f"prototypes.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
+            )
+    return [int(found[digit][rank]) for rank in range(per_digit) for digit in digits]
+
+
+def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of real numbers that float32 can hold, with nothing masked."""
+    try:
+        array = np.asanyarray(image)
+    except ValueError:
+        raise UserError(f"prototype {name}: its rows have different lengths") from None
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"prototype {name}: has {array.dtype} values; expected real numbers")
+    if np.ma.is_masked(array):
+        raise UserError(f"prototype {name}: has masked values; fill them")
+    plain = np.asarray(array)
+    if plain.size and not np.isfinite(plain).all():
+        raise UserError(f"prototype {name}: has values that are not finite; remove the image")
+    if plain.size and max(abs(float(plain.min())), abs(float(plain.max()))) > LARGEST:
+        raise UserError(f"prototype {name}: has values beyond ±{LARGEST:.2g}; scale the image")
+    return plain
+
+
+def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDArray[Any]:
+    """The image as it is where it has N_v values, else resized where that is asked for."""
+    if resize and image.ndim == 2:
+        return _resized(image, machine)
+    if image.size == machine.visible:
+        return image
+    size = " × ".join(str(n) for n in image.shape)
+    if image.ndim == 2:
+        raise UserError(
+            f"prototype {name}: is {size} pixels, machine.visible = {machine.visible}; "
+            "set prototypes.resize = true, or change machine.visible"
+        )
+    raise UserError(
+        f"prototype {name}: has {size} values, machine.visible = {machine.visible}; "
+        "make them equal (only images (n, h, w) can be resized)"
+    )
+
+
+def _resized(image: NDArray[Any], machine: Machine) -> NDArray[Any]:
+    """The image on the square visible layer."""
+    side = math.isqrt(machine.visible)
+    if side * side != machine.visible:
+        raise UserError(
+            f"machine.visible = {machine.visible}: prototypes.resize = true needs a square "
+            f"number, such as {side * side}"
+        )
+    if image.shape == (side, side):
+        return image
+    require_memory({f"machine.visible = {machine.visible}": 16 * machine.visible})
+    # bilinear: averages on shrinking (Pillow widens the filter) and never overshoots
+    picture = Image.fromarray(np.asarray(image, dtype=np.float32))
+    return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
