@@ -135,7 +135,9 @@ def from_images(
         patterns=normalized(np.stack(fitted).reshape(len(fitted), -1), names),
         labels=tuple(names),
         shape=(shape[0], shape[1]) if len(shape) == 2 else None,
-        classes=tuple(classes),
+        classes=tuple(int(own) for own in classes),
+        digits=digits,
+        code=code,
     )
 
 
