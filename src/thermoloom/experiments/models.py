@@ -74,8 +74,10 @@ class Paths:
 def measures_settings(settings: Settings, paths: Paths) -> dict[str, Any]:
     """What identifies the measures of a model: how it was trained, sampled, judged and compared."""
     generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
-    judged = {"classifier": {"sha256": bundled_sha256()}} if is_classified(settings) else {}
-    return training_settings(settings) | {"generation": generation, "paths": asdict(paths)} | judged
+    network = {"classifier": {"sha256": bundled_sha256()}} if is_classified(settings) else {}
+    return (
+        training_settings(settings) | {"generation": generation, "paths": asdict(paths)} | network
+    )
 
 
 def is_classified(settings: Settings) -> bool:
