@@ -124,11 +124,10 @@ def test_gradient_of_the_loss_by_finite_differences(machine: Machine) -> None:
 def test_blocks_equal_the_stepwise_rule(machine: Machine, period: int, rate: float) -> None:
     path = some_path(machine)
     start = random_parameters(machine, 0.1, dtype=np.float32)
-    learner = Learner(machine, rate, period, start)
-    learner.learn(path)
+    learned = Learner(machine, rate, period).learn(start, path)
     reference = learn_stepwise(start, path.states, rate, period, word=path.word)
-    assert relative_difference(learner.parameters, reference) < ROUND_OFF
-    learner.parameters.check()
+    assert relative_difference(learned, reference) < ROUND_OFF
+    learned.check()
 
 
 @every_machine

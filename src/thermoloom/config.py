@@ -53,8 +53,8 @@ class PrototypeSettings(Section):
     """Resize the user's images to the visible layer (which must then be square)."""
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
-    sha256: str = ""
-    """Content of the patterns; found when they are loaded. If given, others are refused."""
+    content: str = ""
+    """SHA-256 of the patterns, found when they are loaded; if given, others are refused."""
 
     def check(self) -> None:
         sources = ("bundled", "mnist", "images")
@@ -94,9 +94,9 @@ class PrototypeSettings(Section):
             "must not repeat a class",
         )
         require(
-            self.sha256 == "" or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None,
-            "prototypes.sha256",
-            self.sha256,
+            self.content == "" or re.fullmatch("[0-9a-f]{64}", self.content) is not None,
+            "prototypes.content",
+            self.content,
             "must be 64 hexadecimal digits, or be left out",
         )
 

@@ -54,14 +54,10 @@ class Path:
 
 
 class Learner(Protocol):
-    """θ and the rule that changes it."""
+    """The rule that changes θ; it has no state but memory to work in."""
 
-    @property
-    def parameters(self) -> Parameters:
-        """θ so far."""
-
-    def learn(self, path: Path) -> None:
-        """Train on one noising path: all of it or, whatever is raised, nothing."""
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        """θ after one noising path; raises ``Diverged`` where it is no longer finite."""
 
 
 class Engine(Protocol):
@@ -84,8 +80,8 @@ class Engine(Protocol):
         ``stream`` = "validation "; into the memory of ``reuse`` where one is given.
         """
 
-    def learner(self, settings: Settings, start: Parameters | None = None) -> Learner:
-        """The learner that the settings ask for, from θ = ``start`` (0 if not given)."""
+    def learner(self, settings: Settings) -> Learner:
+        """The learner that the settings ask for."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""

@@ -1,13 +1,12 @@
 """Training: cycles of noising paths, fed to one or several learners that share them.
 
-Cycle i uses trajectory i of the training seed, from prototype i mod P. A path never sees θ, so
+Cycle i uses trajectory i of the training seed, from pattern i mod P. A path never sees θ, so
 learners that differ in rule, learning rate or injected errors see the very same path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,42 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Settings
+from thermoloom.engine import Diverged, Learner, Path, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.machine.action import PathLoss, path_loss
-from thermoloom.machine.computer import Computer
-from thermoloom.training.imperfections import residual_errors
-from thermoloom.training.learner import Diverged, Learner, drive
-from thermoloom.training.noising import noising_path
-from thermoloom.training.quantization import UNQUANTIZED, QuantizedLearner
-from thermoloom.training.update_noise import UpdateNoiseLearner
+from thermoloom.machine.parameters import Parameters
 
-AnyLearner = Learner | QuantizedLearner | UpdateNoiseLearner
+Float32 = NDArray[np.float32]
 
-PARAMETERS = ("visible_hidden", "hidden_hidden", "hidden_bias")
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
-
-
-def make_learner(
-    settings: Settings, start: Computer | None = None, trajectory: int = 0
-) -> AnyLearner:
-    """The learner that these settings ask for, from θ = ``start`` (0 if not given).
-
-    ``trajectory`` numbers its next noising path: rounding and update noise are counted by it.
-    """
-    if settings.imperfections.bits != UNQUANTIZED:
-        return QuantizedLearner.from_settings(settings, start, trajectory)
-    if settings.imperfections.update_noise > 0:
-        return UpdateNoiseLearner.from_settings(settings, start, trajectory)
-    return Learner.from_settings(settings, start)
 
 
 class Reached(NamedTuple):
     """What training has reached. Replaced as a whole: a cycle has happened or it has not."""
 
-    learner: AnyLearner
+    parameters: Parameters
     cycle: int = 0
     """Cycles done."""
     curve: tuple[tuple[int, float, float], ...] = ()
@@ -59,35 +38,38 @@ class Reached(NamedTuple):
 
 @dataclass
 class Trainee:
-    """A computer in training: its settings, and how far it is."""
+    """A computer in training: its settings, its rule, and how far it is."""
 
     settings: Settings
+    learner: Learner
     reached: Reached
 
     @classmethod
-    def new(cls, settings: Settings) -> Trainee:
-        return cls(settings, Reached(make_learner(settings)))
+    def new(cls, settings: Settings, start: Parameters | None = None) -> Trainee:
+        """At its first cycle, from θ = ``start`` (0 if not given)."""
+        theta = Parameters.zeros(settings.machine) if start is None else start.astype(np.float32)
+        return cls(settings, engine().learner(settings), Reached(theta))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
         """From what ``arrays`` gave: continues to the bit as if never interrupted."""
-        start = Computer(*(arrays[name] for name in PARAMETERS))
+        theta = Parameters.from_arrays(settings.machine, arrays)
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
-        learner = make_learner(settings, start, cycle)
-        return cls(settings, Reached(learner, cycle, tuple((int(c), x, y) for c, x, y in rows)))
+        curve = tuple((int(c), x, y) for c, x, y in rows)
+        return cls(settings, engine().learner(settings), Reached(theta, cycle, curve))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that a checkpoint must hold."""
         columns = self.curve_columns()
-        return self.computer.arrays | {f"curve_{name}": columns[name] for name in CURVE}
+        return self.parameters.arrays | {f"curve_{name}": columns[name] for name in CURVE}
 
     def curve_columns(self) -> dict[str, NDArray[Any]]:
         columns = np.array(self.curve, float).reshape(-1, len(CURVE)).T
         return dict(zip(CURVE, columns, strict=True))
 
     @property
-    def computer(self) -> Computer:
-        return self.reached.learner.computer
+    def parameters(self) -> Parameters:
+        return self.reached.parameters
 
     @property
     def cycle(self) -> int:
@@ -105,71 +87,62 @@ class Trainee:
     def finished(self) -> bool:
         return self.diverged or self.cycle >= self.settings.training.cycles
 
-    def learn(
-        self,
-        path: NDArray[np.float32],
-        drives: NDArray[np.float32],
-        validation: Mapping[int, NDArray[np.float32]],
-    ) -> None:
+    def learn(self, path: Path, validation: Mapping[int, Path]) -> None:
         """One cycle, all of it or, whatever is raised on the way, nothing."""
-        settings, cycle = self.settings, self.cycle
-        learner, diverged = copy(self.reached.learner), False
-        seed = settings.training.seed
-        errors = residual_errors(settings.machine, settings.imperfections, seed, cycle)
+        theta, diverged = self.parameters, False
         try:
-            learner.learn(path, errors, drives)
+            theta = self.learner.learn(theta, path)
         except Diverged:
             diverged = True
-        reached = Reached(learner, cycle + 1, self.curve, diverged)
-        self.reached = _validated(settings, reached, validation)
+        reached = Reached(theta, self.cycle + 1, self.curve, diverged)
+        self.reached = _validated(self.settings, reached, validation)
 
 
 def train_together(
-    trainees: Sequence[Trainee], fields: NDArray[np.float32]
+    trainees: Sequence[Trainee], fields: Float32, words: Float32 | None = None
 ) -> Iterator[list[Trainee]]:
     """Train to the end on shared paths; yields after every cycle those that took part in it.
 
-    ``fields`` (P, N) are those of the prototypes. Trainees may have different cycles behind them
-    (after an interruption): each takes part from its own next cycle on. Interrupts are honoured
-    between the cycles of a trainee, never within one.
+    ``fields`` (P, N) and ``words`` (P, L) are those of the patterns. Trainees may have different
+    cycles behind them (after an interruption): each takes part from its own next cycle on.
+    Interrupts are honoured between the cycles of a trainee, never within one.
     """
     _check_sharing(trainees)
     settings = trainees[0].settings
     machine, seed = settings.machine, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
-    validation = {seed: validation_path(each, fields) for seed, each in watched.items()}
+    validation = {seed: validation_path(each, fields, words) for seed, each in watched.items()}
     for trainee in trainees:
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
-    path = np.empty((machine.steps + 1, machine.units), np.float32)
-    drives = np.empty((machine.steps, machine.units), np.float32)
+    path: Path | None = None
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
-        noising_path(machine, fields[cycle % len(fields)], seed, cycle, out=path)
-        drive(machine, path, out=drives)
+        pattern = cycle % len(fields)
+        word = None if words is None else words[pattern]
+        path = engine().path(machine, fields[pattern], seed, cycle, word, reuse=path)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         for trainee in present:
             with interrupts_deferred():
-                trainee.learn(path, drives, validation)
+                trainee.learn(path, validation)
         yield present
 
 
-def validation_path(settings: Settings, fields: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The fixed path on which the loss is watched; from the first prototype."""
+def validation_path(settings: Settings, fields: Float32, words: Float32 | None = None) -> Path:
+    """The fixed path on which the loss is watched; from the first pattern."""
     seed = settings.training.validation_seed
-    return noising_path(settings.machine, fields[0], seed, 0, stream="validation ")
+    word = None if words is None else words[0]
+    return engine().path(settings.machine, fields[0], seed, 0, word, stream="validation ")
 
 
-def _validated(
-    settings: Settings, reached: Reached, paths: Mapping[int, NDArray[np.float32]]
-) -> Reached:
+def _validated(settings: Settings, reached: Reached, paths: Mapping[int, Path]) -> Reached:
     """The same, with one more point on the validation curve of its seed where one is due."""
     every, cycles = settings.training.validation_every, settings.training.cycles
     if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
         return reached
-    path = paths[settings.training.validation_seed]
-    loss: PathLoss = path_loss(reached.learner.computer, settings.machine, path)
-    return reached._replace(curve=(*reached.curve, (reached.cycle, loss.full, loss.reduced)))
+    terms = engine().terms(reached.parameters, paths[settings.training.validation_seed])
+    point = (reached.cycle, terms.loss, terms.reduced_loss)
+    return reached._replace(curve=(*reached.curve, point))
 
 
 def _check_sharing(trainees: Sequence[Trainee]) -> None:
@@ -189,9 +162,9 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained computer with its validation curve."""
+    """Trained parameters with their validation curve."""
 
-    computer: Computer
+    parameters: Parameters
     curve: dict[str, NDArray[Any]]
     diverged_in: int | None = None
     """The cycle in which the parameters ceased to be finite, if they did."""
@@ -199,15 +172,17 @@ class Trained:
 
 def train(
     settings: Settings,
-    fields: NDArray[np.float32],
+    fields: Float32,
+    words: Float32 | None = None,
+    start: Parameters | None = None,
     on_cycle: Callable[[Trainee], None] | None = None,
 ) -> Trained:
-    """Train one computer from θ = 0, in memory."""
+    """Train one computer from θ = ``start`` (0 if not given), in memory."""
     check_training(settings, fields)
-    trainee = Trainee.new(settings)
-    for _ in train_together([trainee], fields):
+    trainee = Trainee.new(settings, start)
+    for _ in train_together([trainee], fields, words):
         if on_cycle:
             with interrupts_deferred():  # whatever it catches, an interrupt is not lost in it
                 on_cycle(trainee)
     diverged_in = trainee.cycle if trainee.diverged else None
-    return Trained(trainee.computer, trainee.curve_columns(), diverged_in)
+    return Trained(trainee.parameters, trainee.curve_columns(), diverged_in)

@@ -16,7 +16,6 @@ from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
-from thermoloom.errors import UserError
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -48,45 +47,31 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
 class _LearnerOfSettings:
     """A learner with the residual errors that the settings ask for."""
 
-    def __init__(self, settings: Settings, start: Parameters | None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._inner = _inner(settings, start)
+        self._inner = _inner(settings)
 
-    @property
-    def parameters(self) -> Parameters:
-        return self._inner.parameters
-
-    def learn(self, path: Path) -> None:
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
-        self._inner.learn(path, errors)
+        return self._inner.learn(theta, path, errors)
 
 
-def _inner(
-    settings: Settings, start: Parameters | None
-) -> Learner | QuantizedLearner | UpdateNoiseLearner:
+def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
-    quantized, noisy = errors.bits != UNQUANTIZED, errors.update_noise > 0
-    if quantized and noisy:
-        raise UserError(
-            f"imperfections.update_noise = {errors.update_noise}: not defined on a grid of "
-            f"imperfections.bits = {errors.bits}; take bits = 32 or update_noise = 0"
-        )
-    if quantized:
+    seed = settings.training.seed
+    if errors.bits != UNQUANTIZED:
         ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)
         stochastic = errors.rounding == "stochastic"
-        seed = settings.training.seed
-        return QuantizedLearner(machine, rate, errors.bits, ranges, stochastic, seed, start)
-    if noisy:
-        noise = shared_noise(machine, settings.training.seed, settings.period)
-        return UpdateNoiseLearner(
-            machine, rate, errors.update_noise, noise, settings.period, start
-        )
-    return Learner(machine, rate, settings.period, start)
+        return QuantizedLearner(machine, rate, errors.bits, ranges, stochastic, seed)
+    if errors.update_noise > 0:
+        noise = shared_noise(machine, seed, settings.period)
+        return UpdateNoiseLearner(machine, rate, errors.update_noise, noise, settings.period)
+    return Learner(machine, rate, settings.period)
 
 
-def learner(settings: Settings, start: Parameters | None = None) -> AnyLearner:
+def learner(settings: Settings) -> AnyLearner:
     """The learner that the settings ask for."""
-    return _LearnerOfSettings(settings, start)
+    return _LearnerOfSettings(settings)

@@ -25,7 +25,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import EnergyParts, effective_bias, energy_parts
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.threads import in_threads, threads
+from thermoloom.threads import breathe, in_threads, threads
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -79,6 +79,7 @@ def generate(
         keep = [(row, s - first) for row, s in enumerate(snapshot_samples) if first <= s < last]
 
         def observe(step: int) -> None:
+            breathe()
             for column, wanted in enumerate(snapshot_steps):
                 if wanted == step:
                     for row, sample in keep:

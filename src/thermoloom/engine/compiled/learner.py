@@ -492,10 +492,9 @@ def _learn(thread, threads, barrier, routines, after, start, theta, rule, work):
 
 
 class Learner:
-    """θ and the rule that changes it. ``learn`` one noising path after the other.
+    """θ′ = learn(θ, path): the rule, with memory to work in but no state of its own.
 
-    θ is replaced, never changed in place: kernels work on a copy, a path is learned or it is not,
-    and a shallow copy of a learner keeps its own θ whatever becomes of the other.
+    Kernels work on a copy of θ, so a path is learned or, whatever is raised, it is not.
     """
 
     def __init__(
@@ -503,12 +502,10 @@ class Learner:
         machine: Machine,
         learning_rate: float,
         period: int = 1,
-        start: Parameters | None = None,
         block_steps: int = BLOCK_STEPS,
         strip_steps: int = STRIP_STEPS,
     ) -> None:
         self.machine = machine
-        self.parameters = (start or Parameters.zeros(machine)).astype(np.float32)
         self.shortest_strip = 0
         """Steps in a strip at the end of the latest path, the least of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
@@ -539,29 +536,33 @@ class Learner:
         )
 
     def learn(
-        self, path: Path, errors: Float32 | None = None, change: Float32 | None = None
-    ) -> None:
-        """Train on one noising path.
+        self,
+        theta: Parameters,
+        path: Path,
+        errors: Float32 | None = None,
+        change: Float32 | None = None,
+    ) -> Parameters:
+        """θ after one noising path.
 
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
         added to θ at the end. An incomplete last period of a window is applied at its end.
         """
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
-        learned = np.empty_like(self.parameters.vector)
+        learned = np.empty_like(theta.vector)
         strips = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
-            _fill(self._scratch, self.parameters, stage, word)
+            _fill(self._scratch, theta, stage, word)
             before = self._scratch.bias.copy()
             after = path.states[first + 1 : last + 1]
             strips.append(self._learn_window(after, start[first:last], word))
-            _take(self._scratch, before, self.parameters, stage, word, learned[stage])
+            _take(self._scratch, before, theta, stage, word, learned[stage])
         if change is not None:
             learned += change
         if not np.isfinite(learned).all():
             raise Diverged("couplings are no longer finite")
         self.shortest_strip = min(strips)
-        self.parameters = self.parameters.with_vector(learned)
+        return theta.with_vector(learned)
 
     def _learn_window(self, after: Float32, start: Float32, word: Float32 | None) -> int:
         """Train the scratch parameters on the steps of one window; returns the strips' length."""

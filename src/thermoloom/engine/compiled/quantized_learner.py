@@ -135,10 +135,9 @@ def _learn(codes_v, codes_h, bias, path, drives, grid, alpha, ones, constants, s
 
 
 class QuantizedLearner:
-    """θ with couplings on a grid of b bits: every online update is followed by rounding.
+    """θ′ = learn(θ, path) with couplings on a grid of b bits: every update is followed by rounding.
 
-    ``ranges`` are A_max of J_vh and J_hh. A start off the grid is rounded to nearest. Learning a
-    path is a transaction, as in ``Learner``.
+    ``ranges`` are A_max of J_vh and J_hh. Couplings off the grid are rounded to nearest first.
     """
 
     def __init__(
@@ -149,62 +148,38 @@ class QuantizedLearner:
         ranges: tuple[float, float],
         stochastic: bool = False,
         seed: int = 0,
-        start: Parameters | None = None,
     ) -> None:
-        wires = [machine.wired(f"{a}-{b}") for a, b in (("visible", "hidden"), ("hidden", "hidden"))]
-        if not all(wires) or machine.wired("visible-visible"):
+        wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
+        if not wired or machine.wired("visible-visible"):
             raise UserError(
                 "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
                 "and hidden-hidden, with or without labels"
             )
-        start = (start or Parameters.zeros(machine)).astype(np.float32)
         self.machine = machine
         self.learning_rate = learning_rate
         self.bits = bits
-        self.ranges = ranges
+        self.ranges = dict(zip(("visible_hidden", "hidden_hidden"), ranges, strict=True))
         self.stochastic = stochastic
         self._key = stream_key(seed, "rounding")
-        self._codes = self._rounded(start)
-        self._rest = start
 
-    def _rounded(self, theta: Parameters) -> tuple[Codes, Codes]:
-        """n of J_vh and J_hh, (T, …); of J_hh what is below the diagonal counts."""
-        return (
-            levels(theta["visible_hidden"], self.bits, self.ranges[0]),
-            levels(theta["hidden_hidden"], self.bits, self.ranges[1]),
-        )
+    def codes(self, theta: Parameters) -> dict[str, Codes]:
+        """The integers n of J_vh and J_hh, (T, …)."""
+        return {name: levels(theta[name], self.bits, span) for name, span in self.ranges.items()}
 
-    @property
-    def codes(self) -> tuple[Codes, Codes]:
-        """Copies of the integers n of J_vh and J_hh, (T, …)."""
-        visible_hidden, hidden_hidden = self._codes
-        return visible_hidden.copy(), np.stack([mirrored(n) for n in hidden_hidden])
-
-    @property
-    def parameters(self) -> Parameters:
-        """A copy of θ in float32."""
-        theta = self._rest.copy()
-        for name, codes, span in zip(
-            ("visible_hidden", "hidden_hidden"), self.codes, self.ranges, strict=True
-        ):
-            theta[name][...] = couplings(codes, self.bits, span)
-        return theta
-
-    def learn(self, path: Path, errors: Float32 | None = None) -> None:
-        """Train on one noising path; its number counts in the rounding stream."""
+    def learn(self, theta: Parameters, path: Path, errors: Float32 | None = None) -> Parameters:
+        """θ after one noising path; its number counts in the rounding stream."""
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
         squares = clamped_squares(self.machine, word)
         ones = np.array([squares["visible"], squares["hidden"]], np.float32)
-        codes = (self._codes[0].copy(), self._codes[1].copy())
-        rest = self._rest.copy()
+        codes, learned = self.codes(theta), theta.copy()
         finite = True
         for stage, (first, last) in enumerate(self.machine.stage_windows):
-            bias = effective_bias(self._rest, stage, word)
+            bias = effective_bias(theta, stage, word)
             before = bias.copy()
             finite &= _learn(
-                codes[0][stage],
-                codes[1][stage],
+                codes["visible_hidden"][stage],
+                codes["hidden_hidden"][stage],  # what is below the diagonal counts
                 bias,
                 path.states[first : last + 1],
                 start[first:last],
@@ -217,12 +192,16 @@ class QuantizedLearner:
                 path.number,
                 first,
             )
-            share_of_clamped(self._rest, bias - before, stage, word, rest.vector[stage])
+            share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
+            for name, span in self.ranges.items():
+                own = codes[name][stage]
+                own = mirrored(own) if name == "hidden_hidden" else own
+                learned[name][stage] = couplings(own, self.bits, span)
         if not finite:
             raise Diverged("residuals are no longer finite")
-        self._codes, self._rest = codes, rest
+        return learned
 
     def _grid(self) -> tuple[np.float32, float, float]:
         """Top level and the spacings Δ of J_vh and J_hh."""
         top = top_level(self.bits)
-        return np.float32(top), self.ranges[0] / top, self.ranges[1] / top
+        return np.float32(top), *(span / top for span in self.ranges.values())  # type: ignore[return-value]

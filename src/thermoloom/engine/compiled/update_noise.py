@@ -44,7 +44,7 @@ from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.streams import flat_normals, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.threads import in_threads, thread_count, unit_ranges
 
 Float32 = NDArray[np.float32]
@@ -303,9 +303,8 @@ class UpdateNoiseLearner:
         amplitude: float,
         noise: UpdateNoise,
         period: int = 1,
-        start: Parameters | None = None,
     ) -> None:
-        names = [block.name for block in Parameters.zeros(machine).layout.blocks]
+        names = [block.name for block in layout(machine).blocks]
         if names != ["visible_hidden", "hidden_hidden", "hidden_bias"] or machine.stages > 1:
             raise UserError(
                 "imperfections.update_noise: defined for one stage, the wiring visible-hidden and "
@@ -315,22 +314,17 @@ class UpdateNoiseLearner:
         self.learning_rate = learning_rate
         self.amplitude = amplitude
         self.noise = noise
-        self._learner = Learner(machine, learning_rate, period, start)
+        self._learner = Learner(machine, learning_rate, period)
         self._start = np.empty((machine.steps, machine.units), np.float32)
 
-    @property
-    def parameters(self) -> Parameters:
-        return self._learner.parameters
-
-    def learn(self, path: Path, errors: Float32 | None = None) -> None:
-        """Train on one noising path; its number counts in the stream of the noise."""
+    def learn(self, theta: Parameters, path: Path, errors: Float32 | None = None) -> Parameters:
+        """θ after one noising path; its number counts in the stream of the noise."""
         projected, walk = self.noise.trajectory(path.states, path.number)
         scale = self.learning_rate * self.amplitude
         np.multiply(projected, np.float32(-scale * self.machine.residual_scale), out=self._start)
         self._start += path.prepared
         moved = replace(path, prepared=self._start)
-        # in the learner's own transaction: the walk is added to θ only if all went well
-        self._learner.learn(moved, errors, _flat(walk, np.float32(-scale)))
+        return self._learner.learn(theta, moved, errors, _flat(walk, np.float32(-scale)))
 
 
 def _flat(walk: Walk, scale: np.float32) -> Float32:

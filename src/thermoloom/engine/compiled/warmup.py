@@ -6,6 +6,7 @@ import numpy as np
 
 from thermoloom.config import Settings
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
 
 
 def warm_up() -> None:
@@ -18,6 +19,6 @@ def warm_up() -> None:
     grid = {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     for imperfections in ({"residual_noise": 0.1}, {"update_noise": 0.1}, grid):
         learner = compiled.learner(settings.updated({"imperfections": imperfections}))
-        learner.learn(path)
-    compiled.terms(learner.parameters, path)
-    compiled.generate(learner.parameters, samples=1, seed=0)
+        theta = learner.learn(Parameters.zeros(machine), path)
+    compiled.terms(theta, path)
+    compiled.generate(theta, samples=1, seed=0)

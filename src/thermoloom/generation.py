@@ -1,0 +1,85 @@
+"""Generation: the frozen computer turns thermal noise into images and gives off heat.
+
+    preparation   x = 0, then K steps under the onsite potential alone
+    generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW with θ frozen, stage by stage
+    heat          Q = V_θ(x₀) − V_θ(x_tf), positive towards the environment
+
+Everything is checked here, then the engine computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from thermoloom.engine import engine
+from thermoloom.errors import UserError
+from thermoloom.feasibility import check_generation
+from thermoloom.inputs import seed_number, whole
+from thermoloom.machine.books import Generated
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.energy import label_word
+from thermoloom.machine.parameters import Parameters
+
+
+def generate(
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    classes: Sequence[int] | int | None = None,
+    clamp: Clamp | None = None,
+    snapshot_steps: Sequence[int] = (),
+    snapshot_samples: Sequence[int] = (),
+    on_progress: Callable[[int], None] | None = None,
+) -> Generated:
+    """Sample a frozen computer; its parameters and its books are verified at the end.
+
+    ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
+    the machine has labels. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of
+    sample-steps done.
+    """
+    machine = theta.machine
+    theta.check()
+    kept = len(snapshot_steps) * len(snapshot_samples)
+    samples = check_generation(machine, samples, kept)
+    seed = seed_number("generation.seed", seed)
+    for step in snapshot_steps:
+        whole("snapshot steps", step, 0, machine.steps)
+    for sample in snapshot_samples:
+        whole("snapshot samples", sample, 0, samples - 1)
+    if clamp is not None:
+        clamp.check(machine, samples)
+    asked = asked_classes(theta, samples, classes)
+    words = None if asked is None else label_word(machine, asked)
+    return engine().generate(
+        theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress
+    )
+
+
+def asked_classes(
+    theta: Parameters, samples: int, classes: Sequence[int] | int | None
+) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    """The class of each sample: those given in turn, or all classes of the machine in turn."""
+    labels = theta.machine.labels
+    if labels == 0:
+        label_word(theta.machine, classes)
+        return None
+    chosen = np.atleast_1d(np.arange(labels) if classes is None else np.asarray(classes))
+    if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
+        raise UserError(f"class: must be whole numbers from 0 to {labels - 1}")
+    label_word(theta.machine, chosen)
+    return np.resize(chosen, samples).astype(np.int64)
+
+
+def replay_differs(
+    theta: Parameters, seed: int, archive: Generated, classes: Sequence[int] | None = None
+) -> str:
+    """Generate an archive again and compare: "" if states and heats are equal to the bit."""
+    again = generate(theta, len(archive.final_states), seed, classes)
+    for name in ("initial_states", "final_states", "heat"):
+        then, now = getattr(archive, name), getattr(again, name)
+        if not np.array_equal(then, now):
+            sample = int(np.argmax((then != now).reshape(len(then), -1).any(axis=1)))
+            return f"{name} of sample {sample} differs by {np.abs(then - now).max():.3g}"
+    return ""
