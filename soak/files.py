@@ -230,8 +230,8 @@ def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> Non
             command = rng.choice(readers)
             data = (good.folder / target).read_bytes()
             damaged = DAMAGES[how](data, rng)
-            if damaged == data:
-                continue
+            while damaged == data:
+                damaged = DAMAGES[how](data, rng)
             with copied(good.folder) as folder:
                 (folder / target).write_bytes(damaged)
                 ended = call(COMMANDS[command], folder)
