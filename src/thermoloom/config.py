@@ -385,8 +385,8 @@ def _all_keys() -> list[str]:
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return f"{name[:100]}: no such {kind}; {hint}"
+    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
+    return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 
 def settings_file() -> str:

@@ -71,7 +71,9 @@ def size_memory(machine: Machine) -> dict[str, int]:
     projection = machine.visible * machine.hidden
     return {
         f"{SIZE} = {machine.visible}, {machine.hidden}": 20 * theta + 20 * projection,
-        f"{TIME} = {machine.duration:g}, {machine.dt:g}": 40 * machine.steps * machine.units,
+        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 40
+        * machine.steps
+        * machine.units,
     }
 
 

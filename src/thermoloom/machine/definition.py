@@ -35,8 +35,9 @@ WIRES = (
 """Pairs of groups that can be coupled."""
 CODES = ("projection", "copy", "signs", "clusters", "given")
 """Names of the codes of hidden units; ``thermoloom.patterns.codes`` says what they are."""
-_ROUND_OFF = 1e-9
-"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996."""
+_ROUND_OFF = 1e-6
+"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996, and
+numbers that were float32 once are off by 1e-7."""
 
 
 @dataclass(frozen=True)
