@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.linalg  # noqa: F401  (its BLAS must be loaded before the libraries are listed)
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from thermoloom.interrupts import interrupts_deferred
 
 T = TypeVar("T")
+ABORTED = 3
+"""Entry of a barrier (``engine.compiled.barrier``) that lets all pass: a piece has failed."""
 _limit: int | None = None
 
 
@@ -77,7 +75,7 @@ def in_threads(
     def give_up(error: BaseException) -> None:
         errors.append(error)
         if barrier is not None:
-            barrier[_ABORTED] = 1
+            barrier[ABORTED] = 1
 
     def take_turns(honour: Callable[[], None]) -> None:
         def check() -> None:
@@ -139,66 +137,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 
 
-@intrinsic
-def _atomic_add(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] += value, seen by all threads; returns the value before."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
-
-    return types.int64(array, types.int64, types.int64), codegen
-
-
-@intrinsic
-def _give_way(typingctx: Any, address: Any) -> Any:
-    """Let another thread have this core."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        routine = ir.FunctionType(ir.IntType(32), [])
-        builder.call(builder.inttoptr(args[0], routine.as_pointer()), [])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-def new_barrier() -> NDArray[np.int64]:
-    """For ``wait_for_all``: number waiting, times opened, how to give way, whether aborted."""
-    routine = ctypes.CDLL(None).sched_yield
-    return np.array([0, 0, ctypes.cast(routine, ctypes.c_void_p).value or 0, 0], np.int64)
-
-
-_ABORTED = 3
-
-
-PATIENCE = 2000
-"""Looks at the barrier before a thread gives way: a few microseconds."""
-
-
-@njit(nogil=True, cache=True)
-def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
-    """Inside kernels: wait until ``count`` threads are here.
-
-    It is short waiting that this is for, so it does not sleep; but where cores are fewer than
-    threads that want them, it gives way. Nobody waits for one who will not come: if a piece has
-    failed, ``in_threads`` sets the last entry of ``barrier``, all pass, and the work is discarded.
-    """
-    if count == 1:
-        return
-    opened = _atomic_add(barrier, 1, 0)
-    if _atomic_add(barrier, 0, 1) == count - 1:
-        _atomic_add(barrier, 0, -count)
-        _atomic_add(barrier, 1, 1)
-        return
-    looks = 0
-    while _atomic_add(barrier, 1, 0) == opened:
-        looks += 1
-        if looks > PATIENCE:
-            if _atomic_add(barrier, _ABORTED, 0):
-                return
-            _give_way(barrier[2])
-
-
 def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:
     """``units`` cut into at most ``pieces`` ranges (low, high) of nearly equal size."""
     edges = [units * piece // pieces for piece in range(pieces + 1)]
@@ -212,4 +150,5 @@ def _linear_algebra_threads(count: int) -> Any:
 @cache
 def _controller() -> ThreadpoolController:
     """The linear algebra libraries of this process; listing them takes a millisecond, so once."""
+    import_module("scipy.linalg")  # its BLAS must be loaded before the libraries are listed
     return ThreadpoolController()

@@ -26,13 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
+from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import fast_jit, jit, residual
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
-from thermoloom.threads import in_threads, new_barrier, thread_count, wait_for_all
+from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 

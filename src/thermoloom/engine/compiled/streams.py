@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.compiling import inline, jit
+from thermoloom.inputs import seed_number
 
 STREAMS = (
     "preparation",
