@@ -13,7 +13,7 @@ from typing import Any
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.prototypes import Prototypes, load_prototypes
+from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.runs.manifest import MANIFEST, run_path
@@ -22,14 +22,15 @@ from thermoloom.runs.store import RunDirectory
 KIND = "patterns"
 
 
-def content_sha256(prototypes: Prototypes) -> str:
+def content_sha256(patterns: Patterns) -> str:
     """SHA-256 of the patterns, to the bit and in their order, and of what they are called."""
-    return sha256(canonical([array_sha256(prototypes.patterns), _names(prototypes)]).encode())
+    arrays = {name: array_sha256(array) for name, array in _arrays(patterns).items()}
+    return sha256(canonical([arrays, _names(patterns)]).encode())
 
 
-def named(settings: Settings, prototypes: Prototypes) -> Settings:
+def named(settings: Settings, patterns: Patterns) -> Settings:
     """Settings that name the content of these patterns; refused if they name another one."""
-    found, wanted = content_sha256(prototypes), settings.prototypes.content
+    found, wanted = content_sha256(patterns), settings.prototypes.content
     if wanted not in ("", found):
         raise UserError(
             f"prototypes.content = '{wanted[:12]}…': the patterns are others ({found[:12]}…); "
@@ -42,7 +43,7 @@ def identified(settings: Settings) -> Settings:
     """Settings that name the content of their patterns, which are loaded only to find that out."""
     if settings.prototypes.content:
         return settings
-    return named(settings, load_prototypes(settings.prototypes, settings.machine))
+    return named(settings, load_patterns(settings.prototypes, settings.machine))
 
 
 # --- kept in a results folder -------------------------------------------------------------------
@@ -54,41 +55,53 @@ def patterns_path(folder: Path, settings: Settings) -> Path:
     return run_path(folder, KIND, {"prototypes": {"content": content}})
 
 
-def keep_patterns(folder: Path, prototypes: Prototypes) -> None:
+def keep_patterns(folder: Path, patterns: Patterns) -> None:
     """Save patterns under their content in a folder of runs; done already, nothing happens."""
-    identity = {"prototypes": {"content": content_sha256(prototypes)}}
+    identity = {"prototypes": {"content": content_sha256(patterns)}}
     with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
         if run.state != "done":
-            save_patterns(run, KIND, prototypes)
-            run.finish({"patterns": len(prototypes)})
+            save_patterns(run, KIND, patterns)
+            run.finish({"patterns": len(patterns)})
 
 
-def patterns_of(settings: Settings, folder: Path) -> Prototypes:
+def patterns_of(settings: Settings, folder: Path) -> Patterns:
     """The patterns of these settings: those kept in a folder of runs, else from their source."""
     path = patterns_path(folder, settings) if settings.prototypes.content else None
     if path is not None and (path / MANIFEST).exists():
-        prototypes = read_patterns(RunDirectory.open(path), KIND)
+        patterns = read_patterns(RunDirectory.open(path), KIND)
     else:
-        prototypes = load_prototypes(settings.prototypes, settings.machine)
-    named(settings, prototypes)
-    return prototypes
+        patterns = load_patterns(settings.prototypes, settings.machine)
+    named(settings, patterns)
+    return patterns
 
 
-def save_patterns(run: RunDirectory, name: str, prototypes: Prototypes) -> None:
+def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
     """Patterns and what they are called, as arrays of a run."""
-    run.save_arrays(name, {"patterns": prototypes.patterns}, _names(prototypes))
+    run.save_arrays(name, _arrays(patterns), _names(patterns))
 
 
-def read_patterns(run: RunDirectory, name: str) -> Prototypes:
+def read_patterns(run: RunDirectory, name: str) -> Patterns:
     """What ``save_patterns`` kept."""
-    patterns, names = run.load_arrays(name)["patterns"], run.load_metadata(name)
-    shape = tuple(names["shape"]) if names["shape"] else None
-    return Prototypes(patterns, tuple(names["labels"]), shape, tuple(names["classes"]))
+    arrays, names = run.load_arrays(name), run.load_metadata(name)
+    return Patterns(
+        arrays["patterns"],
+        tuple(names["labels"]),
+        tuple(names["shape"]) if names["shape"] else None,
+        tuple(names["classes"]),
+        names["digits"],
+        arrays.get("code"),
+    )
 
 
-def _names(prototypes: Prototypes) -> dict[str, Any]:
+def _arrays(patterns: Patterns) -> dict[str, Any]:
+    code = {} if patterns.code is None else {"code": patterns.code}
+    return {"patterns": patterns.patterns, **code}
+
+
+def _names(patterns: Patterns) -> dict[str, Any]:
     return {
-        "labels": list(prototypes.labels),
-        "shape": list(prototypes.shape) if prototypes.shape else None,
-        "classes": list(prototypes.classes),
+        "labels": list(patterns.labels),
+        "shape": list(patterns.shape) if patterns.shape else None,
+        "classes": list(patterns.classes),
+        "digits": patterns.digits,
     }

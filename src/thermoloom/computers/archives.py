@@ -1,0 +1,113 @@
+"""Samples that last: archives in the run directory of their computer.
+
+RUN/samples-SEED-N.safetensors            an archive of generated samples
+RUN/samples-SEED-N-HASH.safetensors       one where classes were asked for, or units clamped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.trained import parameters_of, settings_of
+from thermoloom.generation import asked_classes, generate
+from thermoloom.machine.books import Generated
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.energy import EnergyParts
+from thermoloom.machine.parameters import layout
+from thermoloom.runs.files import sha256
+from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.runs.store import RunDirectory, refuse_other_numerics
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
+
+    samples: int
+    seed: int
+    classes: tuple[int, ...] | None = None
+    """Asked for in turn; None: all classes of the machine, where it has labels."""
+    clamp: Clamp | None = None
+
+    @property
+    def archive(self) -> str:
+        """Name of the archive, which tells orders apart."""
+        name = f"samples-{self.seed}-{self.samples}"
+        if self.classes is None and self.clamp is None:
+            return name
+        return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
+
+    def _special(self) -> dict[str, Any]:
+        clamp = self.clamp
+        held = None if clamp is None else [
+            array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow
+        ]
+        return {"classes": self.classes, "clamp": held}
+
+
+def generate_run(
+    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+) -> Generated:
+    """Samples of a trained run, from its archive if they are there, else generated and kept."""
+    reader = RunDirectory.open(path)
+    file = f"{order.archive}.safetensors"
+    if reader.has(file) and not reader.is_lost(file):
+        return read_archive(reader, order.archive)
+    refuse_other_numerics(reader)
+    theta = parameters_of(reader)
+    generated = generate(
+        theta, order.samples, order.seed, order.classes, order.clamp, on_progress=on_progress
+    )
+    asked = asked_classes(theta, order.samples, order.classes)
+    described = {
+        "seed": order.seed,
+        "samples": order.samples,
+        "classes": None if asked is None else asked.tolist(),
+    }
+    with RunDirectory.open(path, write=True) as run:
+        run.save_arrays(order.archive, _arrays(generated), described)
+    return generated
+
+
+def _arrays(generated: Generated) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {
+        "initial_states": generated.initial_states,
+        "final_states": generated.final_states,
+        "heat": generated.heat,
+        "clamp_work": generated.clamp_work,
+    }
+    for moment, energy in (("start", generated.starts), ("end", generated.ends)):
+        arrays |= {f"{moment}_{part}": values for part, values in energy.parts.items()}
+    return arrays
+
+
+def read_archive(run: RunDirectory, name: str) -> Generated:
+    """Stored samples, checked against their SHA-256."""
+    arrays = run.load_arrays(name)
+    parts = layout(settings_of(run).machine).parts
+    starts, ends = (
+        EnergyParts({part: arrays[f"{moment}_{part}"] for part in parts})
+        for moment in ("start", "end")
+    )
+    states = arrays["final_states"]
+    no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
+    initial, work = arrays["initial_states"], arrays["clamp_work"]
+    return Generated(initial, states, starts, ends, work, no_snapshots)
+
+
+def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
+    """The class that each sample of an archive was asked for, where there were labels."""
+    found: Sequence[int] | None = run.load_metadata(name).get("classes")
+    return found
+
+
+def archives(run: RunDirectory) -> list[str]:
+    """Names of the sample archives of a run, in the order they were made."""
+    names = [name.removesuffix(".safetensors") for name in run.manifest.files]
+    return [name for name in names if name.startswith("samples-")]
