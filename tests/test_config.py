@@ -102,3 +102,4 @@ def test_names_of_before_are_understood() -> None:
     new = {"machine": {"kT": 0.25, "code_seed": 7}, "prototypes": {"digits": [4]}}
     assert Settings.from_dict(old) == Settings.from_dict(new)
     assert parse_assignment("physics.kT=0.2") == {"machine": {"kT": 0.2}}
+    assert parse_assignment("projection_seed=7") == {"machine": {"code_seed": 7}}
