@@ -98,6 +98,17 @@ def energy(
     return energy_parts(theta, states, stage, word, clamped).total
 
 
+def switching_work(
+    theta: Parameters, states: Array, before: int, after: int, word: Array | None = None
+) -> Array:
+    """V_after(x) − V_before(x) in float64, from the difference of the two stages' θ alone."""
+    change = np.zeros_like(theta.vector, np.float64)
+    change[0] = theta.vector[after].astype(np.float64) - theta.vector[before]
+    parts = energy_parts(theta.with_vector(change), states, 0, word).parts
+    learned = [values for part, values in parts.items() if part != "onsite"]
+    return sum(learned, start=np.zeros(()))
+
+
 def coupling_gradient(
     theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
 ) -> Array:
