@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from thermoloom.engine import Path, engine
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.definition import WIRES, Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
@@ -30,6 +32,8 @@ MACHINES = {
     "labels only": Machine(**SMALL, labels=2, wiring=("visible-label",), biases=()),
 }
 """By what is special about them."""
+
+every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 
 
 def random_parameters(
@@ -58,6 +62,13 @@ def some_path(machine: Machine, number: int = 0, seed: int = 1) -> Path:
     """A noising path of the machine, with a word where it has labels."""
     field = some_fields(machine)[number % 3]
     return engine().path(machine, field, seed, number, some_word(machine))
+
+
+def path_of(
+    machine: Machine, states: np.ndarray, number: int = 0, word: np.ndarray | None = None
+) -> Path:
+    """Any states as a path of the machine."""
+    return Path(machine, states, number, word, drives_of(machine, states))
 
 
 def relative_difference(found: Parameters, reference: Parameters) -> float:

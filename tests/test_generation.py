@@ -1,4 +1,7 @@
-"""Generation: protocol, heat, frozen parameters, common random numbers, replay."""
+"""Generation: protocol, heat, frozen parameters, common random numbers, classes, replay.
+
+Stages, clamps and the books of heat and work are in ``test_machine``.
+"""
 
 from __future__ import annotations
 
@@ -6,54 +9,64 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import random_computer
-from scipy import integrate
+from machines import MACHINES, every_machine, random_parameters, some_word
 
-import thermoloom.generation
-from thermoloom.machine.definition import Machine
+from thermoloom.engine.compiled import generation as compiled
+from thermoloom.engine.compiled.generation import GROUP
+from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
-from thermoloom.generation import GROUP, generate, replay_differs
-from thermoloom.machine.computer import Computer, energy, energy_gradient
-from thermoloom.streams import normals
+from thermoloom.generation import generate, replay_differs
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import energy, energy_gradient
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import generation_windows
 from thermoloom.threads import threads
 
 
-def plain_generation(machine: Machine, computer: Computer, seed: int, sample: int) -> np.ndarray:
-    """States x₀ … x_K of one sample, the paper's protocol written out in float64."""
-    wide = computer.astype(np.float64)
+def plain_generation(theta: Parameters, seed: int, sample: int) -> np.ndarray:
+    """States x₀ … x_K of one sample, the protocol written out in float64."""
+    machine, wide, word = theta.machine, theta.astype(np.float64), some_word(theta.machine)
+    drift, kick = machine.mobility * machine.dt, machine.noise_amplitude
     x = np.zeros(machine.units)
-    states = []
-    for stream, theta in (
-        ("generation preparation", Computer.zeros(machine, np.float64)),
-        ("generation", wide),
-    ):
-        kicks = normals(seed, stream, sample, machine.steps, machine.units)
-        states = [x]
-        for k in range(machine.steps):
-            drift = -machine.mobility * machine.dt * energy_gradient(theta, machine, x)
-            x = x + drift + machine.noise_amplitude * kicks[k]
+    for z in normals(seed, "generation preparation", sample, machine.steps, machine.units):
+        x = x - drift * (2 * machine.J2 * x + 4 * machine.J4 * x**3) + kick * z
+    states = [x]
+    kicks = normals(seed, "generation", sample, machine.steps, machine.units)
+    for stage, first, last in generation_windows(machine):
+        for z in kicks[first:last]:
+            x = x - drift * energy_gradient(wide, x, stage, word) + kick * z
             states.append(x)
     return np.array(states)
 
 
-def test_generation_follows_the_protocol(small: Machine) -> None:
-    computer = random_computer(small).astype(np.float32)
-    steps = [0, 3, 100, small.steps]
-    generated = generate(small, computer, 5, 9, snapshot_steps=steps, snapshot_samples=[4, 1])
+@every_machine
+def test_generation_follows_the_protocol(machine: Machine) -> None:
+    theta = random_parameters(machine, dtype=np.float32)
+    steps = [0, 3, 100, machine.steps]
+    generated = generate(
+        theta,
+        5,
+        9,
+        classes=1 if machine.labels else None,
+        snapshot_steps=steps,
+        snapshot_samples=[4, 1],
+    )
     for row, sample in enumerate((4, 1)):
-        expected = plain_generation(small, computer, 9, sample)
+        expected = plain_generation(theta, 9, sample)
         np.testing.assert_allclose(generated.snapshots[row], expected[steps], atol=1e-5)
         np.testing.assert_allclose(generated.initial_states[sample], expected[0], atol=1e-5)
         np.testing.assert_allclose(generated.final_states[sample], expected[-1], atol=1e-5)
 
 
 def test_heat_is_the_drop_in_energy(small: Machine) -> None:
-    computer = random_computer(small).astype(np.float32)
-    generated = generate(small, computer, 6, 9)
-    before = energy(computer, small, generated.initial_states)
-    after = energy(computer, small, generated.final_states)
+    theta = random_parameters(small, dtype=np.float32)
+    generated = generate(theta, 6, 9)
+    before, after = (energy(theta, x) for x in (generated.initial_states, generated.final_states))
     assert generated.heat.dtype == np.float64
     np.testing.assert_allclose(generated.heat, before - after, rtol=1e-12)
+    np.testing.assert_allclose(generated.initial_energy.total, before, rtol=1e-12)
+    np.testing.assert_allclose(generated.final_energy.total, after, rtol=1e-12)
+    assert not generated.work.any()
 
 
 def test_heat_is_the_stratonovich_sum_to_first_order_in_the_step() -> None:
@@ -62,92 +75,120 @@ def test_heat_is_the_stratonovich_sum_to_first_order_in_the_step() -> None:
     errors = []
     for dt in steps:
         machine = Machine(visible=12, hidden=8, duration=0.4, dt=float(dt), J4=2.0)
-        computer = random_computer(machine).astype(np.float32)
-        chosen = range(200)
+        theta = random_parameters(machine, dtype=np.float32)
         generated = generate(
-            machine, computer, 200, 3, range(machine.steps + 1), snapshot_samples=chosen
+            theta,
+            200,
+            3,
+            snapshot_steps=range(machine.steps + 1),
+            snapshot_samples=range(200),
         )
         x = generated.snapshots.astype(np.float64)
-        force = energy_gradient(computer.astype(np.float64), machine, x)
+        force = energy_gradient(theta.astype(np.float64), x)
         work = 0.5 * np.sum((force[:, 1:] + force[:, :-1]) * np.diff(x, axis=1), axis=(1, 2))
         errors.append(np.sqrt(np.mean((generated.heat + work) ** 2)))
     order = np.polyfit(np.log(steps), np.log(errors), 1)[0]
     assert 0.8 < order < 1.3
 
 
-def test_coupled_units_relax_to_the_boltzmann_density() -> None:
-    """One visible and one hidden unit with a coupling and a bias: ⟨x_v x_h⟩ by quadrature."""
-    machine = Machine(visible=1, hidden=1, duration=4.0, dt=4e-3, kT=0.3)
-    computer = Computer(
-        np.array([[0.8]], np.float32), np.zeros((1, 1), np.float32), np.array([0.2], np.float32)
-    )
-    x = generate(machine, computer, 4000, 1).final_states.astype(float)
-
-    def weight(h: float, v: float) -> float:
-        onsite = v**2 + v**4 + h**2 + h**4
-        return np.exp(-(onsite + 0.8 * v * h + 0.2 * h) / machine.kT)
-
-    norm = integrate.dblquad(weight, -2.5, 2.5, -2.5, 2.5)[0]
-    for f in (lambda v, h: v * h, lambda v, h: h, lambda v, h: v * v):
-        exact = integrate.dblquad(lambda h, v, f=f: f(v, h) * weight(h, v), -2.5, 2.5, -2.5, 2.5)
-        values = f(x[:, 0], x[:, 1])
-        error = values.std() / np.sqrt(len(values))
-        assert abs(values.mean() - exact[0] / norm) < 4 * error + 0.01 * abs(exact[0] / norm)
-
-
 def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
     machine = Machine(visible=30, hidden=20, duration=0.05)
-    computer = random_computer(machine).astype(np.float32)
+    theta = random_parameters(machine, dtype=np.float32)
     count = 2 * GROUP + 7
     results = []
     for number in (1, 3):
         with threads(number):
-            results.append(generate(machine, computer, count, 5))
+            results.append(generate(theta, count, 5))
     assert np.array_equal(results[0].final_states, results[1].final_states)
-    fewer = generate(machine, computer, GROUP, 5)
+    fewer = generate(theta, GROUP, 5)
     assert np.array_equal(fewer.final_states, results[0].final_states[:GROUP])
 
 
 def test_computers_share_their_random_numbers(small: Machine) -> None:
     """Same seed, other parameters: the prepared states are the same to the bit."""
-    one, other = (random_computer(small, seed=s).astype(np.float32) for s in (0, 1))
-    a, b = generate(small, one, 4, 7), generate(small, other, 4, 7)
+    one, other = (random_parameters(small, seed=s, dtype=np.float32) for s in (0, 1))
+    a, b = generate(one, 4, 7), generate(other, 4, 7)
     assert np.array_equal(a.initial_states, b.initial_states)
     assert not np.array_equal(a.final_states, b.final_states)
-    assert not np.array_equal(generate(small, one, 4, 8).initial_states, a.initial_states)
+    assert not np.array_equal(generate(one, 4, 8).initial_states, a.initial_states)
 
 
-def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(small: Machine) -> None:
-    computer = random_computer(small).astype(np.float32)
-    archive = generate(small, computer, 4, 7)
-    assert replay_differs(small, computer, 7, archive) == ""
+@pytest.mark.parametrize("name", ["paper", "labels"])
+def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(name: str) -> None:
+    machine = MACHINES[name]
+    theta = random_parameters(machine, dtype=np.float32)
+    classes = [2, 0] if machine.labels else None
+    archive = generate(theta, 4, 7, classes)
+    assert replay_differs(theta, 7, archive, classes) == ""
     final = archive.final_states.copy()
     final[2, 0] = np.nextafter(final[2, 0], np.float32(9))
-    assert "final_states of sample 2" in replay_differs(
-        small, computer, 7, replace(archive, final_states=final)
-    )
+    changed = replace(archive, final_states=final)
+    assert "final_states of sample 2" in replay_differs(theta, 7, changed, classes)
+    if classes:
+        assert "final_states of sample 0" in replay_differs(theta, 7, archive, [1, 0])
 
 
 def test_changed_parameters_are_noticed(small: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    computer = random_computer(small).astype(np.float32)
-    original = thermoloom.generation._relax
+    theta = random_parameters(small, dtype=np.float32)
+    original = compiled._relax
 
-    def meddle(*arguments: object) -> None:
-        original(*arguments)  # type: ignore[arg-type]
-        computer.hidden_bias[0] += 1
+    def meddle(*arguments: object) -> object:
+        work = original(*arguments)  # type: ignore[arg-type]
+        theta["hidden_bias"][0, 0] += 1
+        return work
 
-    monkeypatch.setattr(thermoloom.generation, "_relax", meddle)
+    monkeypatch.setattr(compiled, "_relax", meddle)
     with pytest.raises(RuntimeError, match="parameters changed"):
-        generate(small, computer, 2, 1)
+        generate(theta, 2, 1)
+
+
+@pytest.mark.parametrize("wrong", [1e-6, np.nan])
+def test_books_that_do_not_close_are_noticed(
+    wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage that does not begin where the one before it ended."""
+    theta = random_parameters(MACHINES["stages"], dtype=np.float32)
+    entered: list[int] = []
+    enter = compiled._enter
+
+    def meddle(book: np.ndarray, parts: object) -> None:
+        entered.append(1)
+        enter(book, parts)  # type: ignore[arg-type]
+        if len(entered) == 3:  # the start of the second stage
+            book[0] += wrong
+
+    monkeypatch.setattr(compiled, "_enter", meddle)
+    with pytest.raises(RuntimeError, match="do not close"):
+        generate(theta, 2, 1)
+
+
+def test_classes_are_asked_for_in_turn() -> None:
+    machine = MACHINES["labels"]
+    theta = random_parameters(machine, dtype=np.float32)
+    every = generate(theta, 7, 3)
+    assert np.array_equal(
+        every.final_states, generate(theta, 7, 3, [0, 1, 2, 0, 1, 2, 0]).final_states
+    )
+    only = generate(theta, 7, 3, classes=2).final_states
+    for sample in range(7):
+        same = np.array_equal(only[sample], every.final_states[sample])
+        assert same == (sample % 3 == 2)
+    for wrong in ([], [3], [-1], [0.5], [[0, 1]]):
+        with pytest.raises(UserError, match="class: must be whole numbers from 0 to 2"):
+            generate(theta, 3, 3, classes=wrong)
+    with pytest.raises(UserError, match="no label units"):
+        generate(random_parameters(MACHINES["paper"], dtype=np.float32), 3, 3, classes=1)
 
 
 def test_wrong_requests_are_named(small: Machine) -> None:
-    computer = random_computer(small).astype(np.float32)
+    theta = random_parameters(small, dtype=np.float32)
     with pytest.raises(UserError, match=r"generation\.samples"):
-        generate(small, computer, 0, 1)
+        generate(theta, 0, 1)
     with pytest.raises(UserError, match="snapshot steps"):
-        generate(small, computer, 1, 1, snapshot_steps=[201], snapshot_samples=[0])
+        generate(theta, 1, 1, snapshot_steps=[201], snapshot_samples=[0])
     with pytest.raises(UserError, match="snapshot samples"):
-        generate(small, computer, 1, 1, snapshot_steps=[0], snapshot_samples=[1])
-    with pytest.raises(UserError, match=r"machine\.visible"):
-        generate(replace(small, visible=13), computer, 1, 1)
+        generate(theta, 1, 1, snapshot_steps=[0], snapshot_samples=[1])
+    lost = theta.copy()
+    lost["hidden_bias"][0, 0] = np.inf
+    with pytest.raises(UserError, match="not finite"):
+        generate(lost, 1, 1)

@@ -1,4 +1,7 @@
-"""Block training against the stepwise reference; the second-order expansion with its slopes."""
+"""The learner at every length of blocks, with threads, when it diverges; online minus batch.
+
+That blocks equal the stepwise rule for every wiring, period and rate is in ``test_machine``.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import random_computer, relative_difference
+from machines import (
+    MACHINES,
+    path_of,
+    random_parameters,
+    relative_difference,
+    some_path,
+)
 
 from thermoloom.config import Settings
+from thermoloom.engine import Diverged, engine
+from thermoloom.engine.compiled.learner import Learner
+from thermoloom.machine.action import gradient, gradient_of_residuals, learn_stepwise, residuals
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.action import gradient, gradient_of_residuals, residuals
-from thermoloom.machine.computer import Computer
-from thermoloom.prototypes import load_prototypes, unit_fields
+from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.patterns import load_patterns
 from thermoloom.threads import threads
-from thermoloom.training.learner import Diverged, Learner, learn_stepwise
-from thermoloom.training.noising import noising_path
 
 ROUND_OFF = 5e-6
 """Float32 against float64 over two hundred updates."""
-
-
-@pytest.mark.parametrize("period", [1, 7, 10, 30, 100, 200])
-@pytest.mark.parametrize("learning_rate", [4e-4, 0.02, 0.5])
-@pytest.mark.parametrize("with_errors", [False, True])
-def test_blocks_equal_the_stepwise_rule(
-    small: Machine, fields: np.ndarray, period: int, learning_rate: float, with_errors: bool
-) -> None:
-    """Any period, any learning rate (at 0.5 strips must be halved), with errors or without."""
-    path = noising_path(small, fields[0], 1, 0)
-    shape = (small.steps, small.units)
-    errors = 0.2 * np.random.default_rng(3).normal(size=shape) if with_errors else None
-    start = random_computer(small, 0.1).astype(np.float32)
-    reference = learn_stepwise(small, start, path, learning_rate, period, errors)
-    learner = Learner(small, learning_rate, period, start)
-    learner.learn(path, None if errors is None else errors.astype(np.float32))
-    assert relative_difference(learner.computer, reference) < ROUND_OFF
 
 
 @pytest.mark.parametrize("period", [1, 7])
@@ -45,136 +38,151 @@ def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
     What is compared is what was learned: beside θ itself an error of it would look small.
     """
     settings = Settings()
-    patterns = load_prototypes(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.prototypes, settings.machine)
     machine = replace(settings.machine, duration=0.2)
-    path = noising_path(machine, unit_fields(patterns, machine)[0], 101, 0)
-    start = random_computer(machine, 0.02).astype(np.float32)
+    path = engine().path(machine, unit_fields(patterns, machine)[0], 101, 0)
+    start = random_parameters(machine, 0.02, dtype=np.float32)
     rate = 10 * settings.learning_rate
-    reference = learn_stepwise(machine, start, path, rate, period)
-    learner = Learner(machine, rate, period, start)
-    learner.learn(path)
-    learned, expected = (
-        Computer(*(a - b for a, b in zip(c.arrays.values(), start.arrays.values(), strict=True)))
-        for c in (learner.computer.astype(np.float64), reference)
+    reference = learn_stepwise(start, path.states, rate, period)
+    learned = Learner(machine, rate, period).learn(start, path)
+    found, expected = (
+        theta.with_vector(theta.vector.astype(np.float64) - start.vector)
+        for theta in (learned, reference)
     )
-    assert relative_difference(learned, expected) < ROUND_OFF
+    assert relative_difference(found, expected) < ROUND_OFF
 
 
 @pytest.mark.parametrize("block_steps", [1, 2, 13, 64, 200, 1000])
 @pytest.mark.parametrize("strip_steps", [1, 8, 24, 1000])
 @pytest.mark.parametrize("period", [1, 3])
+@pytest.mark.parametrize("name", ["paper", "all stages"])
 def test_lengths_of_blocks_and_strips_do_not_matter(
-    small: Machine, fields: np.ndarray, block_steps: int, strip_steps: int, period: int
+    name: str, block_steps: int, strip_steps: int, period: int
 ) -> None:
-    path = noising_path(small, fields[0], 1, 0)
-    reference = learn_stepwise(small, Computer.zeros(small), path, 4e-3, period)
-    learner = Learner(small, 4e-3, period, block_steps=block_steps, strip_steps=strip_steps)
-    learner.learn(path)
-    assert relative_difference(learner.computer, reference) < ROUND_OFF
+    machine = MACHINES[name]
+    path = some_path(machine)
+    reference = learn_stepwise(
+        Parameters.zeros(machine), path.states, 4e-3, period, word=path.word
+    )
+    learner = Learner(machine, 4e-3, period, block_steps=block_steps, strip_steps=strip_steps)
+    learned = learner.learn(Parameters.zeros(machine), path)
+    assert relative_difference(learned, reference) < ROUND_OFF
 
 
 def test_large_learning_rate_needs_shorter_strips() -> None:
     """αc‖x‖²S ≫ 1: a strip of 24 does not contract, and the learner must notice."""
     machine = Machine(visible=60, hidden=40, duration=0.2)
     field = 3 * np.random.default_rng(0).normal(size=machine.units).astype(np.float32)
-    path = noising_path(machine, field, 1, 0)
+    path = engine().path(machine, field, 1, 0)
     learner = Learner(machine, 5.0)
-    learner.learn(path)
+    learned = learner.learn(Parameters.zeros(machine), path)
     assert learner.shortest_strip < 20
-    reference = learn_stepwise(machine, Computer.zeros(machine), path, 5.0)
-    assert relative_difference(learner.computer, reference) < 20 * ROUND_OFF
+    reference = learn_stepwise(Parameters.zeros(machine), path.states, 5.0)
+    assert relative_difference(learned, reference) < 20 * ROUND_OFF
 
 
 @pytest.mark.parametrize(("period", "rate"), [(1, 4e-4), (1, 5.0), (10, 4e-4), (200, 4e-4)])
-def test_threads_do_not_change_a_bit(fields: np.ndarray, period: int, rate: float) -> None:
+@pytest.mark.parametrize("name", ["paper", "everything"])
+def test_threads_do_not_change_a_bit(name: str, period: int, rate: float) -> None:
     """Nor where strips must be halved."""
-    machine = Machine(visible=64, hidden=33, duration=0.2)
-    field = np.random.default_rng(0).normal(size=machine.units).astype(np.float32)
-    path = noising_path(machine, field, 1, 0)
-    computers = []
+    machine = replace(MACHINES[name], visible=64, hidden=33)
+    path = some_path(machine)
+    found = []
     for count in (1, 2):
         with threads(count):
-            learner = Learner(machine, rate, period)
+            learner, theta = Learner(machine, rate, period), Parameters.zeros(machine)
             for _ in range(3 if rate < 1 else 1):
-                learner.learn(path)
-            computers.append(learner.computer)
-    assert computers[0].same_as(computers[1])
+                theta = learner.learn(theta, path)
+            found.append(theta)
+    assert found[0].same_as(found[1])
 
 
-def test_batch_is_one_step_down_the_gradient(small: Machine, fields: np.ndarray) -> None:
-    path = noising_path(small, fields[0], 1, 0)
-    start = random_computer(small, 0.1).astype(np.float32)
-    learner = Learner(small, 1e-3, small.steps, start)
-    learner.learn(path)
-    slope = gradient(start.astype(np.float64), small, path.astype(np.float64))
-    for name, array in learner.computer.arrays.items():
-        expected = start.arrays[name] - 1e-3 * slope.arrays[name]
-        np.testing.assert_allclose(array, expected, atol=2e-6)
+def test_batch_is_one_step_down_the_gradient(small: Machine) -> None:
+    path = some_path(small)
+    start = random_parameters(small, 0.1, dtype=np.float32)
+    learned = Learner(small, 1e-3, small.steps).learn(start, path)
+    slope = gradient(start.astype(np.float64), path.states.astype(np.float64))
+    np.testing.assert_allclose(learned.vector, start.vector - 1e-3 * slope.vector, atol=2e-6)
 
 
 def test_symmetry_and_zero_diagonal_are_exact() -> None:
-    machine = Machine(visible=30, hidden=45, duration=0.1)
-    field = np.random.default_rng(0).normal(size=machine.units).astype(np.float32)
-    learner = Learner(machine, 1e-2)
-    learner.learn(noising_path(machine, field, 1, 0))
-    learner.computer.check(machine)
-    assert np.count_nonzero(learner.computer.hidden_hidden) == 45 * 44
+    machine = replace(MACHINES["everything"], visible=30, hidden=45, duration=0.1)
+    learned = Learner(machine, 1e-2).learn(Parameters.zeros(machine), some_path(machine))
+    learned.check()
+    assert np.count_nonzero(learned["hidden_hidden"]) == 45 * 44
+    assert np.count_nonzero(learned["visible_visible"]) == 30 * 29
 
 
-def test_a_path_that_is_too_long_is_refused(small: Machine, fields: np.ndarray) -> None:
-    path = noising_path(small, fields[0], 1, 0)
-    with pytest.raises(ValueError, match="longer than"):
-        Learner(small, 4e-4).learn(np.concatenate([path, path]))
+def test_labels_that_are_not_asked_for_learn_nothing() -> None:
+    machine = MACHINES["labels"]
+    start = random_parameters(machine, dtype=np.float32)
+    learned = Learner(machine, 0.02).learn(start, some_path(machine))  # of class 1
+    for name in ("visible_label", "hidden_label"):
+        changed = (learned[name] != start[name])[0].all(axis=0)
+        assert changed.tolist() == [False, True, False]
 
 
-def test_divergence_is_reported(small: Machine, fields: np.ndarray) -> None:
-    path = noising_path(small, fields[0], 1, 0)
-    learner = Learner(small, 1e9, small.steps)
+def test_what_was_given_is_not_touched(small: Machine) -> None:
+    """A learner has memory to work in but no state: the same path gives the same θ again."""
+    start, path = random_parameters(small, dtype=np.float32), some_path(small)
+    before, states, drives = start.copy(), path.states.copy(), path.prepared.copy()
+    learner = Learner(small, 0.02)
+    first = learner.learn(start, path, errors=np.ones_like(path.prepared))
+    learner.learn(first, some_path(small, 1))
+    assert learner.learn(start, path, errors=np.ones_like(path.prepared)).same_as(first)
+    assert start.same_as(before)
+    assert np.array_equal(path.states, states)
+    assert np.array_equal(path.prepared, drives)
+
+
+def test_a_path_of_another_machine_is_refused(small: Machine) -> None:
+    states = some_path(small).states
+    with pytest.raises(ValueError, match="a path of shape"):
+        Learner(small, 4e-4).learn(
+            Parameters.zeros(small), path_of(small, np.concatenate([states, states]))
+        )
+
+
+def test_divergence_is_reported(small: Machine) -> None:
+    path, learner = some_path(small), Learner(small, 1e9, small.steps)
 
     def go_on() -> None:
+        theta = Parameters.zeros(small)
         for _ in range(10):
-            learner.learn(path)
+            theta = learner.learn(theta, path)
 
     with pytest.raises(Diverged):
         go_on()
 
 
-def test_online_minus_batch_is_second_order(small: Machine, fields: np.ndarray) -> None:
+def test_online_minus_batch_is_second_order(small: Machine) -> None:
     """‖θ_online − θ_batch‖ ∝ α², and ∝ α³ once α² Σ_{k>l} H_k g_l is taken off; slopes measured."""
-    path = noising_path(small, fields[0], 1, 0).astype(np.float64)
-    start = random_computer(small, 0.1)
-    term = second_order_term(small, start, path)
+    path = some_path(small).states.astype(np.float64)
+    start = random_parameters(small, 0.1)
+    term = second_order_term(start, path)
     rates = np.array([4e-3, 2e-3, 1e-3])
     differences, remainders = [], []
     for rate in rates:
-        online = learn_stepwise(small, start, path, rate, 1)
-        batch = learn_stepwise(small, start, path, rate, small.steps)
-        difference = [
-            a - b for a, b in zip(online.arrays.values(), batch.arrays.values(), strict=True)
-        ]
-        remainder = [d - rate**2 * t for d, t in zip(difference, term.arrays.values(), strict=True)]
-        differences.append(np.sqrt(sum(np.sum(d**2) for d in difference)))
-        remainders.append(np.sqrt(sum(np.sum(r**2) for r in remainder)))
+        online = learn_stepwise(start, path, rate, 1)
+        batch = learn_stepwise(start, path, rate, small.steps)
+        difference = online.vector - batch.vector
+        differences.append(np.linalg.norm(difference))
+        remainders.append(np.linalg.norm(difference - rate**2 * term))
     slope = np.polyfit(np.log(rates), np.log(differences), 1)[0]
     remainder_slope = np.polyfit(np.log(rates), np.log(remainders), 1)[0]
     assert abs(slope - 2) < 0.05
     assert abs(remainder_slope - 3) < 0.05
 
 
-def second_order_term(machine: Machine, start: Computer, path: np.ndarray) -> Computer:
+def second_order_term(start: Parameters, path: np.ndarray) -> np.ndarray:
     """Σ_{k>l} H_k g_l: H_k v is g_k(θ₀ + v) − g_k(θ₀) exactly, for the loss is quadratic."""
-    after = path[1:]
-    total = [np.zeros_like(array) for array in start.arrays.values()]
-    summed = [np.zeros_like(array) for array in start.arrays.values()]  # Σ_{l<k} g_l
-    r_start = residuals(start, machine, path)
+    machine, after = start.machine, path[1:]
+    total, summed = np.zeros_like(start.vector), np.zeros_like(start.vector)  # Σ_{l<k} g_l
+    r_start = residuals(start, path)
     for k in range(machine.steps):
-        moved = Computer(*(a + s for a, s in zip(start.arrays.values(), summed, strict=True)))
-        r_moved = residuals(moved, machine, path[k : k + 2])
+        r_moved = residuals(start.with_vector(start.vector + summed), path[k : k + 2])
         at_start = gradient_of_residuals(machine, r_start[k : k + 1], after[k : k + 1])
         at_moved = gradient_of_residuals(machine, r_moved, after[k : k + 1])
-        for t, s, g0, g1 in zip(
-            total, summed, at_start.arrays.values(), at_moved.arrays.values(), strict=True
-        ):
-            t += g1 - g0
-            s += g0
-    return Computer(*total)
+        total += at_moved.vector - at_start.vector
+        summed += at_start.vector
+    return total

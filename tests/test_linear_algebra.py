@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy.linalg import cython_blas
 
-from thermoloom.linear_algebra import Blas, _capsule_address, blas, multiply, multiply_symmetric
+from thermoloom.engine.compiled.linear_algebra import (
+    Blas,
+    _capsule_address,
+    blas,
+    multiply,
+    multiply_symmetric,
+)
 
 
 def scipys() -> Blas:

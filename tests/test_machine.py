@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from machines import (
     MACHINES,
+    every_machine,
     random_parameters,
     relative_difference,
     some_fields,
@@ -47,7 +48,6 @@ from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 
 ROUND_OFF = 5e-6
-every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 
 
 def full_matrix(theta: Parameters, stage: int) -> np.ndarray:
@@ -99,33 +99,39 @@ def test_gradient_of_the_loss_by_finite_differences(machine: Machine) -> None:
         r = residuals(theta.with_vector(vector), path, word)
         return loss_scale(machine) * float(np.sum(r**2))
 
-    rng = np.random.default_rng(2)
     for block in theta.layout.blocks:
-        for _ in range(4):
-            stage = int(rng.integers(machine.stages))
-            index = tuple(int(rng.integers(n)) for n in block.shape)
-            if block.symmetric and index[0] == index[1]:
+        for stage, *index in np.ndindex(machine.stages, *block.shape):
+            found = block.of(slope.vector[stage])
+            if block.symmetric and index[0] <= index[1]:
+                assert found[*index] == found[*index[::-1]] * (index[0] != index[1])
                 continue
             values = []
             for sign in (1, -1):
                 moved = theta.vector.copy()
                 view = block.of(moved[stage])
-                view[index] += sign * 1e-2
-                if block.symmetric:
-                    view[index[::-1]] += sign * 1e-2
+                view[*index] += sign * 1e-2
+                if block.symmetric:  # one parameter for the undirected edge
+                    view[*index[::-1]] += sign * 1e-2
                 values.append(loss(moved))
             numeric = (values[0] - values[1]) / 2e-2  # exact: the loss is quadratic
-            assert block.of(slope.vector[stage])[index] == pytest.approx(numeric, rel=1e-7, abs=1e-9)
+            assert found[*index] == pytest.approx(numeric, rel=1e-7, abs=1e-9)
 
 
 @every_machine
-@pytest.mark.parametrize("period", [1, 7, 200])
-@pytest.mark.parametrize("rate", [4e-4, 0.05, 0.5])
-def test_blocks_equal_the_stepwise_rule(machine: Machine, period: int, rate: float) -> None:
-    path = some_path(machine)
+@pytest.mark.parametrize("period", [1, 7, 10, 30, 100, 200])
+@pytest.mark.parametrize("rate", [4e-4, 0.02, 0.5])
+@pytest.mark.parametrize("with_errors", [False, True])
+def test_blocks_equal_the_stepwise_rule(
+    machine: Machine, period: int, rate: float, with_errors: bool
+) -> None:
+    """Any period, any learning rate (at 0.5 strips must be halved), with residual errors or not."""
+    path, errors = some_path(machine), None
+    if with_errors:
+        shape = (machine.steps, machine.units)
+        errors = (0.2 * np.random.default_rng(3).normal(size=shape)).astype(np.float32)
     start = random_parameters(machine, 0.1, dtype=np.float32)
-    learned = Learner(machine, rate, period).learn(start, path)
-    reference = learn_stepwise(start, path.states, rate, period, word=path.word)
+    learned = Learner(machine, rate, period).learn(start, path, errors)
+    reference = learn_stepwise(start, path.states, rate, period, errors, path.word)
     assert relative_difference(learned, reference) < ROUND_OFF
     learned.check()
 

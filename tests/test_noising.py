@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from thermoloom.engine import engine
+from thermoloom.engine.compiled.noising import noising_path
+from thermoloom.engine.compiled.streams import normals
+from thermoloom.machine.action import drive, step_constants
 from thermoloom.machine.definition import Machine
-from thermoloom.streams import normals
+from thermoloom.machine.protocol import ramp
 from thermoloom.threads import threads
-from thermoloom.training.noising import noising_path, ramp
 
 
 def plain_path(machine: Machine, field: np.ndarray, seed: int, trajectory: int) -> np.ndarray:
@@ -74,3 +77,17 @@ def test_seeds_trajectories_and_validation_differ(small: Machine, fields: np.nda
     ]
     ends = np.array([path[-1] for path in paths])
     assert len(np.unique(ends, axis=0)) == 4
+
+
+def test_a_path_reuses_memory_and_keeps_its_word(small: Machine, fields: np.ndarray) -> None:
+    """With the residuals that it would have at θ = 0, whatever was in the memory before."""
+    word = np.array([1, 0], np.float32)
+    fresh = engine().path(small, fields[1], 1, 7, word)
+    again = engine().path(small, fields[1], 1, 7, word, reuse=engine().path(small, fields[0], 1, 0))
+    assert np.array_equal(again.states, fresh.states)
+    assert np.array_equal(again.prepared, fresh.prepared)
+    assert (again.number, again.machine) == (7, small)
+    assert again.word is word
+    constants = step_constants(small, np.float64)
+    wide = fresh.states.astype(np.float64)
+    np.testing.assert_allclose(fresh.prepared, drive(constants, wide[:-1], wide[1:]), atol=2e-6)

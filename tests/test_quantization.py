@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import random_computer, relative_difference
+from machines import MACHINES, path_of, random_parameters, relative_difference, some_path
 
 from thermoloom.config import Imperfections, Settings, Training
-from thermoloom.machine.definition import Machine
+from thermoloom.engine import Diverged, Path, engine
+from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
+from thermoloom.engine.compiled.streams import stream_key
 from thermoloom.errors import UserError
-from thermoloom.machine.computer import Computer
-from thermoloom.streams import stream_key
-from thermoloom.training.learner import Diverged, Learner, drive, learn_stepwise
-from thermoloom.training.noising import noising_path
-from thermoloom.training.quantization import (
-    QuantizedLearner,
+from thermoloom.machine.action import drive, learn_stepwise, step_constants
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.precision import (
     coupling_ranges,
-    learn_quantized_stepwise,
+    levels,
     nonzero_fraction,
     quantize,
-    quantized_computer,
+    quantized,
+    top_level,
 )
-from thermoloom.training.trainer import Trainee, make_learner, train, train_together
+from thermoloom.training.trainer import Trainee, train, train_together
 
 
 def row(*values: float) -> np.ndarray:
@@ -80,25 +82,32 @@ def test_zero_stays_zero_and_nonsense_is_refused() -> None:
             quantize(row(1), bits)
 
 
-def test_stored_computer(small: Machine) -> None:
-    """Each tensor on its own grid, an edge once, biases untouched."""
-    computer = random_computer(small).astype(np.float32)
-    assert quantized_computer(computer, 32) is computer
-    stored = quantized_computer(computer, 4)
-    stored.check(small)
-    assert np.array_equal(stored.hidden_bias, computer.hidden_bias)
-    assert coupling_ranges(stored) == coupling_ranges(computer)
-    largest = np.abs(computer.hidden_hidden).max()
-    for a in range(small.hidden):
-        for b in range(a):
-            level = np.rint(float(computer.hidden_hidden[a, b]) / largest * 7)
-            assert stored.hidden_hidden[b, a] == np.float32(level / 7 * largest)
+@pytest.mark.parametrize("name", ["paper", "all stages"])
+def test_stored_computer(name: str) -> None:
+    """Each block of each stage on its own grid, an edge once, biases untouched."""
+    machine = MACHINES[name]
+    theta = random_parameters(machine, dtype=np.float32)
+    assert quantized(theta, 32) is theta
+    stored = quantized(theta, 4)
+    stored.check()
+    assert np.array_equal(stored["hidden_bias"], theta["hidden_bias"])
+    assert coupling_ranges(stored) == coupling_ranges(theta)
+    for block in theta.layout.couplings:
+        for stage in range(machine.stages):
+            given = block.of(theta.vector[stage]).astype(float)
+            on_grid = np.rint(given / np.abs(given).max() * 7) / 7 * np.abs(given).max()
+            assert np.array_equal(block.of(stored.vector[stage]), on_grid.astype(np.float32))
 
 
 def test_nonzero_fraction_by_hand() -> None:
     hidden = np.zeros((3, 3))
     hidden[0, 2] = hidden[2, 0] = 1
-    fractions = nonzero_fraction(Computer(np.array([[1, 0, 2], [0, 0, 3.0]]), hidden, np.ones(3)))
+    arrays = {
+        "visible_hidden": np.array([[1, 0, 2], [0, 0, 3.0]]),
+        "hidden_hidden": hidden,
+        "hidden_bias": np.ones(3),
+    }
+    fractions = nonzero_fraction(Parameters.from_arrays(Machine(visible=2, hidden=3), arrays))
     assert fractions == {"visible_hidden": 3 / 6, "hidden_hidden": 1 / 3, "couplings": 4 / 9}
 
 
@@ -111,16 +120,19 @@ TIGHT = (0.003, 0.002)
 """So narrow that single updates move by levels and couplings reach the end of the grid."""
 
 
+ZERO = Parameters.zeros(TINY)
+IN_STAGES = replace(TINY, stages=3, windows=(0.2, 0.5, 1.0))
+
+
 @pytest.fixture
-def path() -> np.ndarray:
+def path() -> Path:
     field = np.random.default_rng(5).normal(size=TINY.units).astype(np.float32)
-    return noising_path(TINY, field, 3, 0)
+    return engine().path(TINY, field, 3, 0)
 
 
-@pytest.fixture
-def dyadic_path(path: np.ndarray) -> np.ndarray:
+def dyadic(path: Path, number: int = 0) -> Path:
     """States on a grid of 1/64: with small codes every sum of forces is exact in float32."""
-    return (np.rint(path * 64) / 64).astype(np.float32)
+    return path_of(TINY, (np.rint(path.states * 64) / 64).astype(np.float32), number)
 
 
 @cache
@@ -153,65 +165,148 @@ def rounding_uniforms(seed: int, trajectory: int, step: int) -> tuple[np.ndarray
     return out[:v].astype(np.float32), (hidden + hidden.T).astype(np.float32)
 
 
+def learn_quantized_stepwise(
+    machine: Machine,
+    path: np.ndarray,
+    learning_rate: float,
+    bits: int,
+    ranges: tuple[float, float],
+    uniforms: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,
+) -> dict[str, np.ndarray]:
+    """The plain rule from θ = 0, in NumPy: codes of J_vh and J_hh, and b_h, for each stage.
+
+    Stochastic where ``uniforms(step)`` gives a uniform for every J_vh and a symmetric array of them
+    for J_hh. Equal to the last code where sums of forces are exact in float32, as for states on a
+    dyadic grid; else up to the order of sums.
+    """
+    n, h, top = machine.visible, machine.hidden, top_level(bits)
+    spacing_v, spacing_h = (span / top for span in ranges)
+    per_level_v, per_level_h = (np.float32(learning_rate / s) for s in (spacing_v, spacing_h))
+    drives = drive(step_constants(machine), path[:-1], path[1:])
+    codes_v = np.zeros((machine.stages, n, h), np.float32)
+    codes_h = np.zeros((machine.stages, h, h), np.float32)
+    biases = np.zeros((machine.stages, h), np.float32)
+    stage_of = [t for t, (first, last) in enumerate(machine.stage_windows)
+                for _ in range(first, last)]  # fmt: skip
+    for k, start in enumerate(drives):
+        n_v, n_h, bias = (array[stage_of[k]] for array in (codes_v, codes_h, biases))
+        x_v, x_h = path[k + 1, :n], path[k + 1, n:]
+        c = machine.residual_scale
+        r_v = (start[:n] + c * (spacing_v * (n_v @ x_h).astype(float))).astype(np.float32)
+        force = spacing_v * (x_v @ n_v).astype(float) + spacing_h * (n_h @ x_h).astype(float)
+        r_h = (start[n:] + c * (force + bias)).astype(np.float32)
+        bias -= np.float32(learning_rate) * r_h
+        down_v = np.outer(per_level_v * r_v, x_h) + np.outer(x_v, per_level_v * r_h)
+        down_h = np.outer(per_level_h * r_h, x_h)
+        down_h = down_h + down_h.T
+        if uniforms is None:
+            n_v -= np.rint(down_v)
+            n_h -= np.rint(down_h)
+        else:
+            u_v, u_h = uniforms(k)
+            n_v += np.floor(u_v - down_v)
+            n_h += np.floor(u_h - down_h)
+        np.clip(n_v, -top, top, out=n_v)
+        np.clip(n_h, -top, top, out=n_h)
+        np.fill_diagonal(n_h, 0)
+    return {"visible_hidden": codes_v, "hidden_hidden": codes_h, "hidden_bias": biases}
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("machine", [TINY, IN_STAGES], ids=["one stage", "stages"])
 def test_kernel_equals_the_plain_rule_in_every_code(
-    dyadic_path: np.ndarray, bits: int, stochastic: bool
+    path: Path, machine: Machine, bits: int, stochastic: bool
 ) -> None:
-    learner = QuantizedLearner(TINY, RATE, bits, TIGHT, stochastic, seed=8, trajectory=2)
-    learner.learn(dyadic_path)
+    on_grid = dyadic(path, number=2)
+    learner = QuantizedLearner(machine, RATE, bits, TIGHT, stochastic, seed=8)
+    learned = learner.learn(Parameters.zeros(machine), on_grid)
     uniforms = (lambda step: rounding_uniforms(8, 2, step)) if stochastic else None
-    codes_v, codes_h, bias = learn_quantized_stepwise(
-        TINY, dyadic_path, RATE, bits, TIGHT, uniforms
+    expected = learn_quantized_stepwise(
+        machine, on_grid.states, RATE, bits, TIGHT, uniforms
     )
-    found_v, found_h = learner.codes
-    assert np.array_equal(found_v, codes_v)
-    assert np.array_equal(found_h, codes_h)
-    assert np.array_equal(learner.computer.hidden_bias, bias)
-    for codes in (codes_v, codes_h):  # some clipped, some not
-        assert np.abs(codes).max() == 2 ** (bits - 1) - 1
+    assert np.array_equal(learned["hidden_bias"], expected["hidden_bias"])
+    for name, codes in learner.codes(learned).items():
+        assert np.array_equal(codes, expected[name])
+        assert np.abs(codes).max() == 2 ** (bits - 1) - 1  # some clipped, some not
         assert len(np.unique(codes)) > 2
 
 
-def test_kernel_follows_rounded_values_in_float64(path: np.ndarray) -> None:
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("stages", [1, 3])
+def test_a_label_at_one_is_a_bias(path: Path, stages: int, stochastic: bool) -> None:
+    """To the bit, and the labels that are not asked for stay as they are."""
+    biased = replace(TINY, stages=stages)
+    wiring = ("visible-hidden", "hidden-hidden", "hidden-label")
+    labelled = replace(biased, labels=3, biases=(), wiring=wiring)
+    start = random_parameters(biased, 0.01, dtype=np.float32)
+    arrays = {name: start[name] for name in ("visible_hidden", "hidden_hidden")}
+    words = np.full((stages, TINY.hidden, 3), 7, np.float32)
+    words[..., 1] = start["hidden_bias"]
+    with_labels = Parameters.from_arrays(labelled, arrays | {"hidden_label": words})
+    asked = replace(path, word=np.array([0, 1, 0], np.float32))
+    plain = QuantizedLearner(biased, RATE, 6, RANGES, stochastic).learn(start, path)
+    found = QuantizedLearner(labelled, RATE, 6, RANGES, stochastic).learn(with_labels, asked)
+    for name in arrays:
+        assert np.array_equal(found[name], plain[name])
+    assert np.array_equal(found["hidden_label"][..., 1], plain["hidden_bias"])
+    assert np.all(found["hidden_label"][..., [0, 2]] == 7)
+    assert np.any(plain["hidden_bias"] != start["hidden_bias"])
+
+
+GRIDS = {
+    "paper": TINY,
+    "labels": replace(TINY, labels=3, label_amplitude=1.7, biases=("visible", "hidden")),
+    "stages": IN_STAGES,
+    "labels and stages": replace(IN_STAGES, labels=2, biases=()),
+}
+
+
+@pytest.mark.parametrize("machine", GRIDS.values(), ids=GRIDS.keys())
+def test_kernel_follows_rounded_values_in_float64(machine: Machine) -> None:
     """J ← Δ round((J − α u)/Δ) on values, in float64: the same codes but for ties of round-off."""
-    bits, wide = 12, path.astype(np.float64)
-    top, n = 2 ** (bits - 1) - 1, TINY.visible
-    spacings = [range_ / top for range_ in RANGES]
-    theta = Computer.zeros(TINY, np.float64)
-    for k in range(TINY.steps):
-        theta = learn_stepwise(TINY, theta, wide[k : k + 2], RATE)
-        on_grid = [
-            np.clip(np.rint(array / spacing), -top, top) * spacing
-            for array, spacing in zip(
-                (theta.visible_hidden, theta.hidden_hidden), spacings, strict=True
-            )
-        ]
-        theta = Computer(*on_grid, theta.hidden_bias)
-    learner = QuantizedLearner(TINY, RATE, bits, RANGES)
-    learner.learn(path)
-    found_v, found_h = learner.codes
-    difference = np.concatenate(
-        [
-            (found_v - theta.visible_hidden / spacings[0]).ravel(),
-            (found_h - theta.hidden_hidden / spacings[1]).ravel(),
-        ]
-    )
-    assert np.abs(difference).max() < 1.01
-    assert np.mean(np.abs(difference) > 0.01) < 0.01
-    assert learner.computer.hidden_bias == pytest.approx(theta.hidden_bias, rel=1e-4)
-    assert n == len(found_v)
+    bits, path = 12, some_path(machine)
+    top, wide = 2 ** (bits - 1) - 1, path.states.astype(np.float64)
+    one_step = replace(machine, stages=1, windows=(), duration=machine.dt)
+    learner = QuantizedLearner(machine, RATE, bits, RANGES)
+    learned = learner.learn(Parameters.zeros(machine), path)
+    found = learner.codes(learned)
+    for stage, (first, last) in enumerate(machine.stage_windows):
+        theta = Parameters.zeros(one_step, np.float64)
+        for k in range(first, last):
+            theta = learn_stepwise(theta, wide[k : k + 2], RATE, word=path.word)
+            for name, span in learner.ranges.items():
+                spacing = span / top
+                theta[name][:] = np.clip(np.rint(theta[name] / spacing), -top, top) * spacing
+        difference = np.concatenate(
+            [
+                (found[name][stage] - theta[name][0] / (span / top)).ravel()
+                for name, span in learner.ranges.items()
+            ]
+        )
+        assert np.abs(difference).max() < 1.01
+        assert np.mean(np.abs(difference) > 0.01) < 0.01
+        for block in learned.layout.blocks:
+            if block.name not in learner.ranges:
+                expected = theta[block.name][0]
+                assert block.of(learned.vector[stage]) == pytest.approx(expected, rel=1e-4)
 
 
-def test_many_bits_approach_unquantized_training(path: np.ndarray) -> None:
-    reference = learn_stepwise(TINY, Computer.zeros(TINY), path, 1e-3)
+@pytest.mark.parametrize("name", ["everything", "restricted", "apart", "labels only"])
+def test_wirings_without_a_grid_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=r"imperfections\.bits: .*wiring") as error:
+        QuantizedLearner(MACHINES[name], RATE, 8, RANGES)
+    assert "\n" not in str(error.value)
+
+
+def test_many_bits_approach_unquantized_training(path: Path) -> None:
+    reference = learn_stepwise(ZERO, path.states, 1e-3)
     visible_hidden, hidden_hidden = coupling_ranges(reference)
     ranges = (3 * visible_hidden, 3 * hidden_hidden)  # room for what is larger on the way
     differences = []
     for bits in (8, 12, 16, 20):
         learner = QuantizedLearner(TINY, 1e-3, bits, ranges, stochastic=True)
-        learner.learn(path)
-        differences.append(relative_difference(learner.computer, reference))
+        differences.append(relative_difference(learner.learn(ZERO, path), reference))
     assert differences[3] < 1e-4
     # Errors are of the size of the spacing, a factor 16 from one to the next.
     assert all(4 < a / b < 64 for a, b in pairwise(differences))
@@ -224,11 +319,11 @@ def test_stochastic_rounding_is_unbiased() -> None:
     for spacing in (1e-2, 1e-4, 2e-6):  # y from a thousandth of a level to several
         top = 2**15 - 1
         learner = QuantizedLearner(machine, 4e-4, 16, (spacing * top,) * 2, True, seed=1)
-        path = noising_path(machine, field, 3, 0)
-        learner.learn(path)
-        r, x = drive(machine, path)[0].astype(float), path[1].astype(float)
+        path = engine().path(machine, field, 3, 0)
+        learned = learner.learn(Parameters.zeros(machine), path)
+        r, x = path.prepared[0].astype(float), path.states[1].astype(float)
         y = -4e-4 / spacing * (np.outer(r, x) + np.outer(x, r))
-        found_v, found_h = learner.codes
+        found_v, found_h = (codes[0] for codes in learner.codes(learned).values())
         lower = np.tril_indices(machine.hidden, -1)
         n = np.concatenate([found_v.ravel(), found_h[lower]])
         y = np.concatenate([y[:300, 300:].ravel(), y[300:, 300:][lower]])
@@ -246,63 +341,69 @@ def test_stochastic_rounding_is_unbiased() -> None:
 
 
 def test_small_moves_are_lost_to_the_nearest_level_but_not_to_stochastic_rounding(
-    path: np.ndarray,
+    path: Path,
 ) -> None:
-    lost, kept = (
-        QuantizedLearner(TINY, 1e-3, 4, (1.0, 1.0), stochastic) for stochastic in (False, True)
-    )
-    for _ in range(3):
-        lost.learn(path)
-        kept.learn(path)
+    found = []
+    for stochastic in (False, True):
+        learner, theta = QuantizedLearner(TINY, 1e-3, 4, (1.0, 1.0), stochastic), ZERO
+        for number in range(3):
+            theta = learner.learn(theta, replace(path, number=number))
+        found.append(theta)
+    lost, kept = found
     nothing = {"visible_hidden": 0, "hidden_hidden": 0, "couplings": 0}
-    assert lost.nonzero_fraction == nothing
-    assert np.any(lost.computer.hidden_bias)
-    assert 0 < kept.nonzero_fraction["couplings"] < 1
+    assert nonzero_fraction(lost) == nothing
+    assert np.any(lost["hidden_bias"])
+    assert 0 < nonzero_fraction(kept)["couplings"] < 1
 
 
-def test_trained_couplings_keep_symmetry_and_range(path: np.ndarray) -> None:
+def test_trained_couplings_keep_symmetry_and_range(path: Path) -> None:
     for stochastic in (False, True):
         learner = QuantizedLearner(TINY, RATE, 4, TIGHT, stochastic)
-        learner.learn(path)
-        learner.computer.check(TINY)
-        assert coupling_ranges(learner.computer) == tuple(np.float32(TIGHT).tolist())
-        assert set(np.abs(learner.codes[0]).ravel()) <= set(range(8))
+        learned = learner.learn(ZERO, path)
+        learned.check()
+        assert coupling_ranges(learned) == tuple(np.float32(TIGHT).tolist())
+        assert set(np.abs(learner.codes(learned)["visible_hidden"]).ravel()) <= set(range(8))
 
 
 @pytest.mark.parametrize("bits", [4, 16, 24])
 @pytest.mark.parametrize("stochastic", [False, True])
-def test_a_restored_learner_continues_to_the_bit(
-    path: np.ndarray, bits: int, stochastic: bool
-) -> None:
-    whole = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, seed=4)
-    whole.learn(path)
-    restored = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, 4, whole.computer, 1)
-    assert restored.computer.same_as(whole.computer)
-    whole.learn(path)
-    restored.learn(path)
-    assert restored.computer.same_as(whole.computer)
-    again = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, 4, trajectory=1)
-    again.learn(path)
-    first = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, 4)
-    first.learn(path)
-    assert again.computer.same_as(first.computer) == (not stochastic)
+def test_codes_survive_being_stored_as_values(path: Path, bits: int, stochastic: bool) -> None:
+    """θ holds values, training moves integers: nothing is lost on the way there and back."""
+    learner = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, seed=4)
+    learned = learner.learn(ZERO, path)
+    for name, span in learner.ranges.items():
+        assert np.array_equal(quantize(learned[name], bits, span), learned[name])
+    another = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, seed=4)
+    second = replace(path, number=1)
+    assert another.learn(learned, second).same_as(learner.learn(learned, second))
+    # the number of a path counts in the rounding stream, and nowhere else
+    assert learner.learn(ZERO, second).same_as(learned) == (not stochastic)
 
 
-def test_residual_errors_enter(path: np.ndarray) -> None:
+def test_couplings_off_the_grid_are_rounded_to_nearest_first(path: Path) -> None:
+    start = random_parameters(TINY, 0.01, dtype=np.float32)
+    learner = QuantizedLearner(TINY, RATE, 6, RANGES)
+    on_grid = start.copy()
+    for name, span in learner.ranges.items():
+        on_grid[name][:] = quantize(start[name], 6, span)
+        assert np.array_equal(learner.codes(start)[name], levels(start[name], 6, span))
+    assert not on_grid.same_as(start)
+    assert learner.learn(start, path).same_as(learner.learn(on_grid, path))
+
+
+def test_residual_errors_enter(path: Path) -> None:
     errors = np.random.default_rng(0).normal(size=(TINY.steps, TINY.units)).astype(np.float32)
-    plain, noisy, driven = (QuantizedLearner(TINY, RATE, 8, RANGES) for _ in range(3))
-    plain.learn(path)
-    noisy.learn(path, errors)
-    driven.learn(path, drives=drive(TINY, path) + errors)
-    assert not noisy.computer.same_as(plain.computer)
-    assert noisy.computer.same_as(driven.computer)
+    learner = QuantizedLearner(TINY, RATE, 8, RANGES)
+    noisy = learner.learn(ZERO, path, errors)
+    assert not noisy.same_as(learner.learn(ZERO, path))
+    assert noisy.same_as(learner.learn(ZERO, replace(path, prepared=path.prepared + errors)))
 
 
-def test_non_finite_residuals_are_a_divergence(path: np.ndarray) -> None:
+def test_non_finite_residuals_are_a_divergence(path: Path) -> None:
     errors = np.zeros((TINY.steps, TINY.units), np.float32)
     errors[20, 3] = np.inf
     with pytest.raises(Diverged):
-        QuantizedLearner(TINY, RATE, 8, RANGES).learn(path, errors)
+        QuantizedLearner(TINY, RATE, 8, RANGES).learn(ZERO, path, errors)
 
 
 # In training by settings
@@ -321,10 +422,9 @@ GRID = {"bits": 6, "range_visible_hidden": 0.02, "range_hidden_hidden": 0.05}
 
 
 def test_no_grid_is_the_plain_learner_to_the_bit() -> None:
-    assert isinstance(make_learner(settings(bits=32)), Learner)
-    plain = train(Settings(machine=TINY, training=settings().training), FIELDS).computer
+    plain = train(Settings(machine=TINY, training=settings().training), FIELDS).parameters
     unused = settings(range_visible_hidden=0.02, range_hidden_hidden=0.05, rounding="stochastic")
-    assert train(unused, FIELDS).computer.same_as(plain)
+    assert train(unused, FIELDS).parameters.same_as(plain)
 
 
 def test_every_knob_changes_something() -> None:
@@ -338,23 +438,24 @@ def test_every_knob_changes_something() -> None:
         GRID | {"residual_noise": 0.1},
         GRID | {"residual_offset": 0.1},
     ]
-    computers = [train(settings(**variant), FIELDS).computer for variant in variants]
-    for i, one in enumerate(computers):
-        assert not any(one.same_as(other) for other in computers[:i])
+    found = [train(settings(**variant), FIELDS).parameters for variant in variants]
+    for i, one in enumerate(found):
+        assert not any(one.same_as(other) for other in found[:i])
 
 
 def test_interrupted_training_continues_to_the_bit() -> None:
     chosen = settings(**GRID, rounding="stochastic")
-    whole = train(chosen, FIELDS).computer
     kept: list[tuple[int, dict[str, np.ndarray]]] = []
-    train(chosen, FIELDS, lambda trainee: kept.append((trainee.cycle, trainee.arrays())))
+    whole = train(
+        chosen, FIELDS, on_cycle=lambda trainee: kept.append((trainee.cycle, trainee.arrays()))
+    )
     cycle, arrays = kept[0]
     trainee = Trainee.restore(chosen, arrays, cycle)
     for _ in train_together([trainee], FIELDS):
         pass
-    assert trainee.computer.same_as(whole)
+    assert trainee.parameters.same_as(whole.parameters)
 
 
 def test_update_noise_on_a_grid_is_refused() -> None:
     with pytest.raises(UserError, match="update_noise"):
-        make_learner(settings(**GRID, update_noise=0.1))
+        engine().learner(settings(**GRID, update_noise=0.1))

@@ -7,8 +7,13 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from thermoloom import streams
-from thermoloom.streams import STREAMS, fill_normals, normals, philox, stream_key
+from thermoloom.engine.compiled.streams import (
+    STREAMS,
+    fill_normals,
+    normals,
+    philox,
+    stream_key,
+)
 
 
 @njit
@@ -113,4 +118,4 @@ def test_values_do_not_change_between_versions() -> None:
 
 def test_unknown_stream_is_refused() -> None:
     with pytest.raises(ValueError, match="not a stream"):
-        streams.stream_key(1, "thermal")
+        stream_key(1, "thermal")

@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from thermoloom.threads import (
-    breathe,
-    in_threads,
-    new_barrier,
-    thread_count,
-    threads,
-    unit_ranges,
-    wait_for_all,
-)
+from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.threads import breathe, in_threads, thread_count, threads, unit_ranges
 
 
 @njit(nogil=True)

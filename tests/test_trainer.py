@@ -1,19 +1,28 @@
-"""Training: prototypes in turn, shared paths, the validation curve, going on from a checkpoint."""
+"""Training: patterns in turn, shared paths, the validation curve, going on from a checkpoint."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
-from conftest import relative_difference
+from machines import (
+    MACHINES,
+    every_machine,
+    random_parameters,
+    relative_difference,
+    some_fields,
+)
 
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
+from thermoloom.engine import engine
+from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.errors import UserError
-from thermoloom.machine.action import path_loss
-from thermoloom.machine.computer import Computer
-from thermoloom.training.imperfections import residual_errors
-from thermoloom.training.learner import learn_stepwise
-from thermoloom.training.noising import noising_path
+from thermoloom.machine.action import learn_stepwise, path_terms
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import label_word
+from thermoloom.machine.parameters import Parameters
+from thermoloom.training import trainer
 from thermoloom.training.trainer import Trainee, train, train_together, validation_path
 
 
@@ -22,16 +31,29 @@ def settings_for(machine: Machine, **training: object) -> Settings:
     return Settings(machine=machine).updated({"training": values})
 
 
+def words_of(machine: Machine) -> np.ndarray | None:
+    """Of three patterns, the classes in turn."""
+    return label_word(machine, np.arange(3) % machine.labels) if machine.labels else None
+
+
+@every_machine
 @pytest.mark.parametrize("rule", ["online", "batch"])
-def test_cycles_take_the_prototypes_in_turn(small: Machine, fields: np.ndarray, rule: str) -> None:
-    """Against the stepwise reference on paths made one by one."""
-    settings = settings_for(small, rule=rule)
-    reference = Computer.zeros(small)
+def test_cycles_take_the_patterns_in_turn(machine: Machine, rule: str) -> None:
+    """Against the stepwise reference on paths made one by one, with the words of the patterns."""
+    fields, words = some_fields(machine), words_of(machine)
+    settings = settings_for(machine, rule=rule)
+    reference = Parameters.zeros(machine)
     for cycle in range(5):
-        path = noising_path(small, fields[cycle % 3], 3, cycle)
+        path = engine().path(machine, fields[cycle % 3], 3, cycle).states
+        word = None if words is None else words[cycle % 3]
         rate, period = settings.learning_rate, settings.period
-        reference = learn_stepwise(small, reference, path, rate, period)
-    assert relative_difference(train(settings, fields).computer, reference) < 5e-6
+        reference = learn_stepwise(reference, path, rate, period, word=word)
+    trained = train(settings, fields, words).parameters
+    asked = sorted({0, 1, 2} & set(range(machine.labels)))
+    for name in ("visible_label", "hidden_label"):
+        if name in trained.layout:
+            assert np.all(trained[name][..., asked] != 0)
+    assert relative_difference(trained, reference) < 5e-6
 
 
 def test_validation_curve(small: Machine, fields: np.ndarray) -> None:
@@ -39,11 +61,15 @@ def test_validation_curve(small: Machine, fields: np.ndarray) -> None:
     trained = train(settings, fields)
     assert trained.curve["cycle"].tolist() == [0, 2, 4, 5]  # and the last, whatever the interval
     path = validation_path(settings, fields)
-    start, end = (path_loss(c, small, path) for c in (Computer.zeros(small), trained.computer))
-    assert trained.curve["loss"][0] == start.full
-    assert trained.curve["loss"][-1] == end.full
-    assert trained.curve["reduced_loss"][-1] == end.reduced
-    assert end.full < start.full
+    start, end = (
+        engine().terms(theta, path) for theta in (Parameters.zeros(small), trained.parameters)
+    )
+    assert trained.curve["loss"][0] == start.loss
+    assert trained.curve["loss"][-1] == end.loss
+    assert trained.curve["reduced_loss"][-1] == end.reduced_loss
+    assert end.loss < start.loss
+    plain = path_terms(trained.parameters, path.states)
+    assert end.loss == pytest.approx(plain.loss, rel=1e-5)
 
 
 def test_learners_that_share_paths_learn_as_if_alone(small: Machine, fields: np.ndarray) -> None:
@@ -59,7 +85,7 @@ def test_learners_that_share_paths_learn_as_if_alone(small: Machine, fields: np.
         pass
     for trainee, settings in zip(together, variants, strict=True):
         alone = train(settings, fields)
-        assert trainee.computer.same_as(alone.computer)
+        assert trainee.parameters.same_as(alone.parameters)
         assert np.array_equal(trainee.curve_columns()["loss"], alone.curve["loss"])
 
 
@@ -74,7 +100,7 @@ def test_going_on_from_any_cycle_changes_no_bit(small: Machine, fields: np.ndarr
         resumed = Trainee.restore(settings, trainee.arrays(), trainee.cycle)
         for _ in train_together([resumed], fields):
             pass
-        assert resumed.computer.same_as(whole.computer)
+        assert resumed.parameters.same_as(whole.parameters)
         assert np.array_equal(resumed.curve_columns()["loss"], whole.curve["loss"])
 
 
@@ -88,8 +114,57 @@ def test_trainees_with_different_cycles_behind_them_catch_up(
             break
     for _ in train_together([ahead, behind], fields):
         pass
-    assert ahead.computer.same_as(train(first, fields).computer)
-    assert behind.computer.same_as(train(second, fields).computer)
+    assert ahead.parameters.same_as(train(first, fields).parameters)
+    assert behind.parameters.same_as(train(second, fields).parameters)
+
+
+def test_training_starts_where_it_is_told_to(small: Machine, fields: np.ndarray) -> None:
+    settings = settings_for(small)
+    start = random_parameters(small, 0.1)
+    reference = start
+    for cycle in range(5):
+        path = engine().path(small, fields[cycle % 3], 3, cycle).states
+        reference = learn_stepwise(reference, path, settings.learning_rate)
+    assert relative_difference(train(settings, fields, start=start).parameters, reference) < 5e-6
+
+
+@pytest.mark.parametrize("name", ["paper", "all stages"])
+def test_a_cycle_happens_as_a_whole_or_not_at_all(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is raised, and even if that is after θ was learned: in the validation."""
+    machine = MACHINES[name]
+    fields, words = some_fields(machine), words_of(machine)
+    settings = settings_for(machine, validation_every=1)
+    trainee = Trainee.new(settings)
+    going = train_together([trainee], fields, words)
+    next(going)
+    before = trainee.reached
+    theta = before.parameters.copy()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    learned = []
+    original = trainee.learner
+    trainee.learner = SimpleNamespace(
+        learn=lambda *arguments: learned.append(original.learn(*arguments)) or learned[-1]
+    )
+    broken = SimpleNamespace(terms=fail, path=engine().path)
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer, "engine", lambda: broken)
+        with pytest.raises(MemoryError):
+            next(going)
+    assert len(learned) == 1  # it had come that far
+    assert not learned[0].same_as(theta)
+    assert trainee.reached is before
+    assert trainee.parameters.same_as(theta)
+    assert trainee.cycle == len(trainee.curve) - 1 == 1
+    for _ in train_together([trainee], fields, words):
+        pass
+    whole = train(settings, fields, words)
+    assert trainee.parameters.same_as(whole.parameters)
+    assert np.array_equal(trainee.curve_columns()["loss"], whole.curve["loss"])
 
 
 def test_divergence_ends_one_trainee_alone(small: Machine, fields: np.ndarray) -> None:
@@ -135,16 +210,19 @@ def test_residual_errors_follow_their_law() -> None:
         assert abs(found - 0.9**lag) < 5 / np.sqrt(independent)
 
 
+@every_machine
 def test_residual_errors_change_training_and_only_the_learner(
-    small: Machine, fields: np.ndarray
+    machine: Machine,
 ) -> None:
-    clean = settings_for(small)
+    fields, words = some_fields(machine), words_of(machine)
+    clean = settings_for(machine)
     noisy = clean.updated({"imperfections": {"residual_noise": 0.2}})
-    reference = Computer.zeros(small)
+    reference = Parameters.zeros(machine)
     for cycle in range(5):
-        path = noising_path(small, fields[cycle % 3], 3, cycle)
-        drawn = residual_errors(small, noisy.imperfections, 3, cycle)
-        reference = learn_stepwise(small, reference, path, noisy.learning_rate, 1, drawn)
-    trained = train(noisy, fields).computer
+        path = engine().path(machine, fields[cycle % 3], 3, cycle).states
+        word = None if words is None else words[cycle % 3]
+        drawn = residual_errors(machine, noisy.imperfections, 3, cycle)
+        reference = learn_stepwise(reference, path, noisy.learning_rate, 1, drawn, word)
+    trained = train(noisy, fields, words).parameters
     assert relative_difference(trained, reference) < 5e-6
-    assert not trained.same_as(train(clean, fields).computer)
+    assert not trained.same_as(train(clean, fields, words).parameters)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from machines import MACHINES, path_of, random_parameters, some_path
 from scipy import stats
 
 from thermoloom.config import Imperfections, Settings, Training
-from thermoloom.machine.definition import Machine
-from thermoloom.machine.computer import Computer
-from thermoloom.streams import flat_normals, normals, stream_key
-from thermoloom.threads import threads
-from thermoloom.training import update_noise
-from thermoloom.training.learner import Diverged, Learner
-from thermoloom.training.noising import noising_path
-from thermoloom.training.trainer import Trainee, make_learner, train, train_together
-from thermoloom.training.update_noise import (
+from thermoloom.engine import Diverged, Path, engine
+from thermoloom.engine.compiled import update_noise
+from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.noising import noising_path
+from thermoloom.engine.compiled.streams import flat_normals, normals, stream_key
+from thermoloom.engine.compiled.update_noise import (
     BLOCK_STEPS,
     LEVELS,
     Draw,
@@ -29,6 +28,11 @@ from thermoloom.training.update_noise import (
     noise_blocks,
     whole_walk,
 )
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.threads import threads
+from thermoloom.training.trainer import Trainee, train, train_together
 
 
 @pytest.fixture(autouse=True)
@@ -67,13 +71,15 @@ def columns(run: Callable[[Callable[[int], Draw]], np.ndarray]) -> np.ndarray:
     return np.array([run(source(chosen)) - nothing for chosen in each])
 
 
-def parameters(walk: Walk | Computer) -> np.ndarray:
+def parameters(walk: Walk | Parameters) -> np.ndarray:
     """One number a parameter: J_vh, the upper triangle of J_hh, b_h."""
     if isinstance(walk, Walk):
         n = len(walk.couplings) - len(walk.bias)
-        walk = Computer(walk.couplings[:n], walk.couplings[n:], walk.bias)
-    upper = np.triu_indices(len(walk.hidden_bias), 1)
-    parts = walk.visible_hidden.ravel(), walk.hidden_hidden[upper], walk.hidden_bias
+        visible_hidden, hidden_hidden, bias = walk.couplings[:n], walk.couplings[n:], walk.bias
+    else:
+        visible_hidden, hidden_hidden, bias = walk.of_stage(0).values()
+    upper = np.triu_indices(len(bias), 1)
+    parts = visible_hidden.ravel(), hidden_hidden[upper], bias
     return np.concatenate(parts).astype(float)
 
 
@@ -189,10 +195,13 @@ def brute_force(path: np.ndarray, sigma: float, period: int, noise: np.ndarray) 
     return theta
 
 
+ZERO = Parameters.zeros(TINY)
+
+
 @pytest.fixture
-def path() -> np.ndarray:
+def path() -> Path:
     field = np.random.default_rng(5).normal(size=TINY.units).astype(np.float32)
-    return 3 * noising_path(TINY, field, 3, 0)
+    return path_of(TINY, 3 * noising_path(TINY, field, 3, 0))
 
 
 @pytest.fixture
@@ -202,22 +211,21 @@ def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_blocks")
 @pytest.mark.parametrize("period", [1, 2, 4, 11])
-def test_law_of_the_learned_parameters(path: np.ndarray, period: int) -> None:
+def test_law_of_the_learned_parameters(path: Path, period: int) -> None:
     """Mean and full covariance of θ after a trajectory of several blocks, against the loop."""
     sigma, count = 0.3, TINY.visible * 4 + 6 + 4
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
         noise = GivenNoise(TINY, period, source)
         learner = UpdateNoiseLearner(TINY, RATE, sigma, noise, period)
-        learner.learn(path)
-        return parameters(learner.computer)
+        return parameters(learner.learn(ZERO, path))
 
-    silent = brute_force(path, sigma, period, np.zeros((TINY.steps, count)))
+    silent = brute_force(path.states, sigma, period, np.zeros((TINY.steps, count)))
     zero = run(lambda _: lambda level, count: np.zeros(count, np.float32))
     np.testing.assert_allclose(zero, silent, atol=1e-5 * np.abs(silent).max())
     found = columns(run)
     unit = np.eye(TINY.steps * count).reshape(-1, TINY.steps, count)
-    plain = np.array([brute_force(path, sigma, period, one) - silent for one in unit])
+    plain = np.array([brute_force(path.states, sigma, period, one) - silent for one in unit])
     expected = plain.T @ plain
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.T @ found, expected, atol=1e-5 * scale)
@@ -227,21 +235,20 @@ def test_law_of_the_learned_parameters(path: np.ndarray, period: int) -> None:
         assert np.abs(off).max() > 1e-2 * scale
 
 
-def test_samples_follow_the_brute_force_distribution(path: np.ndarray) -> None:
+def test_samples_follow_the_brute_force_distribution(path: Path) -> None:
     """The real stream against loops with NumPy's normals: KS, kurtosis, mean, covariance."""
     samples, sigma, count = 800, 0.3, TINY.visible * 4 + 6 + 4
     found = []
     noise = UpdateNoise(TINY, seed=11)
+    learner = UpdateNoiseLearner(TINY, RATE, sigma, noise)
     for number in range(samples):
-        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise, trajectory=number)
-        learner.learn(path)
-        found.append(parameters(learner.computer))
+        found.append(parameters(learner.learn(ZERO, replace(path, number=number))))
     mine = np.array(found)
     rng = np.random.default_rng(1)
-    silent = brute_force(path, sigma, 1, np.zeros((TINY.steps, count)))
+    silent = brute_force(path.states, sigma, 1, np.zeros((TINY.steps, count)))
     # The loop is linear: its response to each normal, then as many draws as one likes.
     unit = np.eye(TINY.steps * count).reshape(-1, TINY.steps, count)
-    response = np.array([brute_force(path, sigma, 1, one) - silent for one in unit])
+    response = np.array([brute_force(path.states, sigma, 1, one) - silent for one in unit])
     plain = silent + rng.normal(size=(samples, len(response))) @ response
     covariance = response.T @ response
     for direction in (*np.eye(count)[::5], *rng.normal(size=(5, count))):
@@ -255,7 +262,7 @@ def test_samples_follow_the_brute_force_distribution(path: np.ndarray) -> None:
         assert abs(stats.kurtosis(standard)) < 4.5 * np.sqrt(24 / samples)
 
 
-def test_amplitudes_share_one_draw(path: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amplitudes_share_one_draw(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For given noise θ is linear in σ; and the noise of a trajectory is drawn once."""
     drawn = []
     original = update_noise.whole_walk
@@ -266,8 +273,7 @@ def test_amplitudes_share_one_draw(path: np.ndarray, monkeypatch: pytest.MonkeyP
     theta = {}
     for sigma in (0.0, 0.1, 0.2, 0.4):
         learner = UpdateNoiseLearner(TINY, RATE, sigma, noise)
-        learner.learn(path)
-        theta[sigma] = parameters(learner.computer)
+        theta[sigma] = parameters(learner.learn(ZERO, path))
     assert len(drawn) == len(noise.blocks)
     for sigma in (0.1, 0.2):
         np.testing.assert_allclose(
@@ -275,8 +281,8 @@ def test_amplitudes_share_one_draw(path: np.ndarray, monkeypatch: pytest.MonkeyP
         )
     assert np.abs(theta[0.4] - theta[0.0]).max() > 0.1
     # Another path of the same number must not be given this one's projections.
-    other, _ = noise.trajectory(path[::-1].copy(), 0)
-    assert not np.allclose(other, noise.trajectory(path, 0)[0])
+    other, _ = noise.trajectory(path.states[::-1].copy(), 0)
+    assert not np.allclose(other, noise.trajectory(path.states, 0)[0])
 
 
 def test_blocks_cover_the_trajectory_and_chain() -> None:
@@ -340,20 +346,17 @@ def settings(small: Machine, cycles: int = 3, **imperfections: float) -> Setting
 
 
 def test_zero_strength_is_the_plain_learner_to_the_bit(small: Machine, fields: np.ndarray) -> None:
-    assert isinstance(make_learner(settings(small, update_noise=0.0)), Learner)
-    path = noising_path(small, fields[0], 3, 0)
-    plain = Learner(small, 0.01)
+    start, path = random_parameters(small, 0.1, dtype=np.float32), some_path(small)
     silent = UpdateNoiseLearner(small, 0.01, 0.0, UpdateNoise(small, 1))
-    for _ in range(2):
-        plain.learn(path)
-        silent.learn(path)
-    assert silent.computer.same_as(plain.computer)
+    assert silent.learn(start, path).same_as(Learner(small, 0.01).learn(start, path))
+    clean, unused = (settings(small, **noise) for noise in ({}, {"update_noise": 0.0}))
+    assert train(unused, fields).parameters.same_as(train(clean, fields).parameters)
 
 
 def test_every_knob_changes_something_and_symmetry_is_kept(
     small: Machine, fields: np.ndarray
 ) -> None:
-    computers = []
+    found: list[Parameters] = []
     for variant in (
         {},
         {"update_noise": 0.1},
@@ -362,34 +365,36 @@ def test_every_knob_changes_something_and_symmetry_is_kept(
         {"update_noise": 0.1, "residual_offset": 0.1},
         {"update_noise": 0.1, "residual_noise": 0.1, "residual_correlation": 0.5},
     ):
-        computer = train(settings(small, **variant), fields).computer
-        computer.check(small)
-        assert not any(computer.same_as(other) for other in computers)
-        computers.append(computer)
+        theta = train(settings(small, **variant), fields).parameters
+        theta.check()
+        assert not any(theta.same_as(other) for other in found)
+        found.append(theta)
     other_seed = settings(small, update_noise=0.1).updated({"training": {"seed": 5}})
-    assert not train(other_seed, fields).computer.same_as(computers[1])
+    assert not train(other_seed, fields).parameters.same_as(found[1])
     delayed = settings(small, update_noise=0.1).updated(
         {"training": {"rule": "delayed", "period": 7}}
     )
-    train(delayed, fields).computer.check(small)
+    train(delayed, fields).parameters.check()
 
 
 def test_interrupted_training_continues_to_the_bit(small: Machine, fields: np.ndarray) -> None:
     chosen = settings(small, update_noise=0.3)
-    kept = []
-    whole = train(chosen, fields, lambda trainee: kept.append((trainee.cycle, trainee.arrays())))
+    kept: list[tuple[int, dict[str, np.ndarray]]] = []
+    whole = train(
+        chosen, fields, on_cycle=lambda trainee: kept.append((trainee.cycle, trainee.arrays()))
+    )
     cycle, arrays = kept[0]
     alone = Trainee.restore(chosen, arrays, cycle)
     for _ in train_together([alone], fields):
         pass
-    assert alone.computer.same_as(whole.computer)
+    assert alone.parameters.same_as(whole.parameters)
     # In a sweep, beside another amplitude that is a cycle behind.
     behind = Trainee.new(settings(small, update_noise=0.1))
     shared = Trainee.restore(chosen, arrays, cycle)
     for _ in train_together([behind, shared], fields):
         pass
-    assert shared.computer.same_as(whole.computer)
-    assert behind.computer.same_as(train(behind.settings, fields).computer)
+    assert shared.parameters.same_as(whole.parameters)
+    assert behind.parameters.same_as(train(behind.settings, fields).parameters)
 
 
 def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
@@ -399,4 +404,12 @@ def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
     assert trained.diverged_in == 1
     learner = UpdateNoiseLearner(small, 1e5, 0.1, UpdateNoise(small, 1))
     with np.errstate(all="ignore"), pytest.raises(Diverged):
-        learner.learn(noising_path(small, fields[0], 3, 0))
+        learner.learn(Parameters.zeros(small), engine().path(small, fields[0], 3, 0))
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if name != "paper"])
+def test_wirings_without_update_noise_are_refused_in_one_line(name: str) -> None:
+    """By the engine that is asked for it, and with a way out."""
+    with pytest.raises(UserError, match=r"imperfections\.update_noise: .*residual_noise") as error:
+        engine().learner(settings(MACHINES[name], update_noise=0.1))
+    assert "\n" not in str(error.value)

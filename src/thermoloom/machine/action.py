@@ -67,7 +67,7 @@ def loss_scale(machine: Machine) -> float:
 def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Array:
     """r for every step and unit of a path (K + 1, N); shape (K, N)."""
     constants = step_constants(theta.machine, path.dtype.type)
-    found = drive(constants, path[:-1], path[1:])
+    found: Array = drive(constants, path[:-1], path[1:])
     for stage, (first, last) in enumerate(theta.machine.stage_windows):
         steps = slice(first, min(last, len(found)))
         coupling = coupling_gradient(theta, path[1:][steps], stage, word)
@@ -229,4 +229,5 @@ def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Arr
             out += np.outer(x[block.rows], r_of[block.columns])
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    return result.vector[0]
+    flat: Array = result.vector[0]
+    return flat

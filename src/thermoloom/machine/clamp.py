@@ -66,10 +66,10 @@ class Clamp:
         return np.concatenate([self.mask, np.zeros(machine.hidden, np.bool_)])
 
 
-def resting_states(machine: Machine, fields: Array) -> Array:
+def resting_states(machine: Machine, fields: Array | float) -> Array:
     """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method."""
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
-    x = np.sign(force) * np.minimum(np.abs(force), np.cbrt(np.abs(force)) + 1)
+    x: Array = np.sign(force) * np.minimum(np.abs(force), np.cbrt(np.abs(force)) + 1)
     for _ in range(60):
         x = x - (potential.gradient(x) - force) / np.maximum(potential.curvature(x), 1e-12)
     return x

@@ -10,7 +10,7 @@ which.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 
-def label_word(machine: Machine, classes: Array | int | None) -> Array | None:
+def label_word(machine: Machine, classes: Array | Sequence[int] | int | None) -> Array | None:
     """One-hot words of amplitude a, (..., L), of classes 0 … L − 1; None without labels."""
     if machine.labels == 0:
         if classes is not None:
@@ -33,7 +33,8 @@ def label_word(machine: Machine, classes: Array | int | None) -> Array | None:
     asked = np.asarray(classes)
     if asked.dtype.kind not in "iu" or np.any((asked < 0) | (asked >= machine.labels)):
         raise UserError(f"class: must be whole numbers from 0 to {machine.labels - 1}")
-    return np.float32(machine.label_amplitude) * np.eye(machine.labels, dtype=np.float32)[asked]
+    words: Array = np.eye(machine.labels, dtype=np.float32)[asked]
+    return np.float32(machine.label_amplitude) * words
 
 
 def group_states(machine: Machine, states: Array, word: Array | None = None) -> dict[str, Array]:
@@ -61,8 +62,7 @@ class EnergyParts:
     @property
     def total(self) -> Array:
         """V(x)."""
-        total: Array = sum(self.parts.values(), start=np.float64(0))
-        return total
+        return sum(self.parts.values(), start=np.zeros(()))
 
 
 def energy_parts(
@@ -98,6 +98,17 @@ def energy(
     return energy_parts(theta, states, stage, word, clamped).total
 
 
+def switching_work(
+    theta: Parameters, states: Array, before: int, after: int, word: Array | None = None
+) -> Array:
+    """V_after(x) − V_before(x) in float64, from the difference of the two stages' θ alone."""
+    change = np.zeros_like(theta.vector, np.float64)
+    change[0] = theta.vector[after].astype(np.float64) - theta.vector[before]
+    parts = energy_parts(theta.with_vector(change), states, 0, word).parts
+    learned = [values for part, values in parts.items() if part != "onsite"]
+    return sum(learned, start=np.zeros(()))
+
+
 def coupling_gradient(
     theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
 ) -> Array:
@@ -114,8 +125,8 @@ def coupling_gradient(
 
 def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:
     """b_i + Σ_l J_il x_l, (..., N): all that clamped units that do not move do to the free ones."""
-    shape = (*np.shape(word)[:-1], theta.machine.units)
-    bias = np.zeros(shape, theta.vector.dtype)
+    batch = () if word is None else np.shape(word)[:-1]
+    bias = np.zeros((*batch, theta.machine.units), theta.vector.dtype)
     groups = group_states(theta.machine, bias, word)
     for group, where in theta.machine.groups.items():
         for block in theta.layout.blocks:

@@ -51,7 +51,8 @@ class Projection:
             projection(machine).astype(np.float64),
             optimize=False,
         )
-        return wide.astype(np.float32)
+        fields: Float32 = wide.astype(np.float32)
+        return fields
 
 
 class Copy:

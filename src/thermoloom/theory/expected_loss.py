@@ -218,7 +218,7 @@ class Factored:
                 block.matrix(out)[...] = force[a] @ self.mean[b].T
 
     def _force(self, theta: Array64, group: str, with_drift: bool) -> Array64:
-        force = self.drift[group].copy() if with_drift else np.zeros_like(self.drift[group])
+        force: Array64 = self.drift[group] * float(with_drift)
         for block, transposed in self.layout.partners(group):
             J = block.matrix(theta)
             force += J.T @ self.mean[block.rows] if transposed else J @ self.mean[block.columns]
@@ -289,7 +289,7 @@ class Dense:
 
     def totals(self) -> dict[str, Array64]:
         """Σ_k m of every group."""
-        total = self.second[:, self.where["one"].start]
+        total: Array64 = self.second[:, self.where["one"].start]
         return {group: total[where] for group, where in self.where.items()}
 
     def factor(self) -> dict[str, Array64]:
@@ -307,7 +307,7 @@ def _span(slices: Iterable[slice]) -> slice:
 
 def _constants(words: Fields, one: Array64) -> Array64:
     """Label states of each pattern as constants in time, (L, patterns · modes)."""
-    constants: Array64 = np.kron(words.T.astype(np.float64), one)
+    constants = np.kron(words.T.astype(np.float64), one).astype(np.float64)
     return constants.reshape(words.shape[1], len(words) * len(one))
 
 
