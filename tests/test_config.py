@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from thermoloom.config import Settings, parse_assignment, settings_file
-from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
 
 
 def test_defaults_are_the_papers() -> None:
