@@ -34,8 +34,8 @@ from thermoloom.experiments.predicted import BLOCKS, rule_work
 from thermoloom.experiments.theory_runs import Work
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
-from thermoloom.machine.computer import Computer
-from thermoloom.runs.jobs import computer_of, training_path
+from thermoloom.machine.parameters import Parameters
+from thermoloom.computers.trained import parameters_of, training_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report
 from thermoloom.theory.optimum import Layout
@@ -248,7 +248,7 @@ def read_split(folder: Path, settings: Settings, seeds: Sequence[int]) -> Split:
     def vector(rule: str, seed: int) -> Vector:
         changed = {"rule": rule, "seed": seed, "period": None}
         path = training_path(folder / RUNS, settings.updated({"training": changed}))
-        return layout.flatten(computer_of(RunDirectory.open(path)))
+        return layout.flatten(parameters_of(RunDirectory.open(path)))
 
     trained = {rule: np.array([vector(rule, seed) for seed in seeds]) for rule in RULES}
     return Split(layout, vector(OPTIMUM, seeds[0]), trained)

@@ -30,7 +30,7 @@ from thermoloom.theory.predictions import (
     update_size,
     vanishing_bits,
 )
-from thermoloom.training.quantization import largest_magnitude
+from thermoloom.machine.precision import largest_magnitude
 from thermoloom.training.trainer import validation_path
 
 LIMITS, PREDICTION = "limits", "prediction"

@@ -11,12 +11,12 @@ from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS, patterns_input
 from thermoloom.experiments.predicted import BLOCKS, shift_sizes
 from thermoloom.experiments.theory_runs import Work
-from thermoloom.runs.jobs import train_runs, training_path
+from thermoloom.computers.trained import train_runs, training_path
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.theory.optimum import Layout
 from thermoloom.training.learner import drive
 from thermoloom.training.noising import noising_path
-from thermoloom.training.quantization import QuantizedLearner
+from thermoloom.machine.precision import QuantizedLearner
 from thermoloom.training.trainer import Trainee, train_together
 
 OFFSET, GRID = "offset-probe", "grid-probe"

@@ -31,7 +31,7 @@ from thermoloom.experiments.plan import Experiment
 from thermoloom.experiments.probes import scan_task
 from thermoloom.experiments.theory_plan import TheoryPlan
 from thermoloom.experiments.theory_rows import TOPICS, Findings, Row, columns_of, is_done, scan_rows
-from thermoloom.runs.jobs import training_path
+from thermoloom.computers.trained import training_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 

@@ -12,7 +12,7 @@ from thermoloom.experiments.plan import SECTION
 from thermoloom.experiments.predicted import limits_work, rule_work
 from thermoloom.experiments.probes import grid_work, offset_work
 from thermoloom.experiments.theory_runs import Work
-from thermoloom.runs.patterns import patterns_of
+from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 
 

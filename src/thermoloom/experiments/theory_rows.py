@@ -23,8 +23,8 @@ from thermoloom.experiments.pairs import Pairs
 from thermoloom.experiments.predicted import BLOCKS
 from thermoloom.experiments.theory_plan import TheoryPlan
 from thermoloom.experiments.theory_runs import Ground
-from thermoloom.machine.computer import Computer
-from thermoloom.runs.jobs import training_path
+from thermoloom.machine.parameters import Parameters
+from thermoloom.computers.trained import training_path
 from thermoloom.runs.manifest import MANIFEST
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.predictions import (

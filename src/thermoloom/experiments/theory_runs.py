@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.experiments.models import RUNS, patterns_input
 from thermoloom.prototypes import unit_fields
-from thermoloom.runs.jobs import training_settings
+from thermoloom.computers.trained import training_settings
 from thermoloom.runs.manifest import MANIFEST, run_path
-from thermoloom.runs.patterns import patterns_of
+from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.theory.marginals import Marginals, solve_marginals
