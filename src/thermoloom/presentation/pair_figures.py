@@ -8,18 +8,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from thermoloom.presentation.figures import (
-    Saved,
+from thermoloom.presentation.drawing import (
     empty,
     image,
     in_a_row,
     intervals,
     light_grid,
-    only,
     paired_lines,
     panel,
     tag,
-)
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import (
     COLOURS,
     FAINT,
@@ -28,10 +27,10 @@ from thermoloom.presentation.style import (
     MARKERS,
     ORANGE,
     PURPLE,
+    RULES,
     WIDTH,
-)
+)  # fmt: skip
 
-RULES = ("batch", "online")
 MOST_ROWS = 10
 """Targets that have a row of images; of more, the first."""
 
@@ -101,7 +100,7 @@ def _grey(states: np.ndarray[Any, Any]) -> tuple[float, float]:
 # --- paired comparison ----------------------------------------------------------------------------
 
 
-def draw_comparison(saved: Saved) -> Figure:
+def draw_pairs(saved: Saved) -> Figure:
     """(a) validation loss, (b) heat of every pair, (c) heat distributions of one pair."""
     figure, (loss, heat, distribution) = in_a_row([1.15, 0.85, 1.15], 2.45)
     _loss_curves(loss, saved)
@@ -367,16 +366,18 @@ def _norms(axes: Any, saved: Saved) -> None:
     """Online against batch of the same pair, in per cent of batch, for each block."""
     table = saved.table("models")
     batch, online = (only(table, rule=rule) for rule in RULES)
-    blocks = {"$J_{vh}$": "norms.visible_hidden", "$J_{hh}$": "norms.hidden_hidden"}
-    for position, column in enumerate(blocks.values()):
-        percent = 100 * (online[column] - batch[column]) / batch[column]
+    keys = [row["key"] for row in saved.summary["norms"] if "bias" not in row["key"]]
+    for position, key in enumerate(keys):
+        before, after = batch[f"norms.{key}"], online[f"norms.{key}"]
+        percent = 100 * (after - before) / before
         shift = np.linspace(-0.12, 0.12, len(percent)) if len(percent) > 1 else [0.0]
         axes.plot(position + np.array(shift), percent, "o", color=PURPLE, markersize=5,
                   markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
         axes.plot([position - 0.22, position + 0.22], [percent.mean()] * 2, color=INK)
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
-    axes.set_xticks(range(2), list(blocks))
-    axes.set_xlim(-0.6, 1.6)
+    names = [key.replace("_", "–\n") for key in keys]
+    axes.set_xticks(range(len(keys)), names)
+    axes.set_xlim(-0.6, len(keys) - 0.4)
     axes.margins(y=0.12)
     axes.set_ylabel("norm, online − batch (%)")
     light_grid(axes)
