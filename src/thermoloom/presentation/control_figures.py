@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from thermoloom.presentation.drawing import (
     curve_of,
+    legend_above,
     light_grid,
     panel,
     response,
@@ -66,7 +67,7 @@ def _rates(axes: Axes, saved: Saved) -> None:
                   color=COLOURS[rule], alpha=0.3, markersize=3, zorder=1)  # fmt: skip
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.4, len(names) - 0.6)
-    axes.legend(loc="upper left")
+    legend_above(axes, 0.12, ncols=2)
 
 
 def _periods(axes: Axes, saved: Saved) -> None:

@@ -61,7 +61,7 @@ def interval(bounds: Sequence[float] | None, spec: str = ".2f") -> Markup:
 
 def symbols(text: str) -> Markup:
     """A text with J_vh, σ_upd … set as symbols."""
-    return Markup(re.sub(r"(?<!\w)([Jbθσμρ])_(\w+)", r"<i>\1</i><sub>\2</sub>", str(escape(text))))
+    return Markup(re.sub(r"(?<!\w)([Jbtθσμρ])_(\w+)", r"<i>\1</i><sub>\2</sub>", str(escape(text))))
 
 
 def fill(template: str, values: Row) -> Markup:
@@ -128,10 +128,10 @@ class Grid:
 
 
 def grid(columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Grid:
-    """The columns in which any row has something to show."""
+    """The columns in which any row has something to show; an empty cell is an empty text."""
     kept = [(title, cell, [_cell(cell, row) for row in rows]) for title, cell in columns]
     kept = [entry for entry in kept if any(entry[2])]
-    filled = [[cells[i] or Markup(DASH) for _, _, cells in kept] for i in range(len(rows))]
+    filled = [[cells[i] for _, _, cells in kept] for i in range(len(rows))]
     return Grid([(title, _numeric(cell)) for title, cell, _ in kept], filled)
 
 
@@ -185,9 +185,10 @@ def build(parts: Sequence[tuple[Row, Mapping[str, bytes]]], verdicts: Mapping[st
                 s=summary, pictures=pictures, contents=contents, part=contents.part(summary)
             )
         )
+    marks = {mark(summary) for summary, _ in parts}
     return environment().get_template("report.html.j2").render(
         title=parts[0][0]["title"] if contents.single else "Generative thermodynamic computing",
-        marks=list(dict.fromkeys(filter(None, (mark(summary) for summary, _ in parts)))),
+        mark_of_all=marks.pop() if len(marks) == 1 else "",
         verdicts=verdicts,
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered
@@ -209,6 +210,6 @@ def environment() -> Environment:
     made.globals |= {
         "n": number, "interval": interval, "fill": fill, "symbols": symbols, "plural": plural,
         "setting": setting, "shortest": shortest, "grid": grid, "counted": counted,
-        "block_name": block_name, "KINDS": KINDS, "SIGNS": SIGNS,
+        "block_name": block_name, "mark": mark, "KINDS": KINDS, "SIGNS": SIGNS,
     }  # fmt: skip
     return made

@@ -13,6 +13,7 @@ from thermoloom.presentation.drawing import (
     image,
     in_a_row,
     intervals,
+    legend_above,
     light_grid,
     paired_lines,
     panel,
@@ -174,7 +175,8 @@ def _heat_distributions(axes: Any, saved: Saved) -> None:
         axes.axvline(heat.mean(), color=COLOURS[rule], linestyle="--", linewidth=1.1)
     axes.set_xlabel("heat $Q$ of a trajectory ($E_0$)")
     axes.set_ylabel("samples")
-    axes.legend(loc="upper left")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    legend_above(axes, 0.18, ncols=2)
     light_grid(axes)
     panel(axes, "c", f"trajectories of pair {seed}")
 
@@ -202,7 +204,7 @@ def draw_samples(saved: Saved) -> Figure:
         empty(counts, "no classifier for\nthis visible layer")
         empty(scores, "no classifier for\nthis visible layer")
     panel(counts, "b", "assigned class")
-    panel(scores, "c", "largest softmax")
+    panel(scores, "c", "maximum softmax")
     lower = GridSpec(1, 1, figure=right, left=0.36, right=0.98, top=0.42, bottom=0.11)
     _quality(right.add_subplot(lower[0, 0]), saved)
     return figure
@@ -334,7 +336,7 @@ def _energy_parts(axes: Any, saved: Saved) -> None:
             moment,
         )
     axes.set_xlabel("mean energy, online − batch ($E_0$)")
-    axes.legend(loc="best")
+    legend_above(axes, 0.1, ncols=2)
     light_grid(axes, "x")
     panel(axes, "a", "energy by part")
 
@@ -345,7 +347,7 @@ def _cross(axes: Any, saved: Saved) -> None:
         rows = only(table, potential=potential)
         drops = [float(only(rows, ensemble=e)["drop"].mean()) for e in RULES]
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
-                  label=f"potential of {potential}")  # fmt: skip
+                  label=f"potential of the {potential} computer")  # fmt: skip
         for position, ensemble in enumerate(RULES):
             own = ensemble == potential
             axes.plot(
@@ -354,12 +356,10 @@ def _cross(axes: Any, saved: Saved) -> None:
             )  # fmt: skip
     axes.set_xticks(range(2), [f"states of\n{e}" for e in RULES])
     axes.set_xlim(-0.35, 1.35)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.05 * (high - low), high + 0.42 * (high - low))  # room for the legend
     axes.set_ylabel("mean energy drop ($E_0$)")
-    axes.legend(loc="upper center")
+    legend_above(axes, 0.42, loc="upper center")
     light_grid(axes)
-    panel(axes, "b", "drop in both potentials")
+    panel(axes, "b", "energy drop in both potentials")
 
 
 def _norms(axes: Any, saved: Saved) -> None:

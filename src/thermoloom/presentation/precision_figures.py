@@ -13,6 +13,7 @@ from thermoloom.presentation.drawing import (
     baseline,
     curve_of,
     in_a_row,
+    legend_above,
     light_grid,
     panel,
     response,
@@ -27,6 +28,7 @@ REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"
 ROUNDINGS = (NEAREST, STOCHASTIC)
 COLOURS = {NEAREST: BLUE, STOCHASTIC: ORANGE}
 MARKERS = {NEAREST: "s", STOCHASTIC: "o"}
+NAMES = {NEAREST: "rounding to nearest", STOCHASTIC: "stochastic rounding"}
 QUALITY = {
     "max_softmax": ("maximum softmax", BLUE, "s"),
     "prototype_distance": ("prototype distance", GREEN, "^"),
@@ -46,6 +48,7 @@ def draw_heat(saved: Saved) -> Figure:
         axes.set_ylabel("mean heat ($E_0$)")
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         light_grid(axes)
+    legend_above(training, 0.3, ncols=2)
     return figure
 
 
@@ -61,7 +64,7 @@ def only_screen(saved: Saved, screen: str) -> Table:
 def _bit_axis(axes: Axes, places: dict[float, int], what: str) -> None:
     axes.set_xticks(list(places.values()), [f"{bits:g}" for bits in places])
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel(f"bits of {what}")
+    axes.set_xlabel(f"{what} bits")
 
 
 def _storage(axes: Axes, saved: Saved) -> None:
@@ -86,13 +89,12 @@ def _training(axes: Axes, saved: Saved) -> None:
             COLOURS[rounding],
             MARKERS[rounding],
             hollow=_without_couplings(saved, rounding, curve["value"]),
-            label=f"{rounding} rounding",
+            label=NAMES[rounding],
         )
     response(axes, reference, [places[v] for v in reference["value"]], INK, "D")
     for heat in reference["heat"]:
         baseline(axes, heat, "--", "unquantized float32")
     axes.plot([], [], "s", color=FAINT, markerfacecolor="white", label="$J_{vh}$ identically zero")
-    axes.legend(loc="best", fontsize=6.5)
     _bit_axis(axes, places, "training")
     panel(axes, "b", "rounded after every update")
 
@@ -169,8 +171,8 @@ def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, st
     axes.set_ylabel("of the 32-bit reference (%)")
     if screen == TRAINING:
         for variant, line in variants:
-            axes.plot([], [], line, color=INK, label=f"{variant} rounding")
-    axes.legend(loc="best", fontsize=6.5)
+            axes.plot([], [], line, color=INK, label=NAMES[variant])
+    legend_above(axes, 0.4, ncols=2)
     _bit_axis(axes, places, screen)
     light_grid(axes)
 
@@ -195,8 +197,9 @@ def _couplings(axes: Axes, saved: Saved) -> None:
                       marker=MARKERS[rounding], markersize=3.5,
                       label=f"{label}, {rounding}")  # fmt: skip
     axes.set_ylim(-5, 105)
+    axes.set_yticks(range(0, 101, 25))
     axes.set_ylabel("nonzero couplings (%)")
-    axes.legend(loc="center right", fontsize=6.5)
+    legend_above(axes, 0.3, ncols=2)
     _bit_axis(axes, places, TRAINING)
     light_grid(axes)
     panel(axes, "d", "couplings that are not zero")
