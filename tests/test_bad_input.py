@@ -628,8 +628,9 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures_leave_the_backend_of_a_notebook_alone(tmp_path: Path) -> None:
     lines = (
         "import sys, matplotlib; matplotlib.use('svg')\n"
-        "import thermoloom.presentation.sheets, thermoloom.presentation.report\n"
-        "from thermoloom.presentation import comparison, theory, precision, noise, controls\n"
+        "import importlib, pkgutil, thermoloom.presentation\n"
+        "for found in pkgutil.iter_modules(thermoloom.presentation.__path__):\n"
+        "    importlib.import_module(f'thermoloom.presentation.{found.name}')\n"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend()\n"
         "import numpy as np\n"
         "curve = {'cycle': np.arange(3), 'reduced_loss': np.arange(3)}\n"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.kept_patterns import content_sha256
-from thermoloom.computers.saved import Kept, open_computer, save_computer
+from thermoloom.computers.stored import Kept, open_computer, save_computer
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.engine import engine

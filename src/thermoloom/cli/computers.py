@@ -91,7 +91,7 @@ def train(
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import check_run, train_runs, training_path
     from thermoloom.patterns.patterns import load_patterns
-    from thermoloom.presentation.progress import progress
+    from thermoloom.presentation.terminal import progress
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
@@ -179,11 +179,11 @@ def generate(
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
     from thermoloom.computers.archives import Order
-    from thermoloom.computers.saved import archive_path, learning_at, samples_of
+    from thermoloom.computers.stored import archive_path, learning_at, samples_of
     from thermoloom.feasibility import check_generation
     from thermoloom.machine.energy import label_word
     from thermoloom.patterns.known import clamp_of, read_mask, read_picture
-    from thermoloom.presentation.progress import progress
+    from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
@@ -262,7 +262,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images, with the classes asked for, as PNG."""
-    from thermoloom.computers.saved import beside, latest_samples, learning_at
+    from thermoloom.computers.stored import beside, latest_samples, learning_at
     from thermoloom.presentation.sheets import loss_curve, sample_sheet
     from thermoloom.runs.files import write_atomically
 
@@ -304,7 +304,7 @@ def solve(
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import solve_run, training_path
     from thermoloom.patterns.patterns import load_patterns
-    from thermoloom.presentation.progress import console
+    from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory
 
     patterns = load_patterns(settings.prototypes, settings.machine)

@@ -101,7 +101,7 @@ def merged(
 def compile_now() -> None:
     """Compile the kernels, or load them, before anything is timed or touched."""
     from thermoloom.engine import engine
-    from thermoloom.presentation.progress import compiling
+    from thermoloom.presentation.terminal import compiling
 
     with compiling():
         engine().warm_up()
@@ -110,7 +110,7 @@ def compile_now() -> None:
 
 def say(text: str) -> None:
     """A line for people, on standard error."""
-    from thermoloom.presentation.progress import console
+    from thermoloom.presentation.terminal import console
 
     console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
