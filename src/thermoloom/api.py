@@ -242,7 +242,8 @@ def _learning(machine: definition.Machine, **settings: Any) -> Settings:
             raise UserError(f"{key}: no such argument; known: {', '.join(sorted(_LEARNING))}")
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
-    return Settings(machine=machine).updated({"training": training, "imperfections": errors})
+    plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
+    return Settings(machine=plain).updated({"training": training, "imperfections": errors})
 
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
@@ -288,8 +289,7 @@ class Computer(Kept):
     @property
     def machine(self) -> Machine:
         """The machine that it is."""
-        found = self.settings.machine
-        return found if isinstance(found, Machine) else Machine(**asdict(found))
+        return Machine(**asdict(self.settings.machine))
 
     def __getitem__(self, block: str) -> Array:
         """A block of θ, such as ``visible_hidden``, ``hidden_hidden``, ``hidden_bias``: (T, …)."""
