@@ -28,7 +28,7 @@ from thermoloom.experiments import experiment, noise, paper, precision
 from thermoloom.experiments.models import RUNS
 from thermoloom.experiments.run import Performed, compute, perform
 from thermoloom.experiments.screens import Curve, collect
-from thermoloom.presentation.report import figures_of
+from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.jobs import computer_of, generate_run, training_path
@@ -450,7 +450,7 @@ def test_every_statement_of_the_paper_is_judged_once(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_and_page_from_saved_tables_alone(name: str) -> None:
     path = done(name).path
-    for spec in figures_of(name):
+    for spec in CHAPTERS[name]:
         assert (path / f"{spec.name}.png").read_bytes().startswith(b"\x89PNG")
         assert (path / f"{spec.name}.pdf").read_bytes().startswith(b"%PDF")
     text = (path / "report.html").read_text(encoding="utf-8")

@@ -347,7 +347,7 @@ def _cross(axes: Any, saved: Saved) -> None:
         rows = only(table, potential=potential)
         drops = [float(only(rows, ensemble=e)["drop"].mean()) for e in RULES]
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
-                  label=f"potential of the {potential} computer")  # fmt: skip
+                  label=f"{potential} potential")  # fmt: skip
         for position, ensemble in enumerate(RULES):
             own = ensemble == potential
             axes.plot(
