@@ -98,6 +98,11 @@ def test_the_users_own_matplotlib_settings_change_nothing(classified: Saved) -> 
         assert mpl.rcParams["axes.facecolor"] == "red"
 
 
+def test_a_machine_without_cross_energies_says_so(classified: Saved) -> None:
+    bare = Saved(classified.run, classified.summary | {"cross": []})
+    assert "not defined" in texts(drawn(CHAPTERS["comparison"][3].draw, bare))
+
+
 def test_blocks_in_words() -> None:
     assert block_name("visible_hidden") == "visible–hidden couplings"
     assert block_name("hidden_bias") == "hidden biases"
