@@ -23,8 +23,7 @@ from thermoloom.experiments.paper import judged, verdict_counts
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.feasibility import check_learning, measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
-from thermoloom.presentation.report import write_report
-from thermoloom.presentation.saved import SUMMARY
+from thermoloom.presentation.report import SUMMARY, write_report
 from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
