@@ -112,12 +112,14 @@ class _Rates:
         return self._known[machine]
 
 
-def _short(machine: Machine) -> Machine:
-    return replace(machine, duration=min(PROBE_STEPS, machine.steps) * machine.dt)
+def _short(machine: Machine, most: int) -> Machine:
+    """The same machine with few steps, in windows of equal length."""
+    steps = max(machine.stages, min(most, machine.steps))
+    return replace(machine, duration=steps * machine.dt, windows=())
 
 
 def _time_training(model: Settings) -> float:
-    machine = _short(model.machine)
+    machine = _short(model.machine, PROBE_STEPS)
     short = replace(model, machine=machine)
     if model.training.rule == "delayed":
         period = min(model.period, machine.steps)
@@ -134,7 +136,7 @@ def _time_training(model: Settings) -> float:
 
 
 def _time_generation(machine: Machine) -> float:
-    short = replace(machine, duration=max(machine.stages, min(40, machine.steps)) * machine.dt)
+    short = _short(machine, 40)
     samples = engine().GROUP
     with threads(1):
         theta = Parameters.zeros(short)

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.archives import Order, archived_classes, read_archive
@@ -176,7 +177,7 @@ class Model:
     def words(self) -> Array | None:
         """Label states of the samples, where there are labels."""
         asked = archived_classes(self.training, order_of(self.settings).archive)
-        return label_word(self.settings.machine, asked)
+        return label_word(self.settings.machine, None if asked is None else np.array(asked))
 
     @property
     def patterns(self) -> Patterns:

@@ -342,12 +342,15 @@ def _energy_parts(axes: Any, saved: Saved) -> None:
 
 
 def _cross(axes: Any, saved: Saved) -> None:
-    table = saved.table("cross")
+    panel(axes, "b", "energy drop in both potentials")
+    drop = {(row["potential"], row["ensemble"]): row["drop"] for row in saved.summary["cross"]}
+    if not drop:
+        empty(axes, "not defined\nfor this machine")
+        return
     for potential in RULES:
-        rows = only(table, potential=potential)
-        drops = [float(only(rows, ensemble=e)["drop"].mean()) for e in RULES]
+        drops = [drop[potential, ensemble] for ensemble in RULES]
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
-                  label=f"potential of the {potential} computer")  # fmt: skip
+                  label=f"{potential} potential")  # fmt: skip
         for position, ensemble in enumerate(RULES):
             own = ensemble == potential
             axes.plot(
@@ -359,7 +362,6 @@ def _cross(axes: Any, saved: Saved) -> None:
     axes.set_ylabel("mean energy drop ($E_0$)")
     legend_above(axes, 0.42, loc="upper center")
     light_grid(axes)
-    panel(axes, "b", "energy drop in both potentials")
 
 
 def _norms(axes: Any, saved: Saved) -> None:

@@ -36,6 +36,7 @@ STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "xtick.color": INK,

@@ -89,7 +89,7 @@ def _noise(axes: Axes, table: Table) -> None:
     axes.set_xlim(0, 1.12 * max(table["predicted"].max(), table["measured"].max()))
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("standard deviation of a parameter (E₀)")
-    axes.legend(loc="lower left", fontsize=6)
+    legend_above(axes, 0.22, ncols=2, fontsize=6)
     light_grid(axes, "x")
 
 
