@@ -1,55 +1,38 @@
 """The expected loss against simulated paths, finite differences and a dense solution."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from machines import every_machine, random_parameters, some_fields
 from scipy.stats import chi2
 
-from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.computer import Computer, energy_gradient
-from thermoloom.theory.marginals import field_amplitude, solve_marginals
-from thermoloom.theory.optimum import ExpectedLoss, solve_optimum
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import energy_gradient, label_word
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import ramp
+from thermoloom.theory.expected_loss import ExpectedLoss
+from thermoloom.theory.marginals import solve_marginals
+from thermoloom.theory.solver import solve_optimum
 
 SMALL = Machine(visible=6, hidden=4, dt=0.02, duration=0.8)
-BLOCKS = ("visible_hidden", "hidden_hidden", "hidden_bias")
 
 
-def small_fields(prototypes=2, seed=3):
-    return np.random.default_rng(seed).normal(0, 1.2, (prototypes, SMALL.units))
+def small_fields(patterns=2, seed=3):
+    return np.random.default_rng(seed).normal(0, 1.2, (patterns, SMALL.units))
 
 
-def random_computer(seed, size=0.5):
+def random_vector(seed, size=0.5):
+    return random_parameters(SMALL, size, seed).vector[0]
+
+
+def simulated(vector, fields, samples, seed):
+    """Loss and gradient of each of ``samples`` noising paths a pattern, step by step."""
     rng = np.random.default_rng(seed)
-    upper = np.triu(rng.normal(0, size, (SMALL.hidden, SMALL.hidden)), 1)
-    return Computer(
-        rng.normal(0, size, (SMALL.visible, SMALL.hidden)),
-        upper + upper.T,
-        rng.normal(0, size, SMALL.hidden),
-    )
-
-
-def moved(computer, direction, amount):
-    pairs = zip(computer.arrays.values(), direction.arrays.values(), strict=True)
-    return Computer(*(a + amount * b for a, b in pairs))
-
-
-def inner(a, b):
-    """Over independent parameters, written out."""
-    upper = np.triu_indices(SMALL.hidden, 1)
-    return (
-        (a.visible_hidden * b.visible_hidden).sum()
-        + (a.hidden_hidden[upper] * b.hidden_hidden[upper]).sum()
-        + a.hidden_bias @ b.hidden_bias
-    )
-
-
-def simulated(computer, fields, samples, seed):
-    """Loss and gradient of each of ``samples`` noising paths a prototype, step by step."""
-    rng = np.random.default_rng(seed)
-    p, free = SMALL, Computer.zeros(SMALL, np.float64)
+    p, free, theta = SMALL, Parameters.zeros(SMALL, np.float64), Parameters(SMALL, vector[None])
     s = np.repeat(fields, samples, axis=0)
     x = np.zeros_like(s)
     rate = p.mobility * p.dt
@@ -58,12 +41,12 @@ def simulated(computer, fields, samples, seed):
         return p.noise_amplitude * rng.standard_normal(x.shape)
 
     for _ in range(p.steps):
-        x = x + rate * (2 * s - energy_gradient(free, p, x)) + kick()
+        x = x + rate * (2 * s - energy_gradient(free, x)) + kick()
     loss = np.zeros(len(s))
-    gradients = [np.zeros((len(s), *a.shape)) for a in computer.arrays.values()]
-    for a in field_amplitude(p):
-        new = x + rate * (a * s - energy_gradient(free, p, x)) + kick()
-        miss = -(new - x) + rate * energy_gradient(computer, p, new)
+    gradients = [np.zeros((len(s), *a[0].shape)) for a in theta.arrays.values()]
+    for a in ramp(p):
+        new = x + rate * (a * s - energy_gradient(free, x)) + kick()
+        miss = -(new - x) + rate * energy_gradient(theta, new)
         loss += (miss**2).sum(1) / (4 * p.mobility * p.kT * p.dt)
         r = miss / (2 * p.kT)
         (rv, rh), (xv, xh) = np.split(r, [p.visible], 1), np.split(new, [p.visible], 1)
@@ -76,55 +59,54 @@ def simulated(computer, fields, samples, seed):
     return loss, gradients
 
 
-def independent(computer):
-    """The independent parameters (of one computer, or of a batch of gradients) side by side."""
-    vh, hh, b = computer
+def independent(blocks):
+    """The independent parameters (of one θ, or of a batch of gradients) side by side."""
+    vh, hh, b = blocks
     upper = np.triu_indices(SMALL.hidden, 1)
     return np.concatenate([vh.reshape(*b.shape[:-1], -1), hh[..., upper[0], upper[1]], b], axis=-1)
 
 
 def test_value_and_every_gradient_entry_equal_the_average_over_paths():
-    fields, computer, samples = small_fields(), random_computer(1), 20000
+    fields, theta, samples = small_fields(), random_vector(1), 20000
     expected = ExpectedLoss(SMALL, fields)
-    loss, gradients = simulated(computer, fields, samples, seed=8)
+    loss, gradients = simulated(theta, fields, samples, seed=8)
     error = np.sqrt(loss[:samples].var() + loss[samples:].var()) / 2 / samples**0.5
-    assert abs(loss.mean() - expected.value(computer)) < 4 * error
-    assert expected.per_step(computer) * SMALL.steps == pytest.approx(expected.value(computer))
-    predicted = expected.gradient(computer)
-    assert not np.diagonal(predicted.hidden_hidden).any()
+    assert abs(loss.mean() - expected.total(theta)) < 4 * error
+    assert expected.per_step(theta) * SMALL.steps == pytest.approx(expected.total(theta))
+    predicted = [block.of(expected.slope(theta)) for block in expected.layout.blocks]
+    assert not np.diagonal(predicted[1]).any()
     measured = independent(gradients)
     # Entries share residuals and so are correlated: the joint test needs their covariance.
     covariance = sum(np.cov(half.T) for half in np.split(measured, 2)) / (4 * samples)
-    difference = measured.mean(axis=0) - independent(predicted.arrays.values())
+    difference = measured.mean(axis=0) - independent(predicted)
     assert np.abs(difference / np.sqrt(np.diagonal(covariance))).max() < 4.5
     distance = difference @ np.linalg.solve(covariance, difference)
     assert chi2.sf(distance, len(difference)) > 1e-4
 
 
-@pytest.mark.parametrize("prototypes", [2, 40], ids=["factored", "dense"])
-def test_gradient_and_hessian_are_derivatives_of_the_value(prototypes):
-    loss = ExpectedLoss(SMALL, small_fields(prototypes))
-    theta, direction = random_computer(1), random_computer(2)
-    forward, here, back = (loss.value(moved(theta, direction, e)) for e in (1e-2, 0, -1e-2))
-    slope = inner(loss.gradient(theta), direction)
+@pytest.mark.parametrize("patterns", [2, 40], ids=["few", "many"])
+@every_machine
+def test_gradient_and_hessian_are_derivatives_of_the_value(machine, patterns):
+    machine = replace(machine, dt=0.02, duration=0.8)
+    words = label_word(machine, np.arange(patterns) % machine.labels) if machine.labels else None
+    window = machine.stage_windows[-1]
+    loss = ExpectedLoss(machine, some_fields(machine, patterns), None, window, words)
+    inner = loss.layout.inner
+    theta, direction = (random_parameters(machine, 0.5, s).vector[0] for s in (1, 2))
+    forward, here, back = (loss.total(theta + e * direction) for e in (1e-2, 0, -1e-2))
+    slope = inner(loss.slope(theta), direction)
     assert (forward - back) / 2e-2 == pytest.approx(slope, rel=1e-7)
-    curvature = inner(loss.hessian_vector(direction), direction)
+    curvature = inner(loss.curvature(direction), direction)
     assert (forward - 2 * here + back) / 1e-4 == pytest.approx(curvature, rel=1e-6)
-    there = loss.gradient(moved(theta, direction, 1.0))
-    product = loss.hessian_vector(direction)
-    for name in BLOCKS:
-        change = getattr(there, name) - getattr(loss.gradient(theta), name)
-        np.testing.assert_allclose(change, getattr(product, name), atol=1e-10)
+    change = loss.slope(theta + direction) - loss.slope(theta)
+    np.testing.assert_allclose(change, loss.curvature(direction), atol=1e-10)
 
 
-def test_many_prototypes_take_the_dense_way_to_the_same_numbers():
-    fields, theta = small_fields(), random_computer(4)
+def test_many_patterns_take_the_dense_way_to_the_same_numbers():
+    fields, theta = small_fields(), random_vector(4)
     few, many = ExpectedLoss(SMALL, fields), ExpectedLoss(SMALL, np.tile(fields, (40, 1)))
-    assert many.value(theta) == pytest.approx(few.value(theta), rel=1e-12)
-    for name in BLOCKS:
-        np.testing.assert_allclose(
-            getattr(many.gradient(theta), name), getattr(few.gradient(theta), name), atol=1e-11
-        )
+    assert many.total(theta) == pytest.approx(few.total(theta), rel=1e-12)
+    np.testing.assert_allclose(many.slope(theta), few.slope(theta), atol=1e-11)
 
 
 def dense_problem(fields):
@@ -171,11 +153,12 @@ def test_optimum_is_the_dense_solution():
         j[i, k] = j[k, i] = value
     v = SMALL.visible
     scale = np.abs(theta).max()
-    np.testing.assert_allclose(optimum.computer.visible_hidden, j[:v, v:], atol=1e-6 * scale)
-    np.testing.assert_allclose(optimum.computer.hidden_hidden, j[v:, v:], atol=1e-6 * scale)
-    np.testing.assert_allclose(optimum.computer.hidden_bias, theta[len(edges) :], atol=1e-6 * scale)
-    optimum.computer.check(SMALL)
-    assert optimum.computer.hidden_bias.dtype == np.float32
+    found = optimum.parameters.of_stage(0)
+    np.testing.assert_allclose(found["visible_hidden"], j[:v, v:], atol=1e-6 * scale)
+    np.testing.assert_allclose(found["hidden_hidden"], j[v:, v:], atol=1e-6 * scale)
+    np.testing.assert_allclose(found["hidden_bias"], theta[len(edges) :], atol=1e-6 * scale)
+    optimum.parameters.check()
+    assert optimum.parameters.vector.dtype == np.float32
     assert seen[-1][0] == optimum.iterations
     assert optimum.relative_gradient < 2e-10
     gain = -0.5 * gradient @ theta / SMALL.steps
@@ -184,29 +167,48 @@ def test_optimum_is_the_dense_solution():
 
 def test_every_move_away_from_the_optimum_raises_the_expected_loss():
     fields = small_fields(3)
-    optimum = solve_optimum(SMALL, fields).computer.astype(np.float64)
+    optimum = solve_optimum(SMALL, fields).parameters.vector[0].astype(np.float64)
     loss = ExpectedLoss(SMALL, fields)
-    lowest = loss.value(optimum)
+    lowest = loss.total(optimum)
     for seed in range(20):
-        direction = random_computer(100 + seed)
+        direction = random_vector(100 + seed)
         for amount in (1e-2, -1e-2):
-            assert loss.value(moved(optimum, direction, amount)) > lowest
+            assert loss.total(optimum + amount * direction) > lowest
 
 
 def test_windows_of_a_trajectory_add_up_to_it():
-    fields, theta = small_fields(), random_computer(6)
+    fields, theta = small_fields(), random_vector(6)
     marginals = solve_marginals(SMALL, float(np.abs(fields).max()))
     whole = ExpectedLoss(SMALL, fields, marginals)
     cuts = [0, 1, 7, 31, SMALL.steps]
     parts = [ExpectedLoss(SMALL, fields, marginals, w) for w in pairwise(cuts)]
-    assert sum(part.value(theta) for part in parts) == pytest.approx(whole.value(theta), rel=1e-12)
-    total = sum(part.gradient(theta).visible_hidden for part in parts)
-    np.testing.assert_allclose(total, whole.gradient(theta).visible_hidden, atol=1e-9)
+    assert sum(part.total(theta) for part in parts) == pytest.approx(whole.total(theta), rel=1e-12)
+    total = sum(part.slope(theta) for part in parts)
+    np.testing.assert_allclose(total, whole.slope(theta), atol=1e-9)
+
+
+def test_stages_have_an_optimum_each_and_their_losses_add_up():
+    """θ of a stage is the optimum of its window; more stages never do worse."""
+    fields = small_fields(3)
+    staged = replace(SMALL, stages=3, windows=(0.1, 0.5, 1.0))
+    one, many = (solve_optimum(machine, fields) for machine in (SMALL, staged))
+    assert many.initial_loss == pytest.approx(one.initial_loss, rel=1e-12)
+    assert many.expected_loss < one.expected_loss
+    marginals = solve_marginals(SMALL, float(np.abs(fields).max()))
+    total = 0.0
+    for theta, window in zip(many.parameters.vector, staged.stage_windows, strict=True):
+        loss = ExpectedLoss(SMALL, fields, marginals, window)
+        slope, zero = loss.slope(theta.astype(np.float64)), loss.zero_gradient
+        assert np.abs(slope).max() < 1e-4 * np.abs(zero).max()
+        total += loss.total(theta.astype(np.float64))
+    assert many.expected_loss == pytest.approx(total / SMALL.steps, rel=1e-9)
 
 
 def test_wrong_sizes_and_unreachable_tolerances_are_named():
     with pytest.raises(UserError, match=r"\(2, 9\).*machine\.visible"):
         ExpectedLoss(SMALL, np.ones((2, 9)))
+    with pytest.raises(UserError, match=r"label words of shape None: .*\(2, 3\)"):
+        ExpectedLoss(replace(SMALL, labels=3), small_fields())
     with pytest.raises(UserError, match="tolerance = 1e-06"):
         solve_optimum(SMALL, small_fields(), max_iterations=2)
 
@@ -215,6 +217,6 @@ def test_the_solved_computer_is_symmetric_to_the_bit_and_can_be_sampled():
     """Sums of matrix products are symmetric up to round-off only, from some size on."""
     machine = Machine(visible=40, hidden=512, dt=0.02, duration=0.2)
     fields = np.random.default_rng(4).normal(0, 1.2, (3, machine.units))
-    computer = solve_optimum(machine, fields).computer
-    computer.check(machine)
-    assert np.isfinite(generate(machine, computer, 2, seed=1).heat).all()
+    theta = solve_optimum(machine, fields).parameters
+    theta.check()
+    assert np.isfinite(generate(theta, 2, seed=1).heat).all()

@@ -435,6 +435,60 @@ def test_wrong_clamps_are_refused() -> None:
         Clamp(np.ones(12, bool), np.zeros((3, 12), np.float32)).check(MACHINES["paper"], 5)
 
 
+# --- settings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"wiring": ("visible-hiden",)}, r"machine\.wiring = 'visible-hiden': must be among visible"),
+        ({"wiring": ("label-label",)}, r"machine\.wiring = 'label-label': must be among"),
+        ({"wiring": ("hidden-hidden",) * 2}, r"machine\.wiring = .*repeats a name"),
+        ({"wiring": "hidden-hidden"}, r"machine\.wiring = .*expected a list of texts"),
+        ({"biases": ("label",)}, r"machine\.biases = 'label': must be among visible, hidden"),
+        ({"biases": ("hidden", "hidden")}, r"machine\.biases = .*repeats a name"),
+        ({"code": "random"}, r"machine\.code = 'random': must be among projection, copy"),
+        ({"code_amplitude": 0.0}, r"machine\.code_amplitude = 0\.0: must be positive"),
+        ({"code_clusters": 0}, r"machine\.code_clusters = 0: must be positive"),
+        ({"code_seed": -1}, r"machine\.code_seed = -1: must not be negative"),
+        ({"onsite": "linear"}, r"machine\.onsite = 'linear': must be among quartic"),
+        ({"labels": -1}, r"machine\.labels = -1: must not be negative"),
+        ({"labels": 2.5}, r"machine\.labels = 2\.5"),
+        ({"label_amplitude": 0.0}, r"machine\.label_amplitude = 0\.0: must be positive"),
+        ({"stages": 0}, r"machine\.stages = 0: must be positive"),
+        ({"stages": 201}, r"machine\.stages = 201: must not exceed the 200 steps"),
+        ({"stages": 2, "windows": (1.0,)}, r"machine\.windows = \[1\.0\]: must be 2 fractions"),
+        ({"stages": 2, "windows": (0.5, 0.9)}, r"machine\.windows = .*the last one 1"),
+        ({"windows": (0.5, 1.0)}, r"machine\.windows = .*must be 1 fractions"),
+        ({"stages": 2, "windows": (1.2, 1.0)}, r"machine\.windows = .*must rise"),
+        ({"stages": 3, "windows": (0.5, 0.4, 1.0)}, r"machine\.windows = .*must rise"),
+        ({"stages": 3, "windows": (0.5, 0.501, 1.0)}, r"machine\.windows = .*at least one step"),
+        ({"stages": 2, "windows": (0.0, 1.0)}, r"machine\.windows = .*must rise"),
+        ({"stages": 2, "windows": (float("nan"), 1.0)}, r"machine\.windows = "),
+    ],
+)
+def test_settings_that_make_no_machine_are_refused_in_one_line(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        Machine(visible=12, hidden=8, duration=0.2, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_every_step_can_be_a_stage() -> None:
+    machine = Machine(visible=2, hidden=2, duration=0.01, stages=10)
+    assert machine.stage_windows == tuple((k, k + 1) for k in range(10))
+
+
+def test_wires_of_labels_need_labels() -> None:
+    """They may stay in the wiring: without labels there is nothing to couple to."""
+    wired = Machine(visible=2, hidden=2, wiring=("visible-label", "visible-hidden"))
+    assert [block.name for block in layout(wired).blocks] == ["visible_hidden", "hidden_bias"]
+    labelled = replace(wired, labels=1)
+    names = [block.name for block in layout(labelled).blocks]
+    assert names == ["visible_hidden", "visible_label", "hidden_bias"]
+
+
 # --- parameters -----------------------------------------------------------------------------------
 
 

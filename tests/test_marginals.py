@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
-from thermoloom.theory.marginals import field_amplitude, solve_marginals
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.protocol import ramp
+from thermoloom.theory.marginals import solve_marginals
 
 NAMES = ("mean", "variance", "drift", "square")
 
@@ -24,8 +25,8 @@ def simulate(machine, fields, samples, seed):
     rows = []
     for k in range(machine.steps):
         time = k * machine.dt
-        ramp = 0.75 * machine.duration
-        a = 2 * (1 - time / ramp) if time < ramp else 0.0
+        end = 0.75 * machine.duration
+        a = 2 * (1 - time / end) if time < end else 0.0
         new = x + rate * (a * fields - force(machine, x)) + sigma * rng.standard_normal(x.shape)
         d = -(new - x) + rate * force(machine, new)
         centred = (new - new.mean(0)) ** 2
@@ -35,7 +36,7 @@ def simulate(machine, fields, samples, seed):
 
 
 def test_amplitude_is_the_papers_ramp_at_the_start_of_each_step():
-    amplitude = field_amplitude(Machine(dt=0.25, duration=2.0))
+    amplitude = ramp(Machine(dt=0.25, duration=2.0))
     assert amplitude == pytest.approx([2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3, 0, 0], abs=1e-12)
 
 
@@ -50,7 +51,7 @@ def test_harmonic_units_follow_the_closed_form():
     for _ in range(machine.steps):
         mean, variance = rho * mean + 2 * rate * fields, rho**2 * variance + noise
     rows = []
-    for a in field_amplitude(machine):
+    for a in ramp(machine):
         new, new_variance = rho * mean + rate * a * fields, rho**2 * variance + noise
         drift = mean - rho * new
         square = (1 - rho**2) ** 2 * variance + rho**2 * noise + drift**2
@@ -79,7 +80,7 @@ def test_agrees_with_the_transition_kernel_on_a_plain_grid():
     for _ in range(machine.steps - 1):
         density = prepare @ density
     rows = []
-    for a in field_amplitude(machine):
+    for a in ramp(machine):
         step = kernel(a)
         new = step @ density
         d = x - (x - rate * force(machine, x))[:, None]  # D = x_k − y(x_{k+1}) over (x', x)

@@ -1,4 +1,4 @@
-"""Prototypes: the right digits in the right order, honest fields, clear refusals."""
+"""Patterns: the right digits in the right order, honest fields, clear refusals."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from thermoloom import prototypes as module
-from thermoloom.config import PrototypeSettings, Settings
-from thermoloom.machine.definition import Machine
+from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
-from thermoloom.prototypes import (
-    Prototypes,
-    bundled_digits,
+from thermoloom.machine.definition import Machine
+from thermoloom.patterns import mnist
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.mnist import bundled_digits, load_mnist
+from thermoloom.patterns.patterns import (
+    Patterns,
     from_images,
     in_turn,
-    load_mnist,
-    load_prototypes,
+    load_patterns,
     normalized,
-    projection,
-    unit_fields,
 )
 
 SMALL = Machine(visible=6, hidden=4)
@@ -78,9 +76,11 @@ def test_bundle_indices_known_from_the_dataset_description() -> None:
 
 def test_digits_take_turns() -> None:
     settings = PrototypeSettings(digits=(2, 0), per_digit=3)
-    loaded = load_prototypes(settings, Machine())
+    loaded = load_patterns(settings, Machine())
     assert loaded.labels == ("2", "0", "2", "0", "2", "0")
     assert loaded.targets == (2, 0)
+    assert loaded.classes == (2, 0, 2, 0, 2, 0)
+    assert loaded.digits
     assert loaded.shape == (28, 28)
     images, _ = bundled_digits()
     for pattern, index in zip(loaded.patterns, (20, 0, 21, 1, 22, 2), strict=True):
@@ -96,8 +96,8 @@ def test_in_turn_worked_by_hand() -> None:
 
 
 def test_mnist_source_equals_the_bundle(mnist_folder: Path) -> None:
-    bundled = load_prototypes(PrototypeSettings(per_digit=10, digits=(7, 3)), Machine())
-    full = load_prototypes(
+    bundled = load_patterns(PrototypeSettings(per_digit=10, digits=(7, 3)), Machine())
+    full = load_patterns(
         PrototypeSettings(source="mnist", path=str(mnist_folder), per_digit=10, digits=(7, 3)),
         Machine(),
     )
@@ -117,7 +117,7 @@ def test_normalized_by_hand() -> None:
 
 
 def test_bundled_patterns_have_zero_mean_and_unit_variance() -> None:
-    patterns = load_prototypes(PrototypeSettings(per_digit=10), Machine()).patterns
+    patterns = load_patterns(PrototypeSettings(per_digit=10), Machine()).patterns
     wide = patterns.astype(np.float64)
     assert patterns.dtype == np.float32
     assert np.abs(wide.mean(axis=1)).max() < 1e-7
@@ -141,35 +141,46 @@ def test_values_that_are_not_finite_are_refused_by_name() -> None:
         from_images(list(images), SMALL)
 
 
-def test_projection_is_the_one_of_the_design() -> None:
-    expected = np.random.default_rng(42).normal(0, 1 / 28, (784, 512)).astype(np.float32)
-    assert np.array_equal(projection(Machine()), expected)
-    assert not np.array_equal(projection(Machine(), seed=43), expected)
-    # 𝒩(0, 1/N_v) for another size: the sample variance of 400 × 300 draws is good to 0.4 %
-    other = projection(Machine(visible=400, hidden=300)).astype(np.float64)
-    assert other.var() * 400 == pytest.approx(1, rel=0.02)
-
-
-def test_unit_fields_are_s_and_projected_s() -> None:
-    machine = Machine(visible=5, hidden=3)
-    patterns = normalized(np.array([[0, 1, 2, 3, 9], [4, 0, 4, 1, 1]]))
-    settings = Settings(machine, PrototypeSettings(projection_seed=7))
-    fields = unit_fields(Prototypes(patterns, ("a", "b")), settings)
-    P = projection(machine, 7)
-    for row, s in zip(fields, patterns, strict=True):
-        by_hand = [sum(float(P[i, a]) * float(s[i]) for i in range(5)) for a in range(3)]
-        assert np.array_equal(row[:5], s)
-        np.testing.assert_allclose(row[5:], by_hand, rtol=2e-7)
-    assert fields.shape == (2, 8)
-    assert fields.dtype == np.float32
-
-
 def test_fields_refuse_another_visible_layer() -> None:
-    patterns = load_prototypes(PrototypeSettings(), Machine())
+    patterns = load_patterns(PrototypeSettings(), Machine())
     with pytest.raises(UserError, match=r"machine.visible = 6"):
-        unit_fields(patterns, Settings(SMALL))
-    with pytest.raises(UserError, match="takes the Settings"):
-        unit_fields(patterns, Machine())  # type: ignore[arg-type]
+        unit_fields(patterns, SMALL)
+
+
+# --- classes and words --------------------------------------------------------------------------
+
+
+def test_words_of_the_labels_are_those_of_the_classes() -> None:
+    machine = Machine(labels=4, label_amplitude=1.5)
+    patterns = load_patterns(PrototypeSettings(digits=(3, 0), per_digit=2), machine)
+    words = label_words(patterns, machine)
+    assert words is not None
+    assert words.dtype == np.float32
+    assert words.tolist() == [[0, 0, 0, 1.5], [1.5, 0, 0, 0]] * 2
+    assert label_words(patterns, Machine()) is None
+
+
+def test_labels_need_classes_and_enough_of_them() -> None:
+    patterns = load_patterns(PrototypeSettings(digits=(3, 0)), Machine())
+    with pytest.raises(UserError, match=r"classes up to 3; take machine\.labels = 4") as error:
+        label_words(patterns, Machine(labels=3))
+    one_line(error)
+    own_images = from_images([np.eye(2, 3), np.ones((2, 3)) - np.eye(2, 3)], SMALL)
+    with pytest.raises(UserError, match=r"machine\.labels = 2: the patterns have no classes") as error:
+        label_words(own_images, Machine(visible=6, hidden=4, labels=2))
+    one_line(error)
+
+
+def test_classes_and_codes_that_do_not_fit_are_refused() -> None:
+    rows = normalized(np.array([[0, 1, 2], [4, 0, 4]]))
+    with pytest.raises(UserError, match="3 classes for 2 patterns"):
+        Patterns(rows, ("a", "b"), classes=(0, 1, 2))
+    with pytest.raises(UserError, match="must be numbers from 0 on"):
+        Patterns(rows, ("a", "b"), classes=(0, -1))
+    with pytest.raises(UserError, match="0 to 9 for MNIST"):
+        Patterns(rows, ("a", "b"), classes=(0, 10), digits=True)
+    with pytest.raises(UserError, match=r"code of shape \(3, 4\) for 2 patterns"):
+        Patterns(rows, ("a", "b"), code=np.zeros((3, 4), np.float32))
 
 
 # --- full MNIST ---------------------------------------------------------------------------------
@@ -185,7 +196,7 @@ def tiny_mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         "train-labels-idx1-ubyte": bytes([0, 0, 8, 1, 0, 0, 0, 3, 1, 0, 1]),
     }
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
-    monkeypatch.setattr(module, "MNIST_SHA256", checksums)
+    monkeypatch.setattr(mnist, "MNIST_SHA256", checksums)
     return content
 
 
@@ -242,9 +253,9 @@ def test_download_without_network_says_the_way_out(
 
     monkeypatch.setattr(pooch, "retrieve", no_network)
     with pytest.raises(UserError, match=r"could not be downloaded.*prototypes\.path") as error:
-        load_prototypes(PrototypeSettings(source="mnist"), Machine())
+        load_patterns(PrototypeSettings(source="mnist"), Machine())
     one_line(error)
-    assert len(tried) == len(module.MNIST_MIRRORS)
+    assert len(tried) == len(mnist.MNIST_MIRRORS)
 
 
 def test_downloaded_file_is_checked(
@@ -276,7 +287,7 @@ def test_png_folder_sorted_by_name(tmp_path: Path) -> None:
     Image.fromarray(grey).save(tmp_path / "b.png")
     Image.fromarray(grey[::-1].copy()).convert("RGB").save(tmp_path / "a.PNG")
     (tmp_path / "notes.txt").write_text("not an image")
-    loaded = load_prototypes(own(tmp_path), SMALL)
+    loaded = load_patterns(own(tmp_path), SMALL)
     assert loaded.labels == ("a", "b")
     assert loaded.shape == (2, 3)
     assert loaded.targets == ()
@@ -284,9 +295,22 @@ def test_png_folder_sorted_by_name(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.patterns[0], normalized(grey[::-1].reshape(1, 6))[0])
 
 
+def test_folders_are_classes(tmp_path: Path) -> None:
+    """By name, from 0 on; they are the user's classes, not MNIST's."""
+    grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    for name in ("zebra/b", "cat/c", "cat/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.roll(grey, ord(name[-1]))).save(tmp_path / f"{name}.png")
+    (tmp_path / "empty").mkdir()
+    loaded = load_patterns(own(tmp_path), SMALL)
+    assert loaded.labels == ("cat/a", "cat/c", "zebra/b")
+    assert loaded.classes == (0, 0, 1)
+    assert not loaded.digits
+
+
 def test_own_image_named_like_a_digit_is_no_mnist_class(tmp_path: Path) -> None:
     Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3)).save(tmp_path / "3.png")
-    loaded = load_prototypes(own(tmp_path), SMALL)
+    loaded = load_patterns(own(tmp_path), SMALL)
     assert loaded.labels == ("3",)
     assert loaded.targets == ()
 
@@ -294,7 +318,7 @@ def test_own_image_named_like_a_digit_is_no_mnist_class(tmp_path: Path) -> None:
 def test_sixteen_bit_png_keeps_its_depth(tmp_path: Path) -> None:
     deep = np.array([[0, 1, 2], [3, 4, 60000]], np.uint16)
     Image.fromarray(deep).save(tmp_path / "deep.png")
-    loaded = load_prototypes(own(tmp_path), SMALL)
+    loaded = load_patterns(own(tmp_path), SMALL)
     np.testing.assert_allclose(loaded.patterns[0], normalized(deep.reshape(1, 6))[0], atol=1e-6)
 
 
@@ -303,19 +327,19 @@ def test_transparent_png_is_refused_opaque_is_not(tmp_path: Path) -> None:
     pixels[..., 0] = [[0, 1, 2], [3, 4, 5]]
     pixels[..., 3] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    assert len(load_prototypes(own(tmp_path), SMALL)) == 1
+    assert len(load_patterns(own(tmp_path), SMALL)) == 1
     pixels[0, 0, 3] = 0
     Image.fromarray(pixels).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png: is partly transparent"):
-        load_prototypes(own(tmp_path), SMALL)
+        load_patterns(own(tmp_path), SMALL)
 
 
 def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
     values = np.arange(12.0)[::-1] ** 2
     np.save(tmp_path / "images.npy", values.reshape(2, 3, 2))
     np.save(tmp_path / "flat.npy", values.reshape(2, 6))
-    images = load_prototypes(own(tmp_path / "images.npy"), SMALL)
-    flat = load_prototypes(own(tmp_path / "flat.npy"), SMALL)
+    images = load_patterns(own(tmp_path / "images.npy"), SMALL)
+    flat = load_patterns(own(tmp_path / "flat.npy"), SMALL)
     assert (images.shape, flat.shape) == ((3, 2), None)
     assert images.labels == flat.labels == ("0", "1")
     assert np.array_equal(images.patterns, flat.patterns)
@@ -324,19 +348,19 @@ def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
 def test_wrong_size_names_the_size_and_the_way_out(tmp_path: Path) -> None:
     Image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(tmp_path / "small.png")
     with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*prototypes\.resize = true"):
-        load_prototypes(own(tmp_path), Machine())
+        load_patterns(own(tmp_path), Machine())
     with pytest.raises(UserError, match=r"prototype 0: is 28 × 28 .*machine\.visible = 196"):
-        load_prototypes(PrototypeSettings(), Machine(visible=196))
+        load_patterns(PrototypeSettings(), Machine(visible=196))
     np.save(tmp_path / "flat.npy", np.arange(10.0).reshape(2, 5))
     with pytest.raises(UserError, match="has 5 values"):
-        load_prototypes(own(tmp_path / "flat.npy", resize=True), Machine(visible=4))
+        load_patterns(own(tmp_path / "flat.npy", resize=True), Machine(visible=4))
 
 
 def test_resize_halves_a_picture_by_averaging(tmp_path: Path) -> None:
     # 2 × 2 blocks of equal pixels; bilinear halving weighs a row by 1, 3, 3, 1 (over 8)
     blocks = np.kron(np.array([[0, 200], [100, 40]], np.uint8), np.ones((2, 2), np.uint8))
     Image.fromarray(blocks).save(tmp_path / "a.png")
-    loaded = load_prototypes(own(tmp_path, resize=True), Machine(visible=4, hidden=2))
+    loaded = load_patterns(own(tmp_path, resize=True), Machine(visible=4, hidden=2))
     weights = np.array([[3, 3, 1, 0], [0, 1, 3, 3]]) / 7  # the border has no outer neighbour
     expected = normalized((weights @ blocks @ weights.T).reshape(1, 4))
     np.testing.assert_allclose(loaded.patterns, expected, atol=1e-5)
@@ -348,14 +372,14 @@ def test_resize_brings_different_shapes_together(tmp_path: Path) -> None:
     Image.fromarray(np.arange(16, dtype=np.uint8).reshape(2, 8)).save(tmp_path / "b.png")
     machine = Machine(visible=16, hidden=2)
     with pytest.raises(UserError, match="different shapes"):
-        load_prototypes(own(tmp_path), machine)
-    assert load_prototypes(own(tmp_path, resize=True), machine).shape == (4, 4)
+        load_patterns(own(tmp_path), machine)
+    assert load_patterns(own(tmp_path, resize=True), machine).shape == (4, 4)
     with pytest.raises(UserError, match=r"machine\.visible = 15.*square number, such as 9"):
-        load_prototypes(own(tmp_path, resize=True), Machine(visible=15, hidden=2))
+        load_patterns(own(tmp_path, resize=True), Machine(visible=15, hidden=2))
 
 
 def test_digits_on_a_smaller_visible_layer() -> None:
-    loaded = load_prototypes(PrototypeSettings(resize=True), Machine(visible=196))
+    loaded = load_patterns(PrototypeSettings(resize=True), Machine(visible=196))
     assert loaded.shape == (14, 14)
     assert loaded.targets == (0, 1, 2)
 
@@ -363,7 +387,7 @@ def test_digits_on_a_smaller_visible_layer() -> None:
 def test_unreadable_sources_are_named(tmp_path: Path) -> None:
     def message(path: Path) -> str:
         with pytest.raises(UserError) as error:
-            load_prototypes(own(path), SMALL)
+            load_patterns(own(path), SMALL)
         return one_line(error)
 
     assert "no PNG image in this folder" in message(tmp_path)

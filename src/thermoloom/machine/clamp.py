@@ -67,9 +67,14 @@ class Clamp:
 
 
 def resting_states(machine: Machine, fields: Array | float) -> Array:
-    """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method."""
+    """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method.
+
+    From outside, where the potential is convex: so of several such x it is the outermost.
+    """
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
-    x: Array = np.sign(force) * np.minimum(np.abs(force), np.cbrt(np.abs(force)) + 1)
+    x: Array = np.sign(force)
+    while (inside := np.sign(force) * (potential.gradient(x) - force) < 0).any():
+        x = np.where(inside, 2 * x, x)
     for _ in range(60):
         x = x - (potential.gradient(x) - force) / np.maximum(potential.curvature(x), 1e-12)
     return x

@@ -14,6 +14,7 @@ than pure ones; words of ±A make mixtures dearer. Another code is a class here 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
+from thermoloom.threads import threads
 
 Float32 = NDArray[np.float32]
 
@@ -86,7 +88,7 @@ class Clusters:
     def clusters(
         self, machine: Machine, patterns: Float32, classes: Sequence[int]
     ) -> NDArray[np.intp]:
-        """Number of the cluster of each pattern: class · k + its cluster within the class."""
+        """Number of the cluster of each pattern: n · k + its cluster within the n-th class."""
         from scipy.cluster.vq import kmeans2  # only this code needs it
 
         k = machine.code_clusters
@@ -98,7 +100,10 @@ class Clusters:
             if len(members) > k:
                 rng = np.random.default_rng([machine.code_seed, position])
                 rows = patterns[members].astype(np.float64)
-                within = kmeans2(rows, k, iter=20, minit="++", seed=rng, missing="warn")[1]
+                # one thread: sums of the library must not depend on how many there are
+                with threads(1), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # an empty cluster is a word not used
+                    within = kmeans2(rows, k, iter=20, minit="++", seed=rng)[1]
             found[members] = position * k + within
         return found
 

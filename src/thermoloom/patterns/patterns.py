@@ -99,7 +99,11 @@ def _given_code(settings: PrototypeSettings, machine: Machine) -> Float32 | None
         return None
     if not settings.code:
         raise UserError("machine.code = 'given': prototypes.code must name an .npy array of fields")
-    return read_npy(user_path("prototypes.code", settings.code)).astype(np.float32)
+    path = user_path("prototypes.code", settings.code)
+    code = read_npy(path)
+    if code.dtype.kind not in "biuf":
+        raise UserError(f"{path}: {code.dtype} array; expected real numbers")
+    return code.astype(np.float32)
 
 
 def from_images(

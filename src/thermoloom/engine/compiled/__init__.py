@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,6 +56,8 @@ class _LearnerOfSettings:
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
+        if path.prepared is None:  # of another engine, or made by hand
+            path = replace(path, prepared=drives_of(settings.machine, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )

@@ -518,7 +518,8 @@ class Learner:
         )
         self._rule = _Rule(
             alpha=float(learning_rate),
-            constants=step_constants(machine),
+            # what the potential does is in the path already: no kernel here depends on it
+            constants=step_constants(machine)._replace(onsite=None),
             period=period,
             strip=strip,
             strips=strips,

@@ -1,0 +1,129 @@
+"""A second engine in plain NumPy, float64, one step and one sample after the other.
+
+It knows ``thermoloom.machine`` and the random streams, and nothing of kernels. What it cannot do it
+refuses. ``thermoloom.engine.ENGINES["plain"] = "plain_engine"`` makes it known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermoloom.config import Settings
+from thermoloom.engine import Diverged, Path
+from thermoloom.engine.compiled.streams import normals
+from thermoloom.errors import UserError
+from thermoloom.machine.action import PathTerms, learn_stepwise, path_terms
+from thermoloom.machine.books import Generated
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import EnergyParts, energy_gradient, energy_parts
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import generation_windows, preparation, ramp
+
+CALLS: list[str] = []
+"""What was asked of this engine."""
+
+
+def warm_up() -> None:
+    """There is nothing to compile."""
+    CALLS.append("warm_up")
+
+
+def path(
+    machine: Machine,
+    field: np.ndarray,
+    seed: int,
+    number: int,
+    word: np.ndarray | None = None,
+    stream: str = "",
+    reuse: Path | None = None,
+) -> Path:
+    CALLS.append("path")
+    x = np.zeros(machine.units)
+    states = [x]
+    for name, amplitude in (("preparation", preparation(machine)), ("noising", ramp(machine))):
+        states = [x]
+        kicks = normals(seed, stream + name, number, machine.steps, machine.units)
+        for a, z in zip(amplitude, kicks, strict=True):
+            force = a * field - machine.potential.gradient(x)
+            x = x + machine.drift * force + machine.noise_amplitude * z
+            states.append(x)
+    return Path(machine, np.array(states, np.float32), number, word)
+
+
+@dataclass
+class PlainLearner:
+    settings: Settings
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        CALLS.append("learn")
+        rate, period = self.settings.learning_rate, self.settings.period
+        with np.errstate(all="ignore"):
+            learned = learn_stepwise(theta, path.states, rate, period, word=path.word)
+            narrow = learned.astype(np.float32)
+        if not np.isfinite(narrow.vector).all():
+            raise Diverged
+        return narrow
+
+
+def learner(settings: Settings) -> PlainLearner:
+    if settings.imperfections != Settings().imperfections:
+        raise UserError("imperfections: not in the plain engine")
+    return PlainLearner(settings)
+
+
+def terms(theta: Parameters, path: Path, field: np.ndarray | None = None) -> PathTerms:
+    CALLS.append("terms")
+    return path_terms(theta, path.states, field, path.word)
+
+
+def generate(
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    words: np.ndarray | None = None,
+    clamp: Clamp | None = None,
+    snapshot_steps: Sequence[int] = (),
+    snapshot_samples: Sequence[int] = (),
+    on_progress: Callable[[int], None] | None = None,
+) -> Generated:
+    CALLS.append("generate")
+    if clamp is not None:
+        raise UserError("clamp: not in the plain engine")
+    machine, wide = theta.machine, theta.astype(np.float64)
+    drift, kick = machine.drift, machine.noise_amplitude
+    trajectories = np.empty((samples, machine.steps + 1, machine.units))
+    for sample, states in enumerate(trajectories):
+        x = np.zeros(machine.units)
+        for z in normals(seed, "generation preparation", sample, machine.steps, machine.units):
+            x = x - drift * machine.potential.gradient(x) + kick * z
+        states[0] = x
+        kicks = normals(seed, "generation", sample, machine.steps, machine.units)
+        word = None if words is None else words[sample]
+        for stage, first, last in generation_windows(machine):
+            for k in range(first, last):
+                slope = energy_gradient(wide, states[k], stage, word)
+                states[k + 1] = states[k] - drift * slope + kick * kicks[k]
+    stages = generation_windows(machine)
+    starts, ends = (
+        [energy_parts(wide, trajectories[:, window[edge]], window[0], words) for window in stages]
+        for edge in (1, 2)
+    )
+    narrow = trajectories.astype(np.float32)
+    chosen = narrow[list(snapshot_samples)][:, list(snapshot_steps)]
+    return Generated(
+        narrow[:, 0],
+        narrow[:, -1],
+        _columns(starts),
+        _columns(ends),
+        np.zeros((samples, machine.stages)),
+        chosen,
+    )
+
+
+def _columns(each: list[EnergyParts]) -> EnergyParts:
+    """Of every stage → (S, T)."""
+    return EnergyParts({p: np.stack([e[p] for e in each], axis=1) for p in each[0].parts})

@@ -1,0 +1,101 @@
+"""The seam: a second engine takes over everything, with results equal to round-off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import plain_engine
+import pytest
+from machines import every_machine, random_parameters, relative_difference, some_fields, some_path
+
+from thermoloom.config import Settings
+from thermoloom.engine import ENGINES, engine
+from thermoloom.errors import UserError
+from thermoloom.generation import generate, replay_differs
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import label_word
+from thermoloom.training.trainer import Trained, train
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The plain engine is known; ``THERMOLOOM_ENGINE`` chooses it."""
+    monkeypatch.setitem(ENGINES, "plain", "plain_engine")
+    plain_engine.CALLS.clear()
+    yield monkeypatch
+
+
+def trained(machine: Machine, rule: str = "online") -> Trained:
+    settings = Settings(machine=machine).updated(
+        {"training": {"cycles": 4, "rule": rule, "validation_every": 2, "learning_rate": 0.01}}
+    )
+    words = label_word(machine, np.arange(3) % machine.labels) if machine.labels else None
+    return train(settings, some_fields(machine), words)
+
+
+@every_machine
+@pytest.mark.parametrize("rule", ["online", "batch"])
+def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.MonkeyPatch) -> None:
+    compiled = trained(machine, rule)
+    assert plain_engine.CALLS == []
+    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    other = trained(machine, rule)
+    assert set(plain_engine.CALLS) == {"path", "learn", "terms"}
+    assert relative_difference(compiled.parameters, other.parameters) < 2e-5
+    np.testing.assert_allclose(compiled.curve["loss"], other.curve["loss"], rtol=1e-5)
+    np.testing.assert_allclose(compiled.curve["cycle"], other.curve["cycle"])
+
+
+@every_machine
+def test_both_engines_generate_alike(machine: Machine, plain: pytest.MonkeyPatch) -> None:
+    theta = random_parameters(machine, dtype=np.float32)
+    options = {"snapshot_steps": [0, 50, 200], "snapshot_samples": [2, 0]}
+    compiled = generate(theta, 4, 9, **options)
+    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    other = generate(theta, 4, 9, **options)
+    assert plain_engine.CALLS == ["generate"]
+    for name in ("initial_states", "final_states", "snapshots"):
+        np.testing.assert_allclose(getattr(compiled, name), getattr(other, name), atol=1e-5)
+    for name in ("stage_heat", "switching_work", "heat", "work"):
+        np.testing.assert_allclose(getattr(compiled, name), getattr(other, name), atol=2e-4)
+    assert other.first_law_error < 1e-14
+    assert replay_differs(theta, 9, other) == ""
+
+
+def test_a_divergence_is_a_result_of_any_engine(
+    small: Machine, fields: np.ndarray, plain: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(machine=small).updated(
+        {"training": {"cycles": 30, "rule": "batch", "learning_rate": 1e6}}
+    )
+    compiled = train(settings, fields).diverged_in
+    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    assert compiled is not None
+    assert train(settings, fields).diverged_in is not None
+
+
+def test_what_an_engine_cannot_do_it_says(plain: pytest.MonkeyPatch, small: Machine) -> None:
+    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    noisy = Settings(machine=small).updated({"imperfections": {"residual_noise": 0.1}})
+    with pytest.raises(UserError, match="not in the plain engine"):
+        engine().learner(noisy)
+
+
+def test_an_unknown_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOLOOM_ENGINE", "steam")
+    with pytest.raises(UserError, match="THERMOLOOM_ENGINE = steam: must be one of compiled") as e:
+        engine()
+    assert "\n" not in str(e.value)
+
+
+def test_every_engine_takes_a_path_of_the_other(small: Machine, plain: pytest.MonkeyPatch) -> None:
+    """``prepared`` is an engine's own: a path without it is worth as much."""
+    path = replace(some_path(small), prepared=None)
+    theta = random_parameters(small, 0.1, dtype=np.float32)
+    settings = Settings(machine=small)
+    compiled = engine().learner(settings).learn(theta, path)
+    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    other = engine().learner(settings).learn(theta, path)
+    assert relative_difference(compiled, other) < 5e-6
