@@ -42,8 +42,11 @@ def classifier_train(
     """Train the paper's classifier on full MNIST (needs the extra train-classifier)."""
     from thermoloom.measures.classifier_training import PAPER, train_classifier
 
-    given = {"epochs": epochs, "seed": seed}
-    recipe = replace(PAPER, **{key: value for key, value in given.items() if value is not None})
+    recipe = replace(
+        PAPER,
+        epochs=PAPER.epochs if epochs is None else epochs,
+        seed=PAPER.seed if seed is None else seed,
+    )
 
     def progress(epoch: int, loss: float) -> None:
         typer.echo(f"epoch {epoch} of {recipe.epochs}: mean loss {loss:.4f}", err=True)
