@@ -21,11 +21,10 @@ from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
+from thermoloom.experiments.cutting import cut, measuring_tasks
 from thermoloom.experiments.models import (
     assignment,
-    cut,
     differing_samples,
-    measuring_tasks,
     nearest_samples,
     train_and_measure,
 )
@@ -262,8 +261,9 @@ def test_tasks_are_cut_by_what_there_is_to_do(tmp_path: Path) -> None:
 
 def test_no_worker_idles_while_another_has_two_things_to_do() -> None:
     """Pieces are no more than a share of what is left, and every training is in one of them."""
+    few = {"samples": 1}
     models = [
-        Settings().updated({"training": {"seed": seed, "cycles": 10 * (1 + i)}})
+        Settings().updated({"training": {"seed": seed, "cycles": 4**i}, "generation": few})
         for seed in (1, 2)
         for i in range(9)
     ]

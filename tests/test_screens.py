@@ -407,6 +407,12 @@ def test_verdicts_on_made_up_curves() -> None:
     assert noisy.orders(flat)["verdict"] == paper.DIFFERS
 
 
+def test_a_statement_about_what_diverged_says_infinity() -> None:
+    found = noisy.orders(made_up({0.0: 100, 0.01: 300, 1e4: None}))
+    text = found["measured"].format(**found["values"])
+    assert text == "∞ times the heat without at μ_bias = 10000; more than 100 times from 10000 on"
+
+
 def test_a_change_is_taken_in_pairs_of_samples() -> None:
     curve = made_up({0.0: 100, 0.1: 101}, spread=50)  # both samples rise by one
     change = curve.change(0.1, 0.0)
@@ -494,7 +500,7 @@ def test_grids_and_settings_that_cannot_be_are_refused() -> None:
         ("precision", {"experiment": {"training_bits": [32]}}, "values must be from 2 to 24"),
         ("precision", {"experiment": {"training_bits": [8, 8]}}, "none of them twice"),
         ("controls", {"experiment": {"periods": [1, 9999]}}, "values must be from 1 to 2500"),
-        ("controls", {"experiment": {"scales": []}}, "at least one value"),
+        ("controls", {"experiment": {"scales": []}}, "at least one is needed"),
     ):
         with pytest.raises(UserError, match=message):
             experiment(name).plan("paper", values)

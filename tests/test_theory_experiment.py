@@ -125,7 +125,7 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
     again = reproduce(experiment("theory"), plan(), folder, Resources(1))
     assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
-    assert again.summary == done.summary
+    assert again.summary | {"rerun": ""} == done.summary | {"rerun": ""}
     work = plan().origin(2)[0]
     shutil.rmtree(folder / work.path)
     (folder / work.path).write_text("in the way")
