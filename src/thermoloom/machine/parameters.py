@@ -109,9 +109,7 @@ class Layout:
         """Blocks that couple this group, each with whether the group is its columns."""
         of_rows = [(block, False) for block in self.blocks if block.rows == group]
         of_columns = [
-            (block, True)
-            for block in self.blocks
-            if block.columns == group and not block.symmetric
+            (block, True) for block in self.blocks if block.columns == group and not block.symmetric
         ]
         return of_columns + of_rows
 
