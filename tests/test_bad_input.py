@@ -544,7 +544,7 @@ def test_pictures_leave_the_backend_of_a_notebook_alone(tmp_path: Path) -> None:
     lines = (
         "import sys, matplotlib; matplotlib.use('svg')\n"
         "import thermoloom.presentation.sheets, thermoloom.presentation.report\n"
-        "from thermoloom.presentation import comparison, theory, precision, noise, controls\n"
+        "from thermoloom.presentation import pair_figures, theory_figures, precision_figures\n"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend()\n"
         "import numpy as np\n"
         "curve = {'cycle': np.arange(3), 'reduced_loss': np.arange(3)}\n"

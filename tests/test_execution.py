@@ -887,9 +887,9 @@ def drive(progress: Progress, monkeypatch: pytest.MonkeyPatch) -> str:
         return progress.summary
 
 
-def test_rate_and_time_left_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_left_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tasks' worth of work in 100 s; six are left: 200 s."""
-    expected = "2 of 10 done, 2 running, 1 failed, 1.8 a minute, 3:20 left"
+    expected = "2 of 10 tasks done, 2 running, 1 failed, about 3:20 left"
     assert drive(Progress(), monkeypatch) == expected
 
 
@@ -899,7 +899,7 @@ def test_plain_log(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(progress, PlainProgress)
     drive(progress, monkeypatch)
     lines = [line[9:] for line in log.getvalue().splitlines()]
-    assert "old: done before (1 of 10 done, 0 running)" in lines
+    assert "old: done before (1 of 10 tasks done, 0 running)" in lines
     assert "two: failed: machine.kT = -1: must be positive" in lines
     assert "three: 150 of 300, loss 0.25" in lines
 

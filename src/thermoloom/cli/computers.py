@@ -59,7 +59,7 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {"rule": rule, "period": period, "seed": seed, "cycles": cycles}
     settings = Settings.from_dict(merged(config, assignments, {"training": options}))
-    from thermoloom.presentation.progress import progress
+    from thermoloom.presentation.terminal import progress
     from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import check_run, train_runs, training_path
     from thermoloom.runs.patterns import named
@@ -119,7 +119,7 @@ def generate(
     """Sample a trained computer and measure the heat that it gives off."""
     from thermoloom.feasibility import check_generation
     from thermoloom.measures.statistics import spread
-    from thermoloom.presentation.progress import progress
+    from thermoloom.presentation.terminal import progress
     from thermoloom.runs.jobs import archive_name, generate_run, settings_of
     from thermoloom.runs.store import RunDirectory
 
@@ -205,7 +205,7 @@ def solve(
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     rule = {"training": {"rule": "optimum"}}
     settings = Settings.from_dict(merged(config, assignments, rule))
-    from thermoloom.presentation.progress import console
+    from thermoloom.presentation.terminal import console
     from thermoloom.prototypes import load_prototypes
     from thermoloom.runs.jobs import solve_run, training_path
     from thermoloom.runs.patterns import named

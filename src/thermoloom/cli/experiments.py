@@ -204,6 +204,8 @@ def run_experiment(
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
     """The headline numbers and the tally of verdicts, for a terminal."""
+    from thermoloom.presentation.verdicts import tally
+
     lines = []
     for row in summary["quantities"]:
         if row["value"] is None:
@@ -214,11 +216,8 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
         between = "" if bounds is None else f" [{bounds[0]:{spec}}, {bounds[1]:{spec}}]"
         verdict = f"  ({row['verdict']})" if row["verdict"] else ""
         lines.append(f"{row['label']:<46} {here}{between}{verdict}")
-    counts: dict[str, int] = {}
-    for statement in summary["statements"]:
-        counts[statement["verdict"]] = counts.get(statement["verdict"], 0) + 1
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return [*lines, f"the paper's statements: {tally}"] if tally else lines
+    found = tally({k: count for k, count in summary["verdicts"].items() if k != "all"})
+    return [*lines, f"the paper's statements: {found}"] if found else lines
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:

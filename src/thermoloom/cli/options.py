@@ -100,7 +100,7 @@ def merged(
 def compile_now() -> None:
     """Compile the kernels, or load them, before anything is timed or touched."""
     from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling
+    from thermoloom.presentation.terminal import compiling
 
     with compiling():
         compile_kernels()
@@ -109,7 +109,7 @@ def compile_now() -> None:
 
 def say(text: str) -> None:
     """A line for people, on standard error."""
-    from thermoloom.presentation.progress import console
+    from thermoloom.presentation.terminal import console
 
     console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
