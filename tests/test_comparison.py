@@ -35,10 +35,10 @@ from thermoloom.experiments.run import Performed, compute
 from thermoloom.generation import generate
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.machine.computer import energy
-from thermoloom.prototypes import Prototypes
+from thermoloom.prototypes import Patterns
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.runs.jobs import computer_of, generate_run, training_path
+from thermoloom.computers.trained import parameters_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
 
 
@@ -77,7 +77,7 @@ def test_a_pair_shares_its_random_numbers_and_its_heat_is_the_energy_drop(
         training = RunDirectory.open(training_path(folder / "runs", settings))
         samples = generate_run(training.path, 8, settings.generation_seed)
         starts.append(samples.initial_states)
-        computer = computer_of(training)
+        computer = parameters_of(training)
         drop = energy(computer, plan.settings.machine, samples.initial_states) - energy(
             computer, plan.settings.machine, samples.final_states
         )
@@ -127,7 +127,7 @@ def test_the_optimum_is_a_third_column_with_the_random_numbers_of_every_pair(
     small: Performed,
 ) -> None:
     plan, folder = small_plan(), small.path.parent
-    computer = computer_of(RunDirectory.open(folder / optimum_path(plan)))
+    computer = parameters_of(RunDirectory.open(folder / optimum_path(plan)))
     rows = small.summary["heat_rows"]
     for row in rows:
         states = generate(plan.settings.machine, computer, 8, 90000 + row["seed"])
@@ -255,7 +255,7 @@ def test_tasks_share_paths_and_an_odd_last_pair_is_split() -> None:
 
 
 def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
-    prototypes = Prototypes(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
+    prototypes = Patterns(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
     table = {
         "class": np.array([2, 0, 0, 7, 0]),
         "prototype": np.array([1, 1, 1, 0, 0]),

@@ -11,7 +11,7 @@ from pathlib import Path
 from thermoloom.config import Settings
 from thermoloom.experiments import NAMES, experiment
 from thermoloom.experiments.estimate import BESIDES, estimate, models_of
-from thermoloom.runs.jobs import generate_run, train_runs, training_path
+from thermoloom.computers.trained import generate_run, train_runs, training_path
 
 TINY = {
     "machine": {"visible": 196, "hidden": 16, "duration": 0.1},

@@ -21,7 +21,7 @@ import pytest
 
 from thermoloom.config import Settings
 from thermoloom.generation import generate
-from thermoloom.prototypes import load_prototypes, unit_fields
+from thermoloom.prototypes import load_patterns, unit_fields
 from thermoloom.runs.manifest import package_version
 from thermoloom.training.trainer import train
 
@@ -37,7 +37,7 @@ def measured(rule: str) -> dict[str, float]:
     settings = Settings().updated({"training": training})
     assert settings.generation_seed == 90101
     machine = settings.machine
-    fields = unit_fields(load_prototypes(settings.prototypes, machine), machine)
+    fields = unit_fields(load_patterns(settings.prototypes, machine), machine)
     trained = train(settings, fields)
     heats = generate(machine, trained.computer, 8, settings.generation_seed).heat
     losses = dict(zip((0, 3, 6), trained.curve["reduced_loss"].tolist(), strict=True))

@@ -31,9 +31,9 @@ from thermoloom.experiments.screens import Curve, collect
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.runs.jobs import computer_of, generate_run, training_path
+from thermoloom.computers.trained import parameters_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
-from thermoloom.training.quantization import coupling_ranges, quantized_computer
+from thermoloom.machine.precision import coupling_ranges, quantized
 
 SYSTEM: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 32, "duration": 0.2},
@@ -141,14 +141,14 @@ def test_every_error_changes_the_heat_and_no_error_is_the_baseline() -> None:
 def test_storage_and_its_distance_to_the_reference() -> None:
     plan, folder = plan_of("precision"), done("precision").path.parent
     settings = plan.stored(101)
-    computer = computer_of(RunDirectory.open(training_path(folder / RUNS, settings)))
+    computer = parameters_of(RunDirectory.open(training_path(folder / RUNS, settings)))
     samples = read_table(done("precision").path / "samples.csv")
     stored = samples["screen"] == "storage"
     reference = samples["heat"][stored & (samples["value"] == 32)]
     for row in rows_of("precision", screen="storage"):
         heats = samples["heat"][stored & (samples["value"] == row["value"])]
         assert row["ks_distance"] == pytest.approx(stats.ks_2samp(heats, reference).statistic)
-        grid = quantized_computer(computer, int(row["value"]))
+        grid = quantized(computer, int(row["value"]))
         fraction = np.count_nonzero(grid.visible_hidden) / grid.visible_hidden.size
         assert row["nonzero_visible_hidden"] == pytest.approx(fraction)
     archive = generate_run(training_path(folder / RUNS, settings), 8, settings.generation_seed)
@@ -158,7 +158,7 @@ def test_storage_and_its_distance_to_the_reference() -> None:
 
 def test_training_in_bits_has_the_ranges_of_the_reference_of_its_length() -> None:
     plan, folder = plan_of("precision"), done("precision").path.parent
-    computer = computer_of(RunDirectory.open(training_path(folder / RUNS, plan.model(101))))
+    computer = parameters_of(RunDirectory.open(training_path(folder / RUNS, plan.model(101))))
     visible, hidden = coupling_ranges(computer)
     conditions = plan.training(folder)
     assert len(conditions) == 8
@@ -168,7 +168,7 @@ def test_training_in_bits_has_the_ranges_of_the_reference_of_its_length() -> Non
         assert (errors.bits, errors.rounding) == (condition.value, condition.variant)
         run = RunDirectory.open(training_path(folder / RUNS, condition.settings))
         top = 2 ** (errors.bits - 1) - 1
-        levels = computer_of(run).visible_hidden / visible * top
+        levels = parameters_of(run).visible_hidden / visible * top
         assert np.abs(levels - np.rint(levels)).max() < 1e-3 * top
     row = rows_of("precision", screen="training", variant="nearest", value=4)[0]
     assert row["nonzero_visible_hidden"] == 0

@@ -32,11 +32,11 @@ from thermoloom.experiments.theory_rows import growth_of, last_below
 from thermoloom.generation import generate
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.machine.action import path_loss, residuals
-from thermoloom.machine.computer import Computer
-from thermoloom.prototypes import load_prototypes, unit_fields
+from thermoloom.machine.parameters import Parameters
+from thermoloom.prototypes import load_patterns, unit_fields
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.runs.jobs import computer_of
+from thermoloom.computers.trained import parameters_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.optimum import Layout
@@ -46,7 +46,7 @@ from thermoloom.training.trainer import train
 
 
 def fields_of(settings: Settings) -> np.ndarray:
-    return unit_fields(load_prototypes(settings.prototypes, settings.machine), settings)
+    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings)
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -144,7 +144,7 @@ def test_one_seed_has_no_noise_and_is_refused() -> None:
 
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
     folder, chosen = done.path.parent, plan()
-    computer = computer_of(RunDirectory.open(folder / optimum_path(chosen)))
+    computer = parameters_of(RunDirectory.open(folder / optimum_path(chosen)))
     machine, fields = chosen.settings.machine, fields_of(chosen.settings)
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]

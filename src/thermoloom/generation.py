@@ -32,12 +32,13 @@ def generate(
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
+    first: int = 0,
 ) -> Generated:
     """Sample a frozen computer; its parameters and its books are verified at the end.
 
     ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
     the machine has labels. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of
-    sample-steps done.
+    sample-steps done. ``first``: number of the first sample, where a generation is continued.
     """
     machine = theta.machine
     theta.check()
@@ -49,11 +50,11 @@ def generate(
     for sample in snapshot_samples:
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
-        clamp.check(machine, samples)
-    asked = asked_classes(theta, samples, classes)
-    words = None if asked is None else label_word(machine, asked)
+        clamp.check(machine, first + samples)
+    asked = asked_classes(theta, first + samples, classes)
+    words = None if asked is None else label_word(machine, asked[first:])
     return engine().generate(
-        theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress
+        theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
     )
 
 

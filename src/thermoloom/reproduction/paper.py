@@ -305,3 +305,14 @@ def in_all_pairs(comparison: PairedComparison, sign: int) -> str:
     if comparison.pairs > 1 and all(d * sign > 0 for d in comparison.differences):
         return HOLDS
     return UNRESOLVED if comparison.mean_difference * sign > 0 else DIFFERS
+
+
+def weakest(verdicts: Sequence[str]) -> str:
+    """The verdict on several things that must all hold."""
+    ranked = (NOT_MEASURED, DIFFERS, UNRESOLVED, HOLDS)
+    return next(verdict for verdict in ranked if verdict in verdicts)
+
+
+def holds_if(condition: bool) -> str:
+    """A verdict without anything between."""
+    return HOLDS if condition else DIFFERS
