@@ -14,7 +14,7 @@ pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
 from soak import cases, files, inputs, interrupts
 from soak.cases import Ended, Tally
 
-ONE_LINE = Ended(2, "", "error: physics.kT = -1: must be positive\n")
+ONE_LINE = Ended(2, "", "error: machine.kT = -1: must be positive\n")
 TRACEBACK = Ended(1, "", "Traceback (most recent call last):\n  …\nValueError: x\n")
 
 
@@ -43,10 +43,10 @@ def verdict(
 
 
 def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = inputs.Case("x", ["train"], "", True, "physics.kT", "-1")
-    odd = inputs.Case("x", ["train"], "", False, "physics.kT", "0.25")
-    held = json.dumps({"settings": {"physics": {"kT": 0.25}}})
-    other = json.dumps({"settings": {"physics": {"kT": 0.5}}})
+    wrong = inputs.Case("x", ["train"], "", True, "machine.kT", "-1")
+    odd = inputs.Case("x", ["train"], "", False, "machine.kT", "0.25")
+    held = json.dumps({"settings": {"machine": {"kT": 0.25}}})
+    other = json.dumps({"settings": {"machine": {"kT": 0.5}}})
     fine = Ended(0, "done", "")
     for case, ended, left, expected in (
         (wrong, ONE_LINE, "", "one line"),
@@ -67,7 +67,7 @@ def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_damages_damage() -> None:
     rng = random.Random(1)
-    page = json.dumps({"schema": 1, "settings": {"physics": {"kT": 0.1}}, "files": {}}).encode()
+    page = json.dumps({"schema": 1, "settings": {"machine": {"kT": 0.1}}, "files": {}}).encode()
     for name, damage in files.DAMAGES.items():
         damaged = [damage(page, rng) for _ in range(40)]
         assert sum(data != page for data in damaged) > 30, name

@@ -182,19 +182,23 @@ def run_experiment(
     began = time.monotonic()
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
-    from thermoloom.experiments.run import check, perform
+    from thermoloom.experiments.run import check
+    from thermoloom.presentation.report import write_report
+    from thermoloom.reproduction import reproduce
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
     compile_now()
     compiled = time.monotonic()
-    done = perform(chosen, plan, folder, resources, progress_for())
+    done = reproduce(chosen, plan, folder, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:
+        report = write_report(done.path)
+        seconds = done.seconds | report.seconds
         typer.echo("\n".join(result_lines(done.summary)))
-        typer.echo("\n".join(time_lines(done.summary, done.seconds, compiled - began)))
-        typer.echo(f"report  {done.report}")
+        typer.echo("\n".join(time_lines(done.summary, seconds, compiled - began)))
+        typer.echo(f"report  {report.path}")
     if done.failures:
         typer.echo(f"{len(done.failures)} task(s) failed:", err=True)
         for line in done.failures:
