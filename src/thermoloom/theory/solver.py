@@ -16,7 +16,7 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.theory.expected_loss import ExpectedLoss, Factored, Fields
+from thermoloom.theory.expected_loss import ExpectedLoss, Factored, Fields, expected_losses
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.threads import threads
 
@@ -59,8 +59,7 @@ def solve_optimum(
     theta = np.empty((machine.stages, layout(machine).size))
     total = initial = largest = 0.0
     iterations = 0
-    for stage, window in enumerate(machine.stage_windows):
-        loss = ExpectedLoss(machine, fields, marginals, window, words)
+    for stage, loss in enumerate(expected_losses(machine, fields, marginals, words)):
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
             theta[stage], steps = conjugate_gradients(loss, tolerance, progress, max_iterations)
