@@ -200,7 +200,7 @@ def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None
             f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}), "
             "the units of machine.visible + machine.hidden"
         )
-    expected = (len(fields), machine.labels)
+    expected = (len(fields), machine.size_of("label"))
     if (words.shape if words is not None else (len(fields), 0)) != expected:
         raise UserError(
             f"label words of shape {None if words is None else words.shape}: this machine needs "
