@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
@@ -19,6 +20,7 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
 
@@ -29,6 +31,7 @@ def generate(
     seed: int,
     classes: Sequence[int] | int | None = None,
     clamp: Clamp | None = None,
+    style_weights: NDArray[np.float64] | None = None,
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
@@ -37,8 +40,10 @@ def generate(
     """Sample a frozen computer; its parameters and its books are verified at the end.
 
     ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of
-    sample-steps done. ``first``: number of the first sample, where a generation is continued.
+    the machine has labels; ``style_weights`` (classes, styles) is how often each of their styles is
+    drawn, all alike if not given. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is
+    told of sample-steps done. ``first``: number of the first sample, where a generation is
+    continued.
     """
     machine = theta.machine
     theta.check()
@@ -52,7 +57,10 @@ def generate(
     if clamp is not None:
         clamp.check(machine, first + samples)
     asked = asked_classes(theta, first + samples, classes)
-    words = None if asked is None else label_word(machine, asked[first:])
+    words = None
+    if asked is not None:
+        styles = drawn_styles(machine, asked, seed, style_weights)
+        words = label_word(machine, asked[first:], styles[first:])
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
     )
@@ -71,6 +79,23 @@ def asked_classes(
         raise UserError(f"class: must be whole numbers from 0 to {labels - 1}")
     label_word(theta.machine, chosen)
     return np.resize(chosen, samples).astype(np.int64)
+
+
+def drawn_styles(
+    machine: Machine,
+    asked: NDArray[np.int64],
+    seed: int,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64]:
+    """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
+    if machine.styles == 1:
+        return np.zeros_like(asked)
+    even = np.ones((machine.labels, machine.styles))
+    cumulative = np.cumsum(even if weights is None else weights, axis=1)
+    throws = np.random.default_rng([seed, 20261117]).random(len(asked))
+    reached = throws[:, None] * cumulative[asked, -1:] >= cumulative[asked]
+    styles: NDArray[np.int64] = np.minimum(reached.sum(axis=1), machine.styles - 1)
+    return styles
 
 
 def replay_differs(

@@ -77,7 +77,7 @@ class Layout:
         blocks: list[Block] = []
         start = 0
         pairs = [tuple(wire.split("-")) for wire in WIRES if machine.wired(wire)]
-        pairs += [(group, "one") for group in FREE if group in machine.biases]
+        pairs += [(g, "one") for g in FREE if g in machine.biases and machine.size_of(g)]
         for rows, columns in pairs:
             n, m = machine.size_of(rows), machine.size_of(columns)
             bias = columns == "one"

@@ -7,12 +7,34 @@ Python functions of ``thermoloom.machine`` are compiled into it, so no formula s
 
 from __future__ import annotations
 
+import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
-from numba import njit, types
+import platformdirs
+from numba import config, njit, types
 from numba.extending import overload_method, register_jitable
 
+from thermoloom import machine
 from thermoloom.machine import action
+
+
+def _kernels_of_these_sources() -> str:
+    """Where compiled kernels are kept: a folder for each state of the sources they come from.
+
+    Numba compiles a cached kernel anew when its own file changes, but not when one of the files
+    that it calls does: it would go on with a formula that is no longer there.
+    """
+    digest = hashlib.sha256()
+    for folder in (Path(__file__).parent, Path(machine.__file__).parent):
+        for source in sorted(folder.glob("*.py")):
+            digest.update(source.read_bytes())
+    return str(platformdirs.user_cache_path("thermoloom") / f"kernels-{digest.hexdigest()[:16]}")
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:
+    config.CACHE_DIR = _kernels_of_these_sources()
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
 inline = njit(nogil=True, cache=True, error_model="numpy", inline="always")
