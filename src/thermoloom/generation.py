@@ -31,7 +31,6 @@ def generate(
     seed: int,
     classes: Sequence[int] | int | None = None,
     clamp: Clamp | None = None,
-    style_weights: NDArray[np.float64] | None = None,
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
@@ -40,10 +39,9 @@ def generate(
     """Sample a frozen computer; its parameters and its books are verified at the end.
 
     ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels; ``style_weights`` (classes, styles) is how often each of their styles is
-    drawn, all alike if not given. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is
-    told of sample-steps done. ``first``: number of the first sample, where a generation is
-    continued.
+    the machine has labels; of a class with several styles one is drawn for each sample.
+    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
+    ``first``: number of the first sample, where a generation is continued.
     """
     machine = theta.machine
     theta.check()
@@ -59,7 +57,7 @@ def generate(
     asked = asked_classes(theta, first + samples, classes)
     words = None
     if asked is not None:
-        styles = drawn_styles(machine, asked, seed, style_weights)
+        styles = drawn_styles(theta, asked, seed)
         words = label_word(machine, asked[first:], styles[first:])
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
@@ -82,14 +80,13 @@ def asked_classes(
 
 
 def drawn_styles(
-    machine: Machine,
-    asked: NDArray[np.int64],
-    seed: int,
-    weights: NDArray[np.float64] | None = None,
+    theta: Parameters, asked: NDArray[np.int64], seed: int
 ) -> NDArray[np.int64]:
     """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
+    machine = theta.machine
     if machine.styles == 1:
         return np.zeros_like(asked)
+    weights = theta.style_weights
     even = np.ones((machine.labels, machine.styles))
     cumulative = np.cumsum(even if weights is None else weights, axis=1)
     throws = np.random.default_rng([seed, 20261117]).random(len(asked))

@@ -129,7 +129,7 @@ def confusion(asked: NDArray[Any], found: NDArray[Any], classes: int) -> NDArray
 class Nearest(NamedTuple):
     """The training image most like each sample, and how alike they are."""
 
-    index: NDArray[np.intp]
+    image: NDArray[np.intp]
     correlation: Array64
 
 
@@ -140,7 +140,8 @@ def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 20
         wide = np.asarray(rows, np.float32)
         centred = wide - wide.mean(axis=1, keepdims=True)
         norm = np.linalg.norm(centred, axis=1, keepdims=True)
-        return (centred / np.maximum(norm, 1e-20)).astype(np.float32)
+        scaled: NDArray[np.float32] = centred / np.maximum(norm, np.float32(1e-20))
+        return scaled
 
     samples = unit(images)
     best = np.full(len(samples), -np.inf)

@@ -57,13 +57,3 @@ def styles_of(patterns: Patterns, machine: Machine) -> NDArray[np.intp]:
     if machine.styles == 1:
         return np.zeros(len(patterns), np.intp)
     return within_classes(machine, patterns.patterns, patterns.classes, machine.styles)
-
-
-def style_weights(machine: Machine, words: Float32 | None) -> NDArray[np.float64] | None:
-    """How often each style of a class occurs among the patterns, (classes, styles)."""
-    if words is None:
-        return None
-    counts = np.count_nonzero(words, axis=0).reshape(machine.labels, machine.styles)
-    total = counts.sum(axis=1, keepdims=True)
-    weights: NDArray[np.float64] = np.where(total > 0, counts / np.maximum(total, 1), 1.0)
-    return weights

@@ -183,14 +183,14 @@ def _moments(
     marginals: Marginals | None,
     windows: list[tuple[int, int]],
     words: Fields | None,
-) -> list[Factored] | list[Dense]:
+) -> list[Factored | Dense]:
     check_fields(machine, fields, words)
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
     if len(fields) * len(modes[0].one) <= machine.units / 3:
         return [Factored(machine, each, fields, words) for each in modes]
-    return dense_moments(machine, modes, fields, words)
+    return [*dense_moments(machine, modes, fields, words)]
 
 
 def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None:

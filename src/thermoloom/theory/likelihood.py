@@ -13,7 +13,6 @@ ln p(class) = ln Σ_styles w exp(−ΔL).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from thermoloom.engine import Path
@@ -78,13 +77,11 @@ def label_losses(theta: Parameters, sums: Array64) -> Array64:
     return loss_scale(machine) * change
 
 
-def class_log_likelihoods(
-    theta: Parameters, sums: Array64, style_weights: NDArray[np.float64] | None = None
-) -> Array64:
+def class_log_likelihoods(theta: Parameters, sums: Array64) -> Array64:
     """ln p(path | class) up to a constant, (P, classes)."""
     machine = theta.machine
     losses = label_losses(theta, sums).reshape(len(sums), machine.labels, machine.styles)
     even = np.full((machine.labels, machine.styles), 1 / machine.styles)
-    weights = even if style_weights is None else style_weights
+    weights = even if theta.style_weights is None else theta.style_weights
     likelihoods: Array64 = logsumexp(-losses, b=weights, axis=2)
     return likelihoods

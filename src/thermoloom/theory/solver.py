@@ -75,7 +75,7 @@ def solve_optimum(
         largest = max(largest, _relative_gradient(loss, theta[stage]))
     found = layout(machine).symmetrized(theta).astype(np.float32)
     return Optimum(
-        parameters=Parameters(machine, found),
+        parameters=Parameters(machine, found).with_styles_of(words),
         expected_loss=total / machine.steps,
         initial_loss=initial / machine.steps,
         relative_gradient=largest,
