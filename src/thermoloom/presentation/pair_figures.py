@@ -377,7 +377,7 @@ def _norms(axes: Any, saved: Saved) -> None:
                   markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
         axes.plot([position - 0.22, position + 0.22], [percent.mean()] * 2, color=INK)
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
-    names = [key.replace("_", "–\n") for key in keys]
+    names = ["$J_{" + "".join(group[0] for group in key.split("_")) + "}$" for key in keys]
     axes.set_xticks(range(len(keys)), names)
     axes.set_xlim(-0.6, len(keys) - 0.4)
     axes.margins(y=0.12)

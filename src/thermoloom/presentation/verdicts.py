@@ -55,9 +55,9 @@ def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def mark(summary: Mapping[str, Any]) -> str:
-    """What page and figures of a run say that cannot bear the paper's statements."""
+    """What page and figures say of a run that cannot bear out the paper's statements."""
     if summary["preset"] == "quick":
         return "Quick look: too short for the paper's statements"
-    if any(row["verdict"] == TOO_SHORT for row in summary["statements"]):
-        return "Short run: not long enough for all of the paper's statements"
-    return ""
+    short = [row["verdict"] == TOO_SHORT for row in summary["statements"]]
+    some = "" if all(short) else "some of "
+    return f"Short run: too short for {some}the paper's statements" if any(short) else ""
