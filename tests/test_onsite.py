@@ -1,17 +1,28 @@
-"""Another onsite potential is a class and a line in ``ONSITE``: nothing else need know of it."""
+"""Another onsite potential is a class and a line in ``ONSITE``: nothing else need know of it.
+
+Kernels are compiled anew for the potential of this file, which takes its time.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from machines import path_of, random_parameters, relative_difference, some_fields
+from numba.core import caching
 from scipy import integrate
 
 from thermoloom.engine import engine
+from thermoloom.engine.compiled.barrier import new_barrier
+from thermoloom.engine.compiled.compiling import DEFINITIONS
+from thermoloom.engine.compiled.langevin import uncoupled_steps
 from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.linear_algebra import Blas
 from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
@@ -20,7 +31,7 @@ from thermoloom.machine.action import drive, learn_stepwise, path_terms, step_co
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy
-from thermoloom.machine.onsite import ONSITE
+from thermoloom.machine.onsite import ONSITE, Quartic
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.theory.marginals import solve_marginals
@@ -98,6 +109,14 @@ OTHERS = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kernels_are_not_kept() -> Iterator[None]:
+    """On disk they would be known by the name of this module, which others do not have."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(caching.Cache, "save_overload", lambda *_: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _others(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, potential in OTHERS.items():
@@ -128,9 +147,8 @@ def test_energy_force_and_curvature_belong_together(onsite: str) -> None:
         assert potential.curvature(x) == pytest.approx(slope, rel=1e-6)
 
 
-@every_other
-def test_noising_paths_follow_the_force(onsite: str) -> None:
-    machine = machine_with(onsite)
+def test_noising_paths_follow_the_force() -> None:
+    machine = machine_with("sextic")
     field = some_fields(machine)[0]
     path = engine().path(machine, field, 11, 3)
     x, drift = np.zeros(machine.units), machine.mobility * machine.dt
@@ -145,9 +163,8 @@ def test_noising_paths_follow_the_force(onsite: str) -> None:
     np.testing.assert_allclose(path.prepared, expected, atol=3e-6)
 
 
-@every_other
-def test_learners_and_losses_follow_the_reference(onsite: str) -> None:
-    machine = machine_with(onsite)
+def test_learners_and_losses_follow_the_reference() -> None:
+    machine = machine_with("sextic")
     field = some_fields(machine)[0]
     start = random_parameters(machine, 0.1, dtype=np.float32)
     path = engine().path(machine, field, 1, 0)
@@ -165,12 +182,10 @@ def test_learners_and_losses_follow_the_reference(onsite: str) -> None:
     assert relative_difference(other, reference) > 1e-3
 
 
-@every_other
-def test_one_unit_relaxes_to_its_boltzmann_density(onsite: str) -> None:
+def test_one_unit_relaxes_to_its_boltzmann_density() -> None:
     """A visible unit with a bias, and a hidden one that it is not wired to."""
-    machine = machine_with(
-        onsite, visible=1, hidden=1, wiring=(), biases=("visible",), kT=0.3, dt=4e-3, duration=6.0
-    )
+    free = {"wiring": (), "biases": ("visible",), "kT": 0.3, "dt": 4e-3, "duration": 6.0}
+    machine = machine_with("sextic", visible=1, hidden=1, **free)
     theta = Parameters.from_arrays(machine, {"visible_bias": np.array([0.15], np.float32)})
     x = generate(theta, 5000, 1).final_states.astype(float)
     for unit, bias in ((0, 0.15), (1, 0.0)):
@@ -186,15 +201,22 @@ def test_one_unit_relaxes_to_its_boltzmann_density(onsite: str) -> None:
             assert abs(values.mean() - exact) < 4 * error + 0.01 * abs(exact)
 
 
-@every_other
-def test_books_of_heat_use_it(onsite: str) -> None:
-    machine = machine_with(onsite)
+def test_books_of_heat_use_it() -> None:
+    machine = machine_with("sextic")
     theta = random_parameters(machine, dtype=np.float32)
     found = generate(theta, 3, 1)
     before, after = (energy(theta, x) for x in (found.initial_states, found.final_states))
     np.testing.assert_allclose(found.heat, before - after, rtol=1e-12)
     onsite_only = machine.potential.energy(found.final_states.astype(float)).sum(axis=1)
     np.testing.assert_allclose(found.final_energy["onsite"], onsite_only, rtol=1e-12)
+
+
+def test_kernels_on_disk_are_those_of_these_definitions() -> None:
+    """The cache looks at a kernel's own file only; the digest of what is compiled into it helps."""
+    sources = [Path(inspect.getfile(part)) for part in (drive, Quartic, normals, Blas, new_barrier)]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    assert digest[:8] == DEFINITIONS
+    assert uncoupled_steps.py_func.__qualname__.endswith(DEFINITIONS)
 
 
 @every_other

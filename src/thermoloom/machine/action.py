@@ -25,7 +25,8 @@ from thermoloom.machine.protocol import ramp
 class StepConstants(NamedTuple):
     """Coefficients of one step, in one precision."""
 
-    onsite: Onsite
+    onsite: Onsite | None
+    """The potential; None where only coupling forces are asked for."""
     drift: Any
     """μΔt"""
     kick: Any

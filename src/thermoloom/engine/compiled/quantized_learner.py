@@ -8,11 +8,10 @@ core: 0.3 ns a coupling and step, 0.8 ns with stochastic rounding.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
-from thermoloom.engine.compiled.compiling import jit, residual
+from thermoloom.engine.compiled.compiling import compiler, jit, residual
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.engine.compiled.streams import fill_low_bits, fill_uniforms, stream_key
 from thermoloom.errors import UserError
@@ -27,7 +26,7 @@ Codes = NDArray[np.int32]
 
 # Sums may run in vector registers, in any order; the rounding keeps to the letter, so that a
 # reference can reproduce it: hence functions of their own, compiled without this freedom.
-any_order = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+any_order = compiler(fastmath={"reassoc", "contract"})
 
 
 @jit
@@ -186,7 +185,7 @@ class QuantizedLearner:
                 self._grid(),
                 self.learning_rate,
                 ones,
-                step_constants(self.machine, np.float64),
+                step_constants(self.machine, np.float64)._replace(onsite=None),
                 self.stochastic,
                 self._key,
                 path.number,
