@@ -10,8 +10,8 @@ from experiment_runs import CLASSIFIED, SMALL, one_pair, two_pairs
 from test_screens import NAMES as SCREENS
 from test_screens import done, made_up, plan_of
 
-from thermoloom.experiments import NAMES, experiment, noise, paper
-from thermoloom.experiments.run import compute
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.reproduction import noise, paper, reproduce
 from thermoloom.runs.execution import Resources
 
 
@@ -106,7 +106,7 @@ def test_every_threshold_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(paper, "entry_of", entry_of)
     for found, plan in performed:
-        compute(experiment(found.path.name), plan, found.path.parent, Resources(1))
+        reproduce(experiment(found.path.name), plan, found.path.parent, Resources(1))
     known = {
         (name, key, threshold)
         for name, kind, key in entries()

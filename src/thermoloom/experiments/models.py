@@ -242,9 +242,7 @@ def train_and_measure(
     # models of a task share its paths and its training time
     for settings in chosen:
         spent = clock.seconds.get("training", 0.0) + _seconds_before(workdir, settings)
-        timing = Clock(
-            {"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)}
-        )
+        timing = Clock({"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)})
         measure_model(workdir, settings, wanted, timing, lambda done: advance(done, None))
     if replay is not None:
         replay_model(workdir, chosen[replay], wanted)
@@ -310,9 +308,7 @@ def piece_paths(folder: Path, settings: Settings) -> list[Path]:
     return [run_path(folder / RUNS, PIECE, _piece_settings(settings, n)) for n in numbers]
 
 
-def draw_piece(
-    workdir: Path, report: Report, model: dict[str, Any], number: int
-) -> dict[str, Any]:
+def draw_piece(workdir: Path, report: Report, model: dict[str, Any], number: int) -> dict[str, Any]:
     """Samples of one piece, kept until the archive of all of them is made."""
     settings = Settings.from_dict(model)
     place = piece_paths(workdir, settings)[number]
@@ -419,7 +415,7 @@ def measure_model(
 def record_samples(
     run: RunDirectory, settings: Settings, generated: Generated, patterns: Patterns, clock: Clock
 ) -> dict[str, Any] | None:
-    """The table of samples, and their heat and quality; None where they diverged, which is noted."""
+    """The table of samples, their heat and quality; None where they diverged, which is noted."""
     if not np.isfinite(generated.final_states).all():
         run.diverged(settings.training.cycles, {"stage": "generation"})
         return None

@@ -305,7 +305,10 @@ CROSS_KEYS = ("online_potential", "online_ensemble")
 
 def energy_statements(evidence: Evidence) -> Found:
     heat = evidence.models.compared("heat.mean")
-    start, end = evidence.models.compared("initial_energy.total"), evidence.models.compared("final_energy.total")
+    start, end = (
+        evidence.models.compared("initial_energy.total"),
+        evidence.models.compared("final_energy.total"),
+    )
     onsite = evidence.models.compared("final_energy.onsite")
     coupling = evidence.models.compared("final_energy.visible_hidden", "final_energy.hidden_hidden")
     share = limit("start_energy", "share")
@@ -341,7 +344,9 @@ def energy_statements(evidence: Evidence) -> Found:
 
 
 def norm_statements(evidence: Evidence) -> Found:
-    blocks = [evidence.models.compared(f"norms.{key}") for key in ("visible_hidden", "hidden_hidden")]
+    blocks = [
+        evidence.models.compared(f"norms.{key}") for key in ("visible_hidden", "hidden_hidden")
+    ]
     return [
         paper.statement(
             NAME,

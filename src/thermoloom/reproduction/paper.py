@@ -7,6 +7,8 @@ a statement is a sentence of the paper that our numbers can bear out or not.
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -217,8 +219,11 @@ class Statement:
 def statement(
     experiment: str, key: str, verdict: str, measured: str, **values: Any
 ) -> dict[str, Any]:
-    """A ``Statement`` as a dictionary, with the paper's sentence."""
+    """A ``Statement`` as a dictionary, with the paper's sentence; what diverged is ∞."""
     entry = paper()[experiment]["statements"][key]
+    for name, value in values.items():
+        if isinstance(value, float) and math.isinf(value):
+            measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
     return asdict(
         Statement(
             key, entry["sentence"], entry["where"], verdict, measured, values, thresholds(entry)

@@ -225,7 +225,9 @@ def zero_couplings(found: Screened) -> dict[str, Any]:
     tested = _tested(found.training[NEAREST], LOW_BITS)
     if not tested:
         return paper.missing(NAME, "zero_couplings", "none of 4, 6 and 8 bits was trained")
-    fractions = {bits: found.training[NEAREST].mean(bits, "nonzero_visible_hidden") for bits in tested}
+    fractions = {
+        bits: found.training[NEAREST].mean(bits, "nonzero_visible_hidden") for bits in tested
+    }
     hidden = {bits: found.training[NEAREST].mean(bits, "nonzero_hidden_hidden") for bits in tested}
     return paper.statement(
         NAME,
@@ -257,7 +259,9 @@ def stochastic_nonzero(found: Screened) -> dict[str, Any]:
     tested = _tested(found.training[STOCHASTIC], LOW_BITS)
     if not tested:
         return paper.missing(NAME, "stochastic_nonzero", "none of 4, 6 and 8 bits was trained")
-    fractions = {bits: found.training[STOCHASTIC].mean(bits, "nonzero_visible_hidden") for bits in tested}
+    fractions = {
+        bits: found.training[STOCHASTIC].mean(bits, "nonzero_visible_hidden") for bits in tested
+    }
     return paper.statement(
         NAME,
         "stochastic_nonzero",
