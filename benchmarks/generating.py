@@ -6,6 +6,9 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from thermoloom.kernels import compile_kernels
+from thermoloom.machine.computer import Computer
+
 from benchmarks.harness import (
     Contestant,
     Options,
@@ -24,10 +27,8 @@ from benchmarks.harness import (
 )
 from thermoloom import generation
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
 from thermoloom.generation import generate
-from thermoloom.kernels import compile_kernels
-from thermoloom.machine.computer import Computer
+from thermoloom.machine.definition import Machine
 from thermoloom.training.trainer import train
 
 SAMPLES = 200

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
 
 from thermoloom.config import Settings
 from thermoloom.machine.definition import Machine
-from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
 from thermoloom.threads import in_threads, thread_count, threads
 
 Seconds = float

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from thermoloom.kernels import compile_kernels
+
 from benchmarks.harness import (
     Options,
     Result,
@@ -27,7 +29,6 @@ from benchmarks.harness import (
     parameter_bytes,
 )
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
 from thermoloom.training.trainer import Trainee, train_together
 
 MEGABYTE = 1e6

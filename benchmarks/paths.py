@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from thermoloom.kernels import compile_kernels
+from thermoloom.streams import jit, philox
+from thermoloom.training.noising import noising_path
 
 from benchmarks.harness import (
     Contestant,
@@ -16,9 +19,6 @@ from benchmarks.harness import (
 )
 from thermoloom.config import Settings
 from thermoloom.machine.definition import Machine
-from thermoloom.kernels import compile_kernels
-from thermoloom.streams import jit, philox
-from thermoloom.training.noising import noising_path
 
 TRIES = 10
 """In a turn: each takes some milliseconds only."""

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from thermoloom.machine.computer import Computer
 
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.computer import Computer
 
 Float32 = NDArray[np.float32]
 Training = Callable[[], Computer]

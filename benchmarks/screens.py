@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from thermoloom.kernels import compile_kernels
+from thermoloom.machine.computer import Computer
+from thermoloom.training.learner import Learner
+from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
 
 from benchmarks import peers
 from benchmarks.generating import SAMPLES, sampling, shortened, trained_computer
@@ -21,10 +25,6 @@ from benchmarks.harness import (
 )
 from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, settings_for
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
-from thermoloom.machine.computer import Computer
-from thermoloom.training.learner import Learner
-from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
 from thermoloom.training.trainer import Trainee
 
 BITS = 16

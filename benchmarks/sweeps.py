@@ -20,11 +20,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from thermoloom.kernels import compile_kernels
+
 from benchmarks.generating import sampling, shortened, trained_computer
 from benchmarks.harness import Options, Result, Row, Seconds, Share, clocked, in_turns
 from benchmarks.training import NEVER, cycles, settings_for
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
 from thermoloom.training.trainer import Trainee
 
 PAIRS = 5

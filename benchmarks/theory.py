@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from thermoloom.kernels import compile_kernels
+from thermoloom.theory.optimum import solve_optimum
+
 from benchmarks.harness import Options, Result, Row, clocked, default_fields, in_turns
 from benchmarks.memory import MEGABYTE, measure
 from benchmarks.training import cycles, settings_for
-from thermoloom.kernels import compile_kernels
-from thermoloom.theory.optimum import solve_optimum
 from thermoloom.training.trainer import Trainee
 
 TRAINING_CYCLES = 300

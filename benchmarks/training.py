@@ -10,6 +10,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from thermoloom.kernels import compile_kernels
+from thermoloom.linear_algebra import blas
+from thermoloom.machine.computer import Computer
+from thermoloom.training.learner import PIECES, Learner, _apply, _load, _solve, drive
+from thermoloom.training.noising import noising_path
 
 from benchmarks import peers
 from benchmarks.harness import (
@@ -28,14 +33,9 @@ from benchmarks.harness import (
     update_flops,
 )
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
-from thermoloom.kernels import compile_kernels
-from thermoloom.linear_algebra import blas
 from thermoloom.machine.action import path_loss
-from thermoloom.machine.computer import Computer
+from thermoloom.machine.definition import Machine
 from thermoloom.threads import threads
-from thermoloom.training.learner import PIECES, Learner, _apply, _load, _solve, drive
-from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import Trainee, train_together
 
 NEVER = 10**9

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from thermoloom.prototypes import bundled_digits, load_mnist
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
@@ -21,7 +22,6 @@ from thermoloom.measures.classifier import (
     preprocess,
     standardize,
 )
-from thermoloom.prototypes import bundled_digits, load_mnist
 
 Bytes = np.ndarray
 

@@ -78,9 +78,7 @@ def test_energy_is_the_quadratic_form_of_the_full_matrix(machine: Machine) -> No
         assert parts.total == pytest.approx(expected, rel=1e-12)
         assert set(parts.parts) == set(theta.layout.parts)
         slope = energy_gradient(theta, x, stage, some_word(machine))
-        np.testing.assert_allclose(
-            slope, 2 * x + 4 * x**3 + (J @ y)[: machine.units], rtol=1e-10
-        )
+        np.testing.assert_allclose(slope, 2 * x + 4 * x**3 + (J @ y)[: machine.units], rtol=1e-10)
         # what clamped units do is a bias
         inner = coupling_gradient(theta, x, stage, some_word(machine))
         none = coupling_gradient(theta, 0 * x, stage, some_word(machine))
@@ -167,9 +165,9 @@ def test_residual_is_drive_plus_coupling() -> None:
     word = some_word(machine)
     constants = step_constants(machine, np.float64)
     before, after = path[3], path[4]
-    expected = (
-        before - after + machine.drift * energy_gradient(theta, after, 0, word)
-    ) / (2 * machine.kT)
+    expected = (before - after + machine.drift * energy_gradient(theta, after, 0, word)) / (
+        2 * machine.kT
+    )
     coupling = coupling_gradient(theta, after, 0, word)
     found = residual(constants, drive(constants, before, after), coupling)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -445,7 +443,10 @@ def test_wrong_clamps_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"wiring": ("visible-hiden",)}, r"machine\.wiring = 'visible-hiden': must be among visible"),
+        (
+            {"wiring": ("visible-hiden",)},
+            r"machine\.wiring = 'visible-hiden': must be among visible",
+        ),
         ({"wiring": ("label-label",)}, r"machine\.wiring = 'label-label': must be among"),
         ({"wiring": ("hidden-hidden",) * 2}, r"machine\.wiring = .*repeats a name"),
         ({"wiring": "hidden-hidden"}, r"machine\.wiring = .*expected a list of texts"),

@@ -75,9 +75,7 @@ def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
     code = _given_code(settings, machine)
     if settings.source == "images":
         images, labels, own = read_images(user_path("prototypes.path", settings.path))
-        return from_images(
-            images, machine, labels, classes=own, resize=settings.resize, code=code
-        )
+        return from_images(images, machine, labels, classes=own, resize=settings.resize, code=code)
     if settings.source == "bundled":
         digits, classes = bundled_digits()
     else:

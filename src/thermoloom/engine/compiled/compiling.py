@@ -36,6 +36,7 @@ def _kernels_of_these_sources() -> str:
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = _kernels_of_these_sources()
 
+
 def compiler(**options: Any) -> Any:
     """A decorator that compiles kernels."""
     return njit(nogil=True, cache=True, error_model="numpy", **options)

@@ -104,7 +104,21 @@ def _pass(codes_v, codes_h, top, moves, x, next_x, forces, stochastic, key, traj
 
 
 @jit
-def _learn(codes_v, codes_h, bias, path, drives, grid, alpha, ones, constants, stochastic, key, trajectory, first_step):  # type: ignore[no-untyped-def]
+def _learn(
+    codes_v,
+    codes_h,
+    bias,
+    path,
+    drives,
+    grid,
+    alpha,
+    ones,
+    constants,
+    stochastic,
+    key,
+    trajectory,
+    first_step,
+):  # type: ignore[no-untyped-def]
     """All steps of a window; False if a residual is not finite.
 
     Residuals are formed from the sums in float64 and rounded to float32. ``ones`` are the squares
