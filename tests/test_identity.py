@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import thermoloom as tl
-from thermoloom.cli import app
+from thermoloom.cli.commands import app
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
