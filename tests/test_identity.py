@@ -99,7 +99,7 @@ def test_every_setting_counts_but_a_default_does_not() -> None:
             changed = settings | {section: values | {key: other_value(value)}}
             source = section == "prototypes" and key in PATTERN_SOURCE
             assert (run_identity("training", changed) == identity) is source, key
-            if key != "sha256":  # a manifest from before this setting was there
+            if key != "content":  # a manifest from before this setting was there
                 older = settings | {section: {k: v for k, v in values.items() if k != key}}
                 assert run_identity("training", older) == identity, key
 
@@ -173,7 +173,7 @@ DEFAULTS = {
         "dt": 0.001,
         "duration": 2.5,
     },
-    "prototypes": {"projection_seed": 42, "sha256": ""},
+    "prototypes": {"projection_seed": 42, "content": ""},
     "training": {
         "rule": "online",
         "period": None,
@@ -262,18 +262,18 @@ def test_a_run_goes_on_when_its_images_have_moved(images: Path, tmp_path: Path) 
     ended, whole = (computer_of(RunDirectory.open(tmp_path / n)) for n in ("run", "whole"))
     assert ended.same_as(whole)
     np.save(moved, np.load(moved)[::-1])
-    with pytest.raises(UserError, match=r"holds a run with prototypes\.sha256"):
+    with pytest.raises(UserError, match=r"holds a run with prototypes\.content"):
         train_runs([(tmp_path / "run", own(moved))])
 
 
 def test_settings_that_name_their_patterns_take_no_others(images: Path, tmp_path: Path) -> None:
     pinned = identified(own(images))
     np.save(images, np.load(images)[::-1])
-    with pytest.raises(UserError, match=r"prototypes\.sha256 = .*the patterns are others"):
+    with pytest.raises(UserError, match=r"prototypes\.content = .*the patterns are others"):
         train_runs([(tmp_path / "run", pinned)])
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="64 hexadecimal digits"):
-        tiny(prototypes={"sha256": "abc"})
+        tiny(prototypes={"content": "abc"})
 
 
 def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:

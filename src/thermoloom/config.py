@@ -190,8 +190,8 @@ class PrototypeSettings(_Section):
     """Resize the user's images to the visible layer (which must then be square)."""
     projection_seed: int = 42
     """Seed of P, the fixed random projection that gives the hidden units their fields."""
-    sha256: str = ""
-    """Content of the patterns; found when they are loaded. If given, others are refused."""
+    content: str = ""
+    """SHA-256 of the patterns, found when they are loaded; if given, others are refused."""
 
     def check(self) -> None:
         sources = ("bundled", "mnist", "images")
@@ -232,9 +232,9 @@ class PrototypeSettings(_Section):
             "must not repeat a class",
         )
         _require(
-            self.sha256 == "" or re.fullmatch("[0-9a-f]{64}", self.sha256) is not None,
-            "prototypes.sha256",
-            self.sha256,
+            self.content == "" or re.fullmatch("[0-9a-f]{64}", self.content) is not None,
+            "prototypes.content",
+            self.content,
             "must be 64 hexadecimal digits, or be left out",
         )
 

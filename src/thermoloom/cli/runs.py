@@ -55,7 +55,8 @@ def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = F
     table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
     table.columns[0].no_wrap = True
     for run in found:
-        telling = {k: v for k, v in run.settings.items() if not k.endswith(".sha256")}
+        hashes = ("prototypes.content", "classifier.sha256")
+        telling = {k: v for k, v in run.settings.items() if k not in hashes}
         told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
         age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
         name = str(run.path.relative_to(folder))

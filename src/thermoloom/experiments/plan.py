@@ -152,7 +152,7 @@ class Experiment:
 
     def preset_of(self, plan: Plan) -> str | None:
         """The preset that a plan is, if it is one."""
-        plan = plan.updated({"prototypes": {"sha256": ""}})
+        plan = plan.updated({"prototypes": {"content": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:

@@ -106,7 +106,7 @@ def compute(
             summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
             summary["verdicts"] = verdict_counts(summary["statements"])
             _save_summary(run, summary)
-            without = (*experiment.varied, "prototypes.sha256")
+            without = (*experiment.varied, "prototypes.content")
             run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({"verdicts": summary["verdicts"]})
     return Performed(path, summary, failed, warnings, None, clock.seconds)

@@ -51,13 +51,13 @@ def essential(
     """``{"section.key": value}`` of the settings that are not the default.
 
     A setting that is added later, with its default, changes no identity. Patterns count by their
-    content (``prototypes.sha256``), wherever they came from. ``defaults``: those of ``Settings``
+    content (``prototypes.content``), wherever they came from. ``defaults``: those of ``Settings``
     unless given.
     """
     usual = usual_settings(defaults)
     flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
     chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
-    if chosen.get("prototypes.sha256"):
+    if chosen.get("prototypes.content"):
         for key in PATTERN_SOURCE:
             chosen.pop(f"prototypes.{key}", None)
     return chosen

@@ -2,7 +2,7 @@
 
     RUNS/patterns-ID/patterns.safetensors
 
-Settings that name the content (``prototypes.sha256``) mean the same patterns on every machine, and
+Settings that name the content (``prototypes.content``) mean the same patterns on every machine, and
 a run is found by them without reading an image.
 """
 
@@ -29,18 +29,18 @@ def content_sha256(prototypes: Prototypes) -> str:
 
 def named(settings: Settings, prototypes: Prototypes) -> Settings:
     """Settings that name the content of these patterns; refused if they name another one."""
-    found, wanted = content_sha256(prototypes), settings.prototypes.sha256
+    found, wanted = content_sha256(prototypes), settings.prototypes.content
     if wanted not in ("", found):
         raise UserError(
-            f"prototypes.sha256 = '{wanted[:12]}…': the patterns are others ({found[:12]}…); "
+            f"prototypes.content = '{wanted[:12]}…': the patterns are others ({found[:12]}…); "
             "restore the images, or leave this setting out"
         )
-    return settings.updated({"prototypes": {"sha256": found}})
+    return settings.updated({"prototypes": {"content": found}})
 
 
 def identified(settings: Settings) -> Settings:
     """Settings that name the content of their patterns, which are loaded only to find that out."""
-    if settings.prototypes.sha256:
+    if settings.prototypes.content:
         return settings
     return named(settings, load_prototypes(settings.prototypes, settings.physics))
 
@@ -50,13 +50,13 @@ def identified(settings: Settings) -> Settings:
 
 def patterns_path(folder: Path, settings: Settings) -> Path:
     """Where the patterns of these settings are kept in a folder of runs."""
-    content = identified(settings).prototypes.sha256
-    return run_path(folder, KIND, {"prototypes": {"sha256": content}})
+    content = identified(settings).prototypes.content
+    return run_path(folder, KIND, {"prototypes": {"content": content}})
 
 
 def keep_patterns(folder: Path, prototypes: Prototypes) -> None:
     """Save patterns under their content in a folder of runs; done already, nothing happens."""
-    identity = {"prototypes": {"sha256": content_sha256(prototypes)}}
+    identity = {"prototypes": {"content": content_sha256(prototypes)}}
     with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
         if run.state != "done":
             save_patterns(run, KIND, prototypes)
@@ -65,7 +65,7 @@ def keep_patterns(folder: Path, prototypes: Prototypes) -> None:
 
 def patterns_of(settings: Settings, folder: Path) -> Prototypes:
     """The patterns of these settings: those kept in a folder of runs, else from their source."""
-    path = patterns_path(folder, settings) if settings.prototypes.sha256 else None
+    path = patterns_path(folder, settings) if settings.prototypes.content else None
     if path is not None and (path / MANIFEST).exists():
         prototypes = read_patterns(RunDirectory.open(path), KIND)
     else:

@@ -517,7 +517,7 @@ def _refuse_other_run(
         return
     was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
     changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
-    if "prototypes.sha256" in changed:  # say also where the other patterns come from
+    if "prototypes.content" in changed:  # say also where the other patterns come from
         source = [f"prototypes.{key}" for key in PATTERN_SOURCE]
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
