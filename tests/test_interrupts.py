@@ -281,13 +281,13 @@ def test_a_forked_child_trains_and_generates_as_its_parent(
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``whole``, a training at full size that nothing interrupted."""
     folder = tmp_path_factory.mktemp("interrupts")
-    training = {"rule": "online", "seed": 7, "cycles": 10}
+    training = {"rule": "online", "seed": 7, "cycles": 8}
     train_runs([(folder / "whole", Settings.from_dict({"training": training}))])
     return folder
 
 
 def test_training_at_full_size_interrupted_at_any_moment_ends_the_same(trained: Path) -> None:
-    command = thermoloom("train", "--rule", "online", "--seed", "7", "--cycles", "10")
+    command = thermoloom("train", "--rule", "online", "--seed", "7", "--cycles", "8")
     command += ["--checkpoint-every", "0", "--out", "stopped"]
     chance = random.Random(11)
     signals = [signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
@@ -298,7 +298,7 @@ def test_training_at_full_size_interrupted_at_any_moment_ends_the_same(trained: 
         def has_gone_on(had: int = had) -> bool:
             return reached(trained / "stopped") > had
 
-        moment = 0.25 * chance.random()  # about a cycle
+        moment = 0.15 * chance.random()  # about a cycle
         times = 2 if number == 2 else 1
         ends += interrupt(command, trained, [moment], signum, has_gone_on, times)
         if ends[-1].code == 0:
@@ -339,16 +339,13 @@ def test_an_experiment_in_one_process_interrupted_ends_the_same(tmp_path: Path) 
     command = thermoloom("run", "comparison", "--preset", "quick", "--workers", "1")
     command += ["--config", "small.toml", "--out", "stopped"]
     folder = tmp_path / "stopped"
-    signals = (signal.SIGINT, signal.SIGTERM)
-    ends = []
-    for number, signum in enumerate(signals):
 
-        def has_begun(number: int = number) -> bool:
-            return len(list(folder.glob("runs/training-*/computer.safetensors"))) > number
+    def one_is_trained() -> bool:
+        return any(folder.glob("runs/training-*/computer.safetensors"))
 
-        ends += interrupt(command, tmp_path, [0.02], signum, has_begun)
-    assert [end.verdict for end in ends] == ["stopped", "stopped"], ends
-    assert "checkpoints kept: run the same command again" in " ".join(ends[0].stderr.split())
+    end = interrupt(command, tmp_path, [0.02], signal.SIGINT, one_is_trained)[0]
+    assert end.verdict == "stopped", end
+    assert "checkpoints kept: run the same command again" in " ".join(end.stderr.split())
     finish(command, tmp_path)
     whole = two_pairs().path.parent
     names = ("runs/*/computer.safetensors", "runs/*/curve.csv", "runs/*/samples-*.safetensors")
