@@ -97,7 +97,11 @@ def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None
     reasons = [r for e in done.summary["topics"] for r in e["rows"] if r["predicted"] == "–"]
     assert reasons == []
     assert done.summary["statements"] == []  # the paper makes none
-    assert done.summary["quantities"][0]["value"] > 0
+    verdicts = [r["verdict"] for topic in done.summary["topics"] for r in topic["rows"]]
+    judged = [v for v in verdicts if v != paper.NOT_MEASURED]
+    first = done.summary["quantities"][0]
+    assert first["value"] == judged.count(paper.HOLDS) > len(judged) / 2
+    assert first["label"] == f"predictions that hold, of {len(judged)} held against measurement"
 
 
 def test_every_number_on_the_page_is_in_the_summary(done: Performed) -> None:

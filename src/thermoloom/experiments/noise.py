@@ -409,7 +409,8 @@ def orders(curve: Curve) -> dict[str, Any]:
         NAME,
         "orders",
         paper.HOLDS if ratio >= factor else paper.DIFFERS,
-        "{ratio:.3g} times the heat without at μ_bias = {value:g}"
+        ("{ratio:.3g} times the heat without" if math.isfinite(ratio) else "no finite heat")
+        + " at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
         value=curve.values[-1],
@@ -470,8 +471,11 @@ def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
         NAME,
         "coherent",
         paper.HOLDS if larger else paper.DIFFERS,
-        "largest change {offset:.3g} % (offset) and {memory:.3g} % (AR(1)), against "
-        "{independent:.1f} % (update noise up to {last:.2f})",
+        "largest change "
+        + ("{offset:.3g} %" if math.isfinite(of_offset) else "beyond all bounds")
+        + " (offset) and "
+        + ("{memory:.3g} %" if math.isfinite(of_memory) else "beyond all bounds")
+        + " (AR(1)), against {independent:.1f} % (update noise up to {last:.2f})",
         offset=of_offset,
         memory=of_memory,
         independent=independent,
