@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.table import Table
 
+from soak import files, inputs, interrupts
 from soak.cases import VERDICTS, Tally, prepare
 
 GROUPS = ("settings", "files", "interrupts")
@@ -24,30 +26,31 @@ def main() -> int:
     progress = Console(stderr=True, highlight=False)
 
     def say(text: str) -> None:
-        progress.print(f"… {text}", markup=False)
+        progress.print(f"… {text}", markup=False, soft_wrap=True)
 
-    tally, began = Tally(), time.monotonic()
-    chosen = arguments.only or GROUPS
-    if "interrupts" in chosen:  # first: they start processes of their own, and the cores are free
-        from soak import interrupts
-
-        interrupts.soak(arguments.interrupts, arguments.seed, tally, say)
-    if "settings" in chosen or "files" in chosen:
-        prepare()
-        share = arguments.inputs if len({"settings", "files"} & set(chosen)) == 1 else None
-        if "settings" in chosen:
-            from soak import inputs
-
-            count = share or round(arguments.inputs * 0.6)
-            inputs.soak(count, arguments.seed, tally, say)
-        if "files" in chosen:
-            from soak import files
-
-            count = share or arguments.inputs - round(arguments.inputs * 0.6)
-            files.soak(count, arguments.seed, tally, say)
+    tally, began = Tally(say), time.monotonic()
+    try:
+        perform(arguments, tally, say)
+    except KeyboardInterrupt:
+        say("interrupted; so far:")
     show(console, tally)
     console.print(f"{time.monotonic() - began:.0f} s, seed {arguments.seed}")
     return 1 if tally.bad else 0
+
+
+def perform(arguments: argparse.Namespace, tally: Tally, say: Callable[[str], None]) -> None:
+    chosen = arguments.only or GROUPS
+    if "interrupts" in chosen:  # first: they need the cores and no kernels in this process
+        interrupts.soak(arguments.interrupts, arguments.seed, tally, say)
+    shares = {"settings": 0.6, "files": 0.4}
+    wanted = [group for group in shares if group in chosen]
+    if not wanted:
+        return
+    prepare()
+    whole = sum(shares[group] for group in wanted)
+    for group in wanted:
+        count = round(arguments.inputs * shares[group] / whole)
+        {"settings": inputs, "files": files}[group].soak(count, arguments.seed, tally, say)
 
 
 def parse() -> argparse.Namespace:

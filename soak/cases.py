@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sys
@@ -10,6 +11,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -51,6 +53,8 @@ class Ended:
 class Tally:
     """Verdicts by class, and an example of each bad one."""
 
+    say: Callable[[str], None]
+    """Tells bad ones as they come."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
 
@@ -58,8 +62,10 @@ class Tally:
         assert verdict in VERDICTS, verdict
         counts = self.counts.setdefault(kind, Counter())
         counts[verdict] += 1
-        if verdict in BAD and counts[verdict] <= 3:
-            self.examples.append(f"{kind}: {verdict}: {example}")
+        if verdict in BAD:
+            self.say(f"{kind}: {verdict}: {example}")
+            if counts[verdict] <= 3:
+                self.examples.append(f"{kind}: {verdict}: {example}")
 
     @property
     def bad(self) -> int:
@@ -79,10 +85,9 @@ def verdict_of(ended: Ended) -> str | None:
 
 def describe(arguments: list[str], ended: Ended, why: str = "") -> str:
     """A call, and the last line that it left."""
-    shown = " ".join(repr(a) if not a.isascii() or " " in a else a for a in arguments)
+    shown = " ".join(a if re.fullmatch(r"[!-~]+", a) else repr(a) for a in arguments)
     lines = (ended.err.strip() or ended.out.strip() or "-").splitlines()
-    last = [lines[-1][:200]] if not why else [why]
-    return f"{shown[:300]}  (exit code {ended.code}) → {last[0]}"
+    return f"{shown[:300]}  (exit code {ended.code}) → {why or lines[-1][:200]}"
 
 
 def prepare() -> None:

@@ -292,7 +292,7 @@ def judge(case: Case, folder: Path, tally: Tally) -> None:
         verdict, why = accepted(case, folder)
         if ended.code != 0 and "diverged" not in ended.out:  # which is a result like any other
             verdict = "more lines"
-    value = f"  [{case.key} = {case.literal[:80]}]" if case.key else f"  [{case.toml[:60]!r}]"
+    value = f"  [{case.key} = {case.literal[:80]!r}]" if case.key else f"  [{case.toml[:60]!r}]"
     tally.add(case.kind, verdict, describe(case.arguments, ended, why) + value)
 
 

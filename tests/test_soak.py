@@ -1,0 +1,96 @@
+"""The judgements of ``make soak``: it must be able to find what it looks for."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
+
+from soak import cases, files, inputs, interrupts
+from soak.cases import Ended, Tally
+
+ONE_LINE = Ended(2, "", "error: physics.kT = -1: must be positive\n")
+TRACEBACK = Ended(1, "", "Traceback (most recent call last):\n  …\nValueError: x\n")
+
+
+def test_generated_inputs_are_the_same_for_the_same_seed() -> None:
+    first = inputs.generated(80, seed=1)
+    assert len(first) == 80
+    assert inputs.generated(80, seed=1) == first
+    assert inputs.generated(80, seed=2) != first
+    assert sum(case.wrong for case in first) > 40
+
+
+def verdict(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, case: inputs.Case, ended: Ended, left: str = ""
+) -> str:
+    """What is thought of a call that ends like this and leaves a file."""
+
+    def call(arguments: list[str], folder: Path) -> Ended:
+        if left:
+            (folder / "manifest.json").write_text(left)
+        return ended
+
+    monkeypatch.setattr(inputs, "call", call)
+    tally = Tally(lambda text: None)
+    inputs.judge(case, folder, tally)
+    return next(iter(tally.counts[case.kind]))
+
+
+def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = inputs.Case("x", ["train"], "", True, "physics.kT", "-1")
+    odd = inputs.Case("x", ["train"], "", False, "physics.kT", "0.25")
+    held = json.dumps({"settings": {"physics": {"kT": 0.25}}})
+    other = json.dumps({"settings": {"physics": {"kT": 0.5}}})
+    fine = Ended(0, "done", "")
+    for case, ended, left, expected in (
+        (wrong, ONE_LINE, "", "one line"),
+        (wrong, Ended(2, "", "two\nlines\n"), "", "more lines"),
+        (wrong, TRACEBACK, "", "traceback"),
+        (wrong, Ended(-9, "", "", hung=True), "", "hang"),
+        (wrong, fine, "", "silently wrong"),
+        (wrong, Ended(130, "", "", busy=True), "", "silently wrong"),
+        (odd, Ended(130, "", "", busy=True), "", "fine"),
+        (odd, fine, held, "fine"),
+        (odd, fine, other, "silently wrong"),
+        (wrong, ONE_LINE, held, "silently wrong"),
+    ):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        assert verdict(monkeypatch, folder, case, ended, left) == expected
+
+
+def test_damages_damage() -> None:
+    rng = random.Random(1)
+    page = json.dumps({"schema": 1, "settings": {"physics": {"kT": 0.1}}, "files": {}}).encode()
+    for name, damage in files.DAMAGES.items():
+        damaged = [damage(page, rng) for _ in range(40)]
+        assert sum(data != page for data in damaged) > 30, name
+    assert all(len(files.truncated(page, rng)) < len(page) for _ in range(40))
+
+
+def test_another_result_after_damage_is_silently_wrong(tmp_path: Path) -> None:
+    good = files.Good(tmp_path, {"generate": ("mean heat 5", {}), "verify": ("2 runs", {})})
+
+    def think(command: str, ended: Ended, target: str = "done/manifest.json") -> str:
+        return files.judge(command, target, ended, tmp_path, good)[0]
+
+    assert think("generate", Ended(0, "mean heat 5\n", "")) == "fine"
+    assert think("generate", Ended(0, "mean heat 6\n", "")) == "silently wrong"
+    assert think("generate", ONE_LINE) == "one line"
+    assert think("verify", Ended(1, "damaged: x", "")) == "one line"
+    assert think("verify", Ended(0, "2 runs\n", ""), "done/curve.csv") == "silently wrong"
+    assert think("runs", Ended(0, "done only", "")) == "silently wrong"
+
+
+def test_verdicts_on_interrupts() -> None:
+    for code, expected in ((130, "one line"), (-2, "one line"), (1, "more lines")):
+        assert interrupts.verdict_of(Ended(code, "", "stopped"), signal.SIGINT) == expected
+    assert interrupts.verdict_of(TRACEBACK, signal.SIGINT) == "traceback"
+    assert interrupts.verdict_of(Ended(-9, "", "", hung=True), signal.SIGINT) == "hang"
+    assert cases.BAD == ("more lines", "traceback", "hang", "silently wrong")
