@@ -112,7 +112,8 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("train -s visible=1000000000000 -s resize=true", "physics.visible"),
     ("train -s dt=1e-40", "physics.dt"),
     ("train -s dt=1e-30", "physics.duration/dt"),
-    ("train -s dt=1e-9", "physics.dt"),
+    ("train -s dt=1e-9", "physics.duration/dt"),
+    ("train -s dt=1e-6", "physics.dt"),
     ("train -s duration=1e30", "physics.duration"),
     ("generate run --samples 30000000000", "generation.samples"),
     ("generate run --samples 999999999", "generation.samples"),
@@ -455,10 +456,9 @@ def test_python_is_refused_the_same(wrong: Any, names: str) -> None:
 
 
 def test_numpy_integers_are_fine_everywhere() -> None:
-    physics = Physics(
-        visible=np.int32(12), hidden=np.int64(8), duration=np.float32(0.05) * 0 + 0.05
-    )
+    physics = Physics(visible=np.int32(12), hidden=np.int64(8), duration=np.float64(0.05))
     assert physics == PHYSICS
+    assert Physics(duration=np.float32(0.05)).steps == 50
     assert type(physics.visible) is int
     json.dumps(Settings(physics=physics).as_dict())
     computer = tl.Computer.zeros(physics)
@@ -499,7 +499,7 @@ def test_errors_stay_one_printable_line() -> None:
 
 
 def test_the_stable_step_separates_paths_that_stay_from_paths_that_explode() -> None:
-    """Just below the bound a path stays where units can be; far above it, it goes."""
+    """Below the bound a path stays where the bound says units can be; far above it, it goes."""
     field, base = np.full(400, 5.0, np.float32), Physics(visible=200, hidden=200)
     largest = feasibility.largest_stable_step(base, 5.0)
     reach = feasibility.farthest_state(base, 5.0)

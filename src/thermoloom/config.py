@@ -86,8 +86,9 @@ class _Section:
         """Refuse values that do not fit together."""
 
 
-_ROUND_OFF = 1e-9
-"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996."""
+_ROUND_OFF = 1e-6
+"""t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996, and
+numbers that were float32 once are off by 1e-7."""
 
 
 @dataclass(frozen=True)
@@ -495,8 +496,8 @@ def _all_keys() -> list[str]:
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-    return f"{name[:100]}: no such {kind}; {hint}"
+    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
+    return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 
 _LISTS = {int: "whole numbers, such as [1, 2]", float: "numbers, such as [0.1, 0.2]"}

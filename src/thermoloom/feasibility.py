@@ -70,7 +70,9 @@ def size_memory(physics: Physics) -> dict[str, int]:
     projection = physics.visible * physics.hidden
     return {
         f"{SIZE} = {physics.visible}, {physics.hidden}": 20 * couplings + 20 * projection,
-        f"{TIME} = {physics.duration:g}, {physics.dt:g}": 40 * physics.steps * physics.units,
+        f"{physics.units} units × {physics.steps} steps ({SIZE}, {TIME})": 40
+        * physics.steps
+        * physics.units,
     }
 
 

@@ -35,7 +35,7 @@ _TAIL = 36.0
 _CHUNK = 256
 _REFINEMENT = 1.3
 _ATTEMPTS = 8
-_MOST_MODES = 4096  # 120 for MNIST fields; the cost grows with the square
+_MOST_MODES = 1024  # 120 for MNIST fields; the cost grows with the cube
 _NAMES = ("mean", "variance", "drift", "square")
 
 
