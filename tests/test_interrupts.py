@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_runs import SMALL, two_pairs
-from interrupting import contents, finish, interrupt, thermoloom
 
 import thermoloom.training.trainer as trainer
+from soak.interrupting import contents, finish, interrupt, thermoloom
 from thermoloom.config import Physics, Settings
 from thermoloom.generation import generate
 from thermoloom.interrupts import interrupts_deferred
