@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from thermoloom.config import Physics, PrototypeSettings
+from thermoloom.config import Physics, PrototypeSettings, Settings
 from thermoloom.errors import UserError
-from thermoloom.measures.classifier import Classifier
+from thermoloom.experiments.models import is_classified
+from thermoloom.measures.classifier import Classifier, bundled_classifier
 from thermoloom.measures.quality import MEASURES, entropy, mean_pairwise_distance, measure_quality
 from thermoloom.prototypes import Prototypes, load_prototypes
 
@@ -59,12 +60,18 @@ def test_without_mnist_images_the_classifier_is_left_out() -> None:
         "target_fraction",
         "class_entropy",
     ]
-    # own 28 × 28 images are no digits, and digits of another size are no input
+
+
+def test_what_the_classifier_must_not_judge() -> None:
+    """Own 28 × 28 images are no digits, and digits of another size are no input."""
+    digits = Settings()
+    assert is_classified(digits)
+    assert not is_classified(digits.updated({"prototypes": {"source": "images", "path": "x"}}))
+    assert not is_classified(digits.updated({"physics": {"visible": 196}}))
     big = load_prototypes(PrototypeSettings(), Physics())
     own = Prototypes(big.patterns, big.labels, (28, 28))
-    assert measure_quality(big.patterns, own).class_counts is None
-    small = load_prototypes(PrototypeSettings(resize=True), Physics(visible=196))
-    assert measure_quality(small.patterns, small).class_counts is None
+    with pytest.raises(UserError, match="must not judge"):
+        measure_quality(big.patterns, own, bundled_classifier())
 
 
 def test_classifier_measures_by_hand() -> None:
@@ -92,7 +99,7 @@ def test_classifier_measures_by_hand() -> None:
 
 def test_prototypes_as_samples_are_recognized() -> None:
     prototypes = load_prototypes(PrototypeSettings(per_digit=5), Physics())
-    quality = measure_quality(prototypes.patterns, prototypes)
+    quality = measure_quality(prototypes.patterns, prototypes, bundled_classifier())
     assert quality.sample_class is not None
     assert quality.sample_class.tolist() == list(prototypes.classes)
     assert quality.target_fraction == 1

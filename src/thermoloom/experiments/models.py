@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.generation import Generated, generate
-from thermoloom.measures.classifier import SIDE, classifier_sha256
+from thermoloom.measures.classifier import SIDE, classifier_in, classifier_sha256
 from thermoloom.measures.diagnostics import (
     PathTerms,
     additional_path,
@@ -74,8 +74,9 @@ class Paths:
 def measures_settings(settings: Settings, paths: Paths) -> dict[str, Any]:
     """What identifies the measures of a model: how it was trained, sampled, judged and compared."""
     generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
-    judge = classifier_sha256(settings.measures.classifier) if is_classified(settings) else ""
-    judged = {"classifier": {"sha256": judge}} if judge else {}
+    judged: dict[str, Any] = {}
+    if is_classified(settings):
+        judged = {"classifier": {"sha256": classifier_sha256(settings.measures.classifier)}}
     return training_settings(settings) | {"generation": generation, "paths": asdict(paths)} | judged
 
 
@@ -296,10 +297,8 @@ def _terms_on_paths(
 def judged(settings: Settings, generated: Generated, prototypes: Prototypes) -> Quality:
     """Quality of the samples, by the classifier or without it as the run's identity says."""
     visible = generated.visible(settings.physics)
-    quality = measure_quality(visible, prototypes, settings.measures.classifier)
-    if (quality.sample_class is not None) != is_classified(settings):
-        raise RuntimeError("the identity of the measures is wrong about the classifier")
-    return quality
+    judge = classifier_in(settings.measures.classifier) if is_classified(settings) else None
+    return measure_quality(visible, prototypes, judge)
 
 
 def sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import entr
 
 from thermoloom.errors import UserError
-from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classifier_in, classify
+from thermoloom.measures.classifier import CLASSES, Classifier, classify
 from thermoloom.prototypes import Prototypes
 
 Float64 = NDArray[np.float64]
@@ -79,23 +79,18 @@ class Quality:
 
 
 def measure_quality(
-    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | str = ""
+    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | None = None
 ) -> Quality:
-    """All measures of the visible states (S, N_v).
-
-    Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
-    bundled one if it is empty. Samples of other images are not judged.
-    """
+    """All measures of the visible states (S, N_v); those of classes only with a classifier."""
     states = _checked(visible_states, prototypes)
+    if classifier is not None and not prototypes.classes:
+        raise UserError("own images: the MNIST classifier must not judge them; leave it out")
     patterns = prototypes.patterns.astype(np.float64)
     distances = cdist(states, patterns)
     nearest = distances.argmin(axis=1)
     nearest_distance = distances[np.arange(len(states)), nearest]
     strongest = strongest_correlation(states, patterns)
-    scores = None
-    if prototypes.targets and prototypes.shape == (SIDE, SIDE):
-        judge = classifier_in(classifier) if isinstance(classifier, str) else classifier
-        scores = classify(states, judge)
+    scores = None if classifier is None else classify(states, classifier)
     predicted = None if scores is None else scores.argmax(axis=1)
     largest = None if scores is None else scores.max(axis=1)
     counts = None if predicted is None else np.bincount(predicted, minlength=CLASSES)
