@@ -28,7 +28,7 @@ from thermoloom.prototypes import load_prototypes, unit_fields
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Machines, run_tasks
 from thermoloom.runs.formats import jsonable
-from thermoloom.runs.patterns import keep_patterns, named
+from thermoloom.runs.patterns import identified, keep_patterns, named
 from thermoloom.runs.progress import Progress
 from thermoloom.runs.store import RunDirectory, refuse_claimed
 from thermoloom.runs.tasks import failures
@@ -114,6 +114,7 @@ def compute(
 
 def check(experiment: Experiment, plan: Plan, folder: Path, machines: Machines) -> None:
     """Refuse all that can be known to fail, with nothing written yet."""
+    plan = replace(plan, settings=identified(plan.settings))
     claimed = (experiment.name, plan.as_dict(), plan.defaults())
     refuse_claimed(folder / experiment.name, *claimed)
     _check_models(models_of(experiment, plan))
