@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
 from thermoloom.config import Physics
 from thermoloom.physics.computer import Computer
+
+# a shell's background jobs, and all they start, ignore Ctrl-C, which tests send
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -616,9 +616,6 @@ def test_two_tasks_at_once_in_one_worker_process_do_not_disturb_each_other(
 
 
 @needs_dask
-@pytest.mark.xfail(
-    strict=True, reason="patterns are not handed on to workers yet: they look on their own disk"
-)
 def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

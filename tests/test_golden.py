@@ -37,7 +37,7 @@ def measured(rule: str) -> dict[str, float]:
     settings = Settings().updated({"training": training})
     assert settings.generation_seed == 90101
     physics = settings.physics
-    fields = unit_fields(load_prototypes(settings.prototypes, physics), physics)
+    fields = unit_fields(load_prototypes(settings.prototypes, physics), settings)
     trained = train(settings, fields)
     heats = generate(physics, trained.computer, 8, settings.generation_seed).heat
     losses = dict(zip((0, 3, 6), trained.curve["reduced_loss"].tolist(), strict=True))

@@ -46,7 +46,7 @@ def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
     settings = Settings()
     patterns = load_prototypes(settings.prototypes, settings.physics)
     physics = replace(settings.physics, duration=0.2)
-    path = noising_path(physics, unit_fields(patterns, physics)[0], 101, 0)
+    path = noising_path(physics, unit_fields(patterns, settings)[0], 101, 0)
     start = random_computer(physics, 0.02).astype(np.float32)
     rate = 10 * settings.learning_rate
     reference = learn_stepwise(physics, start, path, rate, period)
