@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,8 +11,20 @@ import pytest
 from thermoloom.config import Physics
 from thermoloom.physics.computer import Computer
 
-# a shell's background jobs, and all they start, ignore Ctrl-C, which tests send
-signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Signals are handled as in a fresh process in the foreground.
+
+    A command that ends ignores them from then on, and so do a shell's jobs in the background; what
+    tests start would inherit that.
+    """
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    for signum, handler in usual.items():
+        signal.signal(signum, handler)
+    yield
+    for signum, handler in usual.items():
+        signal.signal(signum, handler)
 
 
 @pytest.fixture
