@@ -495,7 +495,7 @@ def test_grids_and_settings_that_cannot_be_are_refused() -> None:
         ("precision", {"experiment": {"training_bits": [32]}}, "values must be from 2 to 24"),
         ("precision", {"experiment": {"training_bits": [8, 8]}}, "none of them twice"),
         ("controls", {"experiment": {"periods": [1, 9999]}}, "values must be from 1 to 2500"),
-        ("controls", {"experiment": {"scales": []}}, "at least one value"),
+        ("controls", {"experiment": {"scales": []}}, "at least one is needed"),
     ):
         with pytest.raises(UserError, match=message):
             experiment(name).plan("paper", values)
