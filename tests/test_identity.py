@@ -160,7 +160,7 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
     trainings = [training_path(Path(), s) for s in settings]
     record = measures_settings(settings[0], Paths())["classifier"]["sha256"]
     assert record == bundled_classifier().record["sha256"]
-    monkeypatch.setattr(models_module, "bundled_sha256", lambda: "0" * 64)
+    monkeypatch.setattr(models_module, "classifier_sha256", lambda folder: "0" * 64)
     after = [measures_path(Path(), s, Paths()) for s in settings]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, True]
     assert [training_path(Path(), s) for s in settings] == trainings
@@ -344,7 +344,7 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
     images.unlink()
     for task in chosen.tasks(plan):
         there = tmp_path / "there" / str(len(task.outputs))
-        unpack(there, pack(here, task.inputs))
+        unpack(there, pack(here, task.inputs), task.inputs)
         outcome = execute(task, there, lambda *_: None, 1)
         assert outcome.state == "done", outcome.reason
         for output in task.outputs:
