@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,11 +19,11 @@ from thermoloom.training.trainer import Trained, train
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The plain engine is known; ``THERMOLOOM_ENGINE`` chooses it."""
     monkeypatch.setitem(ENGINES, "plain", "plain_engine")
     plain_engine.CALLS.clear()
-    yield monkeypatch
+    return monkeypatch
 
 
 def trained(machine: Machine, rule: str = "online") -> Trained:

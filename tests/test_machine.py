@@ -173,7 +173,7 @@ def test_residual_is_drive_plus_coupling() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-# --- the solver -----------------------------------------------------------------------------------
+# --- the solver ---------------------------------------------------------------------------------
 
 
 def words_of(machine: Machine, count: int) -> np.ndarray | None:
@@ -249,7 +249,7 @@ def test_expected_gradient_is_the_long_average(name: str) -> None:
         assert 0.85 < np.sqrt(np.mean(sigma**2)) < 1.15
 
 
-# --- stages ---------------------------------------------------------------------------------------
+# --- stages -------------------------------------------------------------------------------------
 
 
 def test_windows_of_a_path_and_of_generation() -> None:
@@ -297,11 +297,11 @@ def test_first_law(machine: Machine) -> None:
     assert (np.abs(found.work) > 0).all() == (machine.stages > 1)
 
 
-# --- equilibrium of the frozen machine --------------------------------------------------------------
+# --- equilibrium of the frozen machine ------------------------------------------------------------
 
 
 def test_three_units_relax_to_the_boltzmann_density() -> None:
-    """Two visible units and a hidden one, all wirings and biases, a label: moments by quadrature."""
+    """Two visible units and a hidden one, all wirings and biases, a label: by quadrature."""
     machine = Machine(
         visible=2,
         hidden=1,
@@ -337,7 +337,7 @@ def test_without_biases_a_state_is_as_likely_as_its_negative() -> None:
     assert np.abs(energy(biased, x) - energy(biased, -x)).max() > 0.1
 
 
-# --- labels and clamps ------------------------------------------------------------------------------
+# --- labels and clamps ----------------------------------------------------------------------------
 
 
 def test_words_of_classes() -> None:
@@ -437,7 +437,7 @@ def test_wrong_clamps_are_refused() -> None:
         Clamp(np.ones(12, bool), np.zeros((3, 12), np.float32)).check(MACHINES["paper"], 5)
 
 
-# --- settings ---------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -494,7 +494,7 @@ def test_wires_of_labels_need_labels() -> None:
     assert names == ["visible_hidden", "visible_label", "hidden_bias"]
 
 
-# --- parameters -----------------------------------------------------------------------------------
+# --- parameters ---------------------------------------------------------------------------------
 
 
 @every_machine

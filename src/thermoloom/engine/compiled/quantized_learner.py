@@ -104,27 +104,14 @@ def _pass(codes_v, codes_h, top, moves, x, next_x, forces, stochastic, key, traj
 
 
 @jit
-def _learn(
-    codes_v,
-    codes_h,
-    bias,
-    path,
-    drives,
-    grid,
-    alpha,
-    ones,
-    constants,
-    stochastic,
-    key,
-    trajectory,
-    first_step,
-):  # type: ignore[no-untyped-def]
+def _learn(codes_v, codes_h, bias, path, drives, grid, alpha, ones, constants, rounding):  # type: ignore[no-untyped-def]
     """All steps of a window; False if a residual is not finite.
 
     Residuals are formed from the sums in float64 and rounded to float32. ``ones`` are the squares
     β of the clamped states that visible and hidden units see.
     """
     top, spacing_v, spacing_h = grid
+    stochastic, key, trajectory, first_step = rounding
     visible = codes_v.shape[0]
     steps, units = drives.shape
     moves = np.zeros((2, units), np.float32)
@@ -200,10 +187,7 @@ class QuantizedLearner:
                 self.learning_rate,
                 ones,
                 step_constants(self.machine, np.float64)._replace(onsite=None),
-                self.stochastic,
-                self._key,
-                path.number,
-                first,
+                (self.stochastic, self._key, path.number, first),
             )
             share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
             for name, span in self.ranges.items():
