@@ -27,9 +27,9 @@ from thermoloom.computers.trained import parameters_of, train_runs, training_pat
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
-from thermoloom.experiments import models as models_module
-from thermoloom.experiments.models import Paths, measures_path, measures_settings
+from thermoloom.experiments import results as results_module
 from thermoloom.experiments.plan import Plan
+from thermoloom.experiments.results import Paths, measures_path, measures_settings
 from thermoloom.experiments.run import compute
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.numerics import NUMERICS
@@ -137,7 +137,7 @@ def test_runs_of_other_numerics_are_read_but_not_mixed(
     monkeypatch.setattr(manifest_module, "NUMERICS", 99)
     monkeypatch.setattr(store_module, "NUMERICS", 99)
     assert training_path(Path(), tiny()) != old
-    assert parameters_of(RunDirectory.open(run)).hidden_bias.shape == (6,)
+    assert parameters_of(RunDirectory.open(run))["hidden_bias"].shape == (1, 6)
     assert len(generate_run(run, Order(3, 90101)).heat) == 3  # from its archive
     assert verify(run).damaged == []
     before = (run / "manifest.json").read_bytes()
@@ -160,7 +160,7 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
     trainings = [training_path(Path(), s) for s in settings]
     record = measures_settings(settings[0], Paths())["classifier"]["sha256"]
     assert record == bundled_classifier().record["sha256"]
-    monkeypatch.setattr(models_module, "classifier_sha256", lambda folder: "0" * 64)
+    monkeypatch.setattr(results_module, "classifier_sha256", lambda _: "0" * 64)
     after = [measures_path(Path(), s, Paths()) for s in settings]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, True]
     assert [training_path(Path(), s) for s in settings] == trainings
@@ -323,14 +323,14 @@ def plan_of(name: str, settings: Settings) -> Plan:
 
 
 @pytest.mark.parametrize("name", ["comparison", "theory", "noise", "precision", "controls"])
-def test_every_task_is_sent_the_patterns(images: Path, name: str) -> None:
+def test_every_task_is_sent_the_patterns(images: Path, tmp_path: Path, name: str) -> None:
     """On a worker there are no images: each task names what it reads."""
     chosen = experiment(name)
     plan = plan_of(name, own(images))
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
     kept = str(patterns_path(Path("runs"), plan.settings))
-    tasks = chosen.tasks(plan)
+    tasks = chosen.tasks(plan, tmp_path, 2)
     assert tasks
     assert all(kept in task.inputs for task in tasks)
 
@@ -342,7 +342,7 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
     assert not compute(chosen, plan, here, Resources(1)).failures
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
-    for task in chosen.tasks(plan):
+    for task in chosen.tasks(plan, tmp_path / "nothing yet", 1):
         there = tmp_path / "there" / str(len(task.outputs))
         unpack(there, pack(here, task.inputs), task.inputs)
         outcome = execute(task, there, lambda *_: None, 1)

@@ -131,9 +131,14 @@ def _patterns(
         source = Images(_pixels(source))
     own = source.classes if classes is None else _classes(classes)
     return from_images(
-        list(source.pixels), machine, source.names, classes=own, digits=source.digits and classes is None,
-        resize=resize, code=None if code is None else np.asarray(code, np.float32),
-    )  # fmt: skip
+        list(source.pixels),
+        machine,
+        source.names,
+        classes=own,
+        digits=source.digits and classes is None,
+        resize=resize,
+        code=None if code is None else np.asarray(code, np.float32),
+    )
 
 
 def _pixels(source: ArrayLike) -> Sequence[Array]:
