@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from thermoloom.prototypes import bundled_digits, load_mnist
+from thermoloom.patterns.mnist import bundled_digits, load_mnist
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
