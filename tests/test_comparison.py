@@ -21,11 +21,10 @@ from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
+from thermoloom.experiments.cutting import cost, cut, measuring_tasks
 from thermoloom.experiments.models import (
     assignment,
-    cut,
     differing_samples,
-    measuring_tasks,
     nearest_samples,
     train_and_measure,
 )
@@ -260,20 +259,31 @@ def test_tasks_are_cut_by_what_there_is_to_do(tmp_path: Path) -> None:
     assert {task.function.partition(":")[2] for task in fine} == {"train_only"}
 
 
-def test_no_worker_idles_while_another_has_two_things_to_do() -> None:
-    """Pieces are no more than a share of what is left, and every training is in one of them."""
+@pytest.mark.parametrize("cycles", ["equal", "rising", "very different"])
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 18, 200])
+def test_workers_end_together(cycles: str, workers: int) -> None:
+    """As soon as what takes longest, or as a fair share of all, but for two fifths at most."""
+    length: dict[str, list[int]] = {
+        "equal": [40] * 9,
+        "rising": list(range(10, 100, 10)),
+        "very different": [4**i for i in range(9)],
+    }
     models = [
-        Settings().updated({"training": {"seed": seed, "cycles": 10 * (1 + i)}})
+        Settings().updated(
+            {"training": {"seed": seed, "cycles": length[cycles][i]}, "generation": {"samples": 1}}
+        )
         for seed in (1, 2)
         for i in range(9)
     ]
     groups = {("", s): [[m] for m in models if m.training.seed == s] for s in (1, 2)}
-    for workers in (1, 2, 3, 7, 18, 200):
-        pieces = [piece for _, piece in cut(groups, workers)]
-        assert [m for piece in pieces for m in piece] == models
-        assert len(pieces[-1]) == 1 or workers == 1
-        assert len(pieces) == 18 or workers < 18
-        assert len(pieces) >= min(workers, 18)
+    pieces = [piece for _, piece in cut(groups, workers)]
+    assert [m for piece in pieces for m in piece] == models
+    assert len(pieces) == 18 if workers >= 18 else len(pieces) < 18
+    busy = [0.0] * workers
+    for piece in pieces:  # each to the worker that is free first
+        busy[busy.index(min(busy))] += sum(cost([m]) for m in piece)
+    costs = [cost([m]) for m in models]
+    assert max(busy) <= 1.4 * max(*costs, sum(costs) / workers)
     assert len(measuring_tasks([("", models)], Path(), 1)) == 2
 
 
