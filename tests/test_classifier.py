@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from thermoloom.patterns.mnist import bundled_digits, load_mnist
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
@@ -22,6 +21,7 @@ from thermoloom.measures.classifier import (
     preprocess,
     standardize,
 )
+from thermoloom.patterns.mnist import bundled_digits, load_mnist
 
 Bytes = np.ndarray
 
