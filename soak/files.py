@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[str]] = {
     "continue": [*LEARN, "--out", "begun"],
     "generate": ["generate", "done", "--samples", "3"],
     "show": ["show", "done"],
+    "saved": ["generate", "mine.safetensors", "--samples", "3"],
     "runs": ["runs", "--folder", "."],
     "verify": ["runs", "--folder", ".", "verify", "--folder", "."],
     "report": ["report", "results"],
@@ -53,6 +54,8 @@ TARGETS: list[tuple[str, str, tuple[str, ...]]] = [
     ("archive", "done/computer.safetensors", ("train", "generate", "show", "verify")),
     ("archive", "done/samples-90101-3.safetensors", ("generate", "show", "verify")),
     ("archive", "done/prototypes.safetensors", ("train", "generate", "show", "verify")),
+    ("computer", "mine.safetensors", ("saved",)),
+    ("archive", "mine.samples-90101-3.safetensors", ("saved",)),
     ("table", "done/curve.csv", ("train", "show", "verify")),
     ("table", "results/comparison/models.csv", ("run", "report")),
     ("summary", "results/comparison/summary.json", ("run", "report")),
@@ -149,6 +152,7 @@ def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes
         "continue": ("begun/computer.safetensors", "begun/curve.csv"),
         "generate": ("done/samples-90101-3.safetensors",),
         "show": ("done/loss.png", "done/samples.png"),
+        "saved": ("mine.samples-90101-3.safetensors",),
         "run": ("results/comparison/models.csv", "results/comparison/samples.csv"),
         "report": (),
     }.get(name, ())
@@ -162,8 +166,10 @@ class Killed(BaseException):
 
 
 def make(folder: Path) -> Good:
-    from thermoloom.config import Settings, read_toml
-    from thermoloom.runs.jobs import train_runs
+    import thermoloom as tl
+    from thermoloom.computers.trained import train_runs
+    from thermoloom.config import Settings
+    from thermoloom.inputs import read_toml
 
     (folder / "small.toml").write_text(SMALL)
     (folder / "images").mkdir()
@@ -176,7 +182,9 @@ def make(folder: Path) -> Good:
     (folder / "idx" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(800)))
     (folder / "idx" / "train-labels-idx1-ubyte").write_bytes(bytes(9))
 
-    for name in ("train", "generate", "run"):
+    for name in ("train", "generate", "saved", "run"):
+        if name == "saved":
+            tl.load(folder / "done").save(folder / "mine.safetensors")
         ended = call(COMMANDS[name], folder)
         assert ended.code == 0, ended.err
     values = read_toml(folder / "small.toml")

@@ -34,15 +34,18 @@ validation_every = 1
 """
 """Ten steps of twenty units."""
 
-SIZES = ("machine.visible", "machine.hidden", "prototypes.per_digit", "generation.samples")
+SIZES = ("machine.visible", "machine.hidden", "machine.stages", "machine.code_clusters",
+         "prototypes.per_digit", "generation.samples")  # fmt: skip
 COUNTS = ("training.cycles", "training.validation_every")
 """Take time, not memory: a huge one is no mistake of its own."""
-SEEDS = ("training.seed", "training.validation_seed", "prototypes.projection_seed")
-POSITIVE = ("machine.kT", "machine.mobility", "machine.dt", "machine.duration",
+SEEDS = ("training.seed", "training.validation_seed", "machine.code_seed")
+POSITIVE = ("machine.label_amplitude", "machine.code_amplitude", "machine.kT", "machine.mobility",
+            "machine.dt", "machine.duration",
             "training.learning_rate", "training.learning_rate_scale")  # fmt: skip
 NOT_NEGATIVE = ("machine.J2", "machine.J4", "imperfections.residual_noise",
                 "imperfections.update_noise")  # fmt: skip
-CHOICES = ("prototypes.source", "training.rule", "imperfections.rounding")
+CHOICES = ("machine.code", "machine.onsite", "prototypes.source", "training.rule",
+           "imperfections.rounding")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ odd_seeds = st.one_of(st.integers(-(2**70), 2**70).map(str), st.integers(0, 99).
 
 def choices(key: str) -> frozenset[str]:
     found = {
+        "machine.code": ("projection", "copy", "signs", "clusters", "given"),
+        "machine.onsite": ("quartic",),
         "prototypes.source": ("bundled", "mnist", "images"),
         "training.rule": ("online", "batch", "delayed", "optimum"),
         "imperfections.rounding": ("nearest", "stochastic"),
@@ -220,6 +225,9 @@ OPTIONS: list[tuple[str, tuple[str, ...], st.SearchStrategy[str]]] = [
     ("--rule", ("train", "--rule={}"), letters),
     ("--cycles", ("train", "--cycles={}"), up_to_zero),
     ("--period", ("train", "--rule=delayed", "--period={}"), up_to_zero),
+    ("--stages", ("train", "--stages={}"), up_to_zero),
+    ("--labels", ("train", "--labels={}"), st.integers(max_value=-1).map(str)),
+    ("--code", ("solve", "--code={}"), letters),
     ("--out", ("train", "--out={}"), paths),
     ("--config", ("train", "--config=nowhere/{}"), words),
     ("--set", ("train", "--set={}"), words.filter(lambda text: "=" not in text)),

@@ -13,19 +13,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import random_computer
+from machines import random_parameters
 from PIL import Image
 
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli import main
-from thermoloom.config import Imperfections, Settings, settings_file
-from thermoloom.machine.definition import Machine
+from thermoloom.config import Imperfections, PrototypeSettings, Settings, settings_file
+from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
+from thermoloom.generation import generate
 from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in, classifier_sha256
-from thermoloom.prototypes import from_images, read_images
+from thermoloom.patterns.images import read_images
+from thermoloom.patterns.patterns import from_images, load_patterns
+from thermoloom.training.trainer import train
 
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
@@ -89,6 +94,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "huge.npy", np.eye(7)[None] * 1e300)
     np.save(folder / "nan.npy", np.full((1, 7, 7), np.nan))
     np.save(folder / "flat.npy", np.ones((1, 7, 7)))
+    np.save(folder / "plain.npy", np.stack([np.eye(7), np.tri(7)]))
+    np.save(folder / "image.npy", np.eye(7))
+    np.save(folder / "mask.npy", np.tri(7))
+    np.save(folder / "none.npy", np.zeros((7, 7)))
+    np.save(folder / "big-image.npy", np.eye(8))
     (folder / "broken").mkdir()
     (folder / "broken" / "classifier.onnx").write_bytes(b"no network")
     (folder / "broken" / "classifier.json").write_text("[]")
@@ -96,6 +106,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     try:
         assert call("train", *SMALL, "--cycles", "2", "--out", "run") == 0
+        assert call("solve", *SMALL, "--labels", "3", "--out", "labelled") == 0
+        tl.load("run").save("cut.safetensors")
+        os.truncate("cut.safetensors", 5000)
     finally:
         os.chdir(here)
     return folder
@@ -232,6 +245,37 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("train --nope", "--nope"),
     ("generate", "RUN"),
     ("generate nowhere", "nowhere"),
+    # stages, labels, codes, classes, clamps
+    ("train --stages 0", "machine.stages"),
+    ("train --stages 3000", "machine.stages"),
+    ("train --labels -1", "machine.labels"),
+    ("train --labels 2", "machine.labels = 3"),
+    ("solve --labels 2.5", "--labels"),
+    ("solve --code morse", "machine.code"),
+    ("solve --code given", "prototypes.code"),
+    ("solve --code given -s prototypes.code=nowhere.npy", "nowhere.npy"),
+    (["train", *SMALL, "-s", "source=images", "-s", "path=plain.npy", "--labels", "2"], "classes"),
+    ("generate run --class 1", "machine.labels"),
+    ("generate labelled --class 3", "class"),
+    ("generate labelled --class 1,x", "--class"),
+    (["generate", "labelled", "--class", ""], "--class"),
+    ("generate labelled --class ²", "--class"),
+    (f"generate labelled --class {'9' * 5000}", "--class"),
+    ("generate run --clamp flat.npy", "--mask"),
+    ("generate run --mask flat.npy", "--clamp"),
+    ("generate run --hold", "--clamp"),
+    ("generate run --clamp text/a.png --mask mask.npy", "a.png"),
+    ("generate run --clamp pipe/a.png --mask mask.npy", "a.png"),
+    ("generate run --clamp image.npy --mask text", "--mask"),
+    ("generate run --clamp nowhere.png --mask mask.npy", "nowhere.png"),
+    ("generate run --clamp complex.npy --mask mask.npy", "real numbers"),
+    ("generate run --clamp image.npy --mask none.npy", "no pixel is known"),
+    ("generate run --clamp big-image.npy --mask mask.npy", "8 × 8"),
+    ("generate run --clamp image.npy --mask big-image.npy", "8 × 8"),
+    ("generate mine.npy", "mine.npy"),
+    ("generate cut.safetensors", "cut.safetensors"),
+    ("show cut.safetensors", "cut.safetensors"),
+    ("generate run/computer.safetensors", "holds no computer"),
     ("runs --folder nowhere prune --yes", "nowhere"),
     ("runs --folder nowhere verify", "nowhere"),
     ("runs --folder empty verify --folder text", "--folder"),
@@ -405,15 +449,23 @@ def test_verify_takes_the_folder_on_either_side(
 
 # --- Python ---------------------------------------------------------------------------------------
 
-PHYSICS = Machine(visible=12, hidden=8, duration=0.05)
+SMALL_MACHINE = Machine(visible=12, hidden=8, duration=0.05)
 FIELDS = np.random.default_rng(1).normal(size=(2, 20)).astype(np.float32)
-BRIEF = Settings(machine=PHYSICS).updated({"training": {"cycles": 1}})
+BRIEF = Settings(machine=SMALL_MACHINE).updated({"training": {"cycles": 1}})
 
 
-def not_finite() -> tl.Computer:
-    computer = random_computer(PHYSICS).astype(np.float32)
-    computer.hidden_bias[3] = np.nan
-    return computer
+ZEROS = Parameters.zeros(SMALL_MACHINE)
+
+
+def not_finite() -> Parameters:
+    theta = random_parameters(SMALL_MACHINE, dtype=np.float32)
+    theta["hidden_bias"][0, 3] = np.nan
+    return theta
+
+
+def bound() -> tl.Computer:
+    """A computer of the Python interface."""
+    return tl.Machine(visible=12, hidden=8, duration=0.05).train(FIELDS[:, :12], cycles=1)
 
 
 @pytest.mark.parametrize(
@@ -426,28 +478,60 @@ def not_finite() -> tl.Computer:
         (lambda: Machine(duration=0.0105), r"0\.01 and 0\.011"),
         (lambda: Imperfections(range_visible_hidden=np.inf), "range_visible_hidden"),
         (lambda: Settings(machine=3), "machine"),
-        (lambda: tl.train(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
-        (lambda: tl.train(BRIEF, FIELDS[:0]), "at least one row"),
-        (lambda: tl.train(BRIEF, FIELDS[0]), r"shape \(20,\)"),
-        (lambda: tl.train(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
-        (lambda: tl.train(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
-        (lambda: tl.train(BRIEF, FIELDS * 1j), "real"),
-        (lambda: tl.train(BRIEF, 1e6 * FIELDS), r"machine\.dt"),
-        (lambda: tl.generate(PHYSICS, not_finite(), 2, 1), "hidden-bias .* not finite"),
-        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2.0, 1), "samples"),
-        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1.5), "seed"),
-        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1, [1.5], [0]), "steps"),
-        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 2, 1, [1], [True]), "samples"),
-        (lambda: tl.generate(PHYSICS, tl.Computer.zeros(PHYSICS), 10**9, 1), "memory"),
-        (lambda: tl.noising_path(PHYSICS, FIELDS[0], 1.5, 0), "seed"),
-        (lambda: tl.load_prototypes(tl.PrototypeSettings(), Machine(hidden=10**6)), "memory"),
+        (lambda: train(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
+        (lambda: train(BRIEF, FIELDS[:0]), "at least one row"),
+        (lambda: train(BRIEF, FIELDS[0]), r"shape \(20,\)"),
+        (lambda: train(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
+        (lambda: train(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
+        (lambda: train(BRIEF, FIELDS * 1j), "real"),
+        (lambda: train(BRIEF, 1e6 * FIELDS), r"machine\.dt"),
+        (lambda: generate(not_finite(), 2, 1), "not finite"),
+        (lambda: generate(ZEROS, 2.0, 1), "samples"),
+        (lambda: generate(ZEROS, 2, 1.5), "seed"),
+        (lambda: generate(ZEROS, 2, 1, snapshot_steps=[1.5]), "steps"),
+        (lambda: generate(ZEROS, 2, 1, snapshot_samples=[True]), "samples"),
+        (lambda: generate(ZEROS, 10**9, 1), "memory"),
+        (lambda: engine().path(SMALL_MACHINE, FIELDS[0], 1.5, 0), "seed"),
+        (lambda: load_patterns(PrototypeSettings(), Machine(hidden=10**6)), "memory"),
         (lambda: from_images([np.eye(7) * 1j], Machine(visible=49)), "real numbers"),
         (lambda: from_images([np.ma.masked_equal(np.eye(7), 0)], Machine(visible=49)), "masked"),
         (lambda: from_images([np.eye(7) * 1e300], Machine(visible=49)), "beyond"),
         (lambda: from_images([[[1, 2], [3]]], Machine(visible=3)), "lengths"),
-        (lambda: from_images([np.eye(28)], Machine(), classes=[17]), "not judged"),
+        (lambda: from_images([np.eye(28)], Machine(), classes=[17], digits=True), "0 to 9"),
         (lambda: from_images([np.eye(7)], Machine(visible=49), labels=["a", "b"]), "labels"),
         (lambda: read_images(Path("/dev/zero")), "/dev/zero"),
+        (lambda: tl.Machine(wiring=("visible-hidden", "up-down")), r"machine\.wiring"),
+        (lambda: tl.Machine(stages=2, windows=(0.5, 0.4)), r"machine\.windows"),
+        (lambda: tl.Machine(visible=12).train(np.ones(12)), r"shape \(12,\)"),
+        (lambda: tl.Machine(visible=12).train(FIELDS[:, :11]), r"machine\.visible = 12"),
+        (lambda: tl.Machine(visible=12).train([[1, 2], [3]]), "values"),
+        (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12]), "no classes"),
+        (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12], [0, 2]), "labels = 3"),
+        (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], [0]), "1 classes"),
+        (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], ["a", "b"]), "classes"),
+        (lambda: tl.Machine(visible=12).train(FIELDS[:, :12], cycls=3), "cycls"),
+        (lambda: tl.Machine(visible=12).train(FIELDS[:, :12], rule="optimum"), "optimum"),
+        (lambda: tl.Machine(visible=12, code="given").train(FIELDS[:, :12]), "given"),
+        (lambda: tl.Machine(visible=12).train("nowhere"), "nowhere"),
+        (lambda: tl.digits(10), "digits"),
+        (lambda: tl.digits(per_class=11), "per_digit"),
+        (lambda: tl.images("nowhere"), "nowhere"),
+        (lambda: tl.load("nowhere"), "nowhere"),
+        (lambda: tl.load("pyproject.toml"), "pyproject.toml"),
+        (lambda: bound().train(cycles=0), "cycles"),
+        (lambda: bound().generate(0), "samples"),
+        (lambda: bound().generate(2, classes=[1]), "no label units"),
+        (lambda: bound().generate(2, mask=np.ones(12)), "clamp"),
+        (lambda: bound().generate(2, hold=True), "clamp"),
+        (lambda: bound().generate(2, clamp=np.ones(11)), "clamp: is 11, the patterns are 12"),
+        (lambda: bound().generate(2, clamp=np.ones(12), mask=np.ones(11)), "mask: is 11"),
+        (lambda: bound().generate(2, clamp=np.ones(12), mask=np.zeros(12)), "no pixel is known"),
+        (lambda: bound().generate(2, clamp=np.full(12, np.nan), mask=np.ones(12)), "finite"),
+        (lambda: bound().generate(2, clamp=["a"] * 12), "real numbers"),
+        (lambda: bound().generate(2).show(), "no image"),
+        (lambda: bound()["hidden_visible"], "visible_hidden"),
+        (lambda: bound().save("mine.npz"), "safetensors"),
+        (lambda: bound().save("/nowhere/mine.safetensors"), "/nowhere"),
     ],
 )  # fmt: skip
 def test_python_is_refused_the_same(wrong: Any, names: str) -> None:
@@ -458,13 +542,14 @@ def test_python_is_refused_the_same(wrong: Any, names: str) -> None:
 
 def test_numpy_integers_are_fine_everywhere() -> None:
     machine = Machine(visible=np.int32(12), hidden=np.int64(8), duration=np.float64(0.05))
-    assert machine == PHYSICS
+    assert machine == SMALL_MACHINE
     assert Machine(duration=np.float32(0.05)).steps == 50
     assert type(machine.visible) is int
     json.dumps(Settings(machine=machine).as_dict())
-    computer = tl.Computer.zeros(machine)
-    made = tl.generate(machine, computer, np.int16(2), np.uint8(1), np.arange(2), np.arange(1))
-    assert np.array_equal(made.final_states, tl.generate(PHYSICS, computer, 2, 1).final_states)
+    made = generate(
+        ZEROS, np.int16(2), np.uint8(1), snapshot_steps=np.arange(2), snapshot_samples=np.arange(1)
+    )
+    assert np.array_equal(made.final_states, generate(ZEROS, 2, 1).final_states)
 
 
 @pytest.mark.parametrize("value", [1.0, "1", None, True, np.float64(1), 2**31, -1, 1j])
@@ -505,8 +590,8 @@ def test_the_stable_step_separates_paths_that_stay_from_paths_that_explode() -> 
     largest = feasibility.largest_stable_step(base, 5.0)
     reach = feasibility.farthest_state(base, 5.0)
     below, above = (Machine(200, 200, dt=f * largest, duration=400 * f * largest) for f in (0.9, 4))
-    assert np.abs(tl.noising_path(below, field, 1, 0)).max() < 1.2 * reach
-    assert not np.isfinite(tl.noising_path(above, field, 1, 0)).all()
+    assert np.abs(engine().path(below, field, 1, 0).states).max() < 1.2 * reach
+    assert not np.isfinite(engine().path(above, field, 1, 0).states).all()
     feasibility.check_step(below, 5.0)
     with pytest.raises(UserError, match=r"machine\.dt"):
         feasibility.check_step(above, 5.0)
@@ -525,16 +610,16 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(visible=100, hidden=200, duration=1.0)
     settings = Settings(machine=machine).updated({"training": {"cycles": 1, "rule": "batch"}})
     fields = np.ones((1, machine.units), np.float32)
-    tl.train(settings, fields)  # compiled
+    train(settings, fields)  # compiled
     tracemalloc.start()
-    tl.train(settings, fields)
+    train(settings, fields)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     estimate = sum(feasibility.size_memory(machine).values())
     assert 0.2 * estimate < peak < estimate
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: estimate - 1)
     with pytest.raises(UserError, match="memory"):
-        tl.train(settings, fields)
+        train(settings, fields)
 
 
 # --- pictures and the classifier ------------------------------------------------------------------
@@ -543,8 +628,9 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures_leave_the_backend_of_a_notebook_alone(tmp_path: Path) -> None:
     lines = (
         "import sys, matplotlib; matplotlib.use('svg')\n"
-        "import thermoloom.presentation.sheets, thermoloom.presentation.report\n"
-        "from thermoloom.presentation import comparison, theory, precision, noise, controls\n"
+        "import importlib, pkgutil, thermoloom.presentation\n"
+        "for found in pkgutil.iter_modules(thermoloom.presentation.__path__):\n"
+        "    importlib.import_module(f'thermoloom.presentation.{found.name}')\n"
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend()\n"
         "import numpy as np\n"
         "curve = {'cycle': np.arange(3), 'reduced_loss': np.arange(3)}\n"

@@ -45,7 +45,7 @@ def test_generate_and_show(trained: Path) -> None:
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(trained: Path) -> None:
     done = thermoloom("train", *SMALL, "--cycles", "5", "--out", "plain", cwd=trained)
-    assert "5/5 cycles" in done.stderr
+    assert "5 of 5 cycles" in done.stderr
     assert "steps/s" in done.stderr
     assert "loss" in done.stderr
     assert "\x1b" not in done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from thermoloom.config import Settings, parse_assignment, settings_file
-from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
 
 
 def test_defaults_are_the_papers() -> None:
@@ -54,7 +54,7 @@ def test_period_of_the_rules() -> None:
         ({"machine": {"duration": 1e-5}}, "machine.duration"),
         ({"machine": {"hidden": 1.5}}, "machine.hidden"),
         ({"machine": {"hiden": 5}}, "machine.hidden"),
-        ({"phsics": {"kT": 5}}, "machine"),
+        ({"machin": {"kT": 5}}, "machine"),
         ({"training": {"rule": "sometimes"}}, "training.rule"),
         ({"training": {"rule": "delayed"}}, "training.period"),
         ({"training": {"rule": "delayed", "period": 5000}}, "training.period"),
@@ -94,3 +94,12 @@ def test_the_settings_file_says_everything_and_is_the_defaults(tmp_path: Path) -
         for key in entries:
             line = next(i for i, row in enumerate(own) if row.lstrip("# ").startswith(f"{key} ="))
             assert own[line - 1].startswith("# "), f"{section}.{key} has no meaning"
+
+
+def test_names_of_before_are_understood() -> None:
+    """The table [physics] is [machine] now, and the projection seed belongs to it."""
+    old = {"physics": {"kT": 0.25}, "prototypes": {"projection_seed": 7, "digits": [4]}}
+    new = {"machine": {"kT": 0.25, "code_seed": 7}, "prototypes": {"digits": [4]}}
+    assert Settings.from_dict(old) == Settings.from_dict(new)
+    assert parse_assignment("physics.kT=0.2") == {"machine": {"kT": 0.2}}
+    assert parse_assignment("projection_seed=7") == {"machine": {"code_seed": 7}}

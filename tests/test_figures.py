@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from experiment_runs import one_pair, two_pairs
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
-from thermoloom.presentation.figures import Saved, only, render, spread_apart
-from thermoloom.presentation.pairs import draw_comparison, draw_samples, draw_trajectories
-from thermoloom.presentation.report import figures_of
-from thermoloom.presentation.style import DPI, STYLE, WIDTH
+from thermoloom.presentation.chapters import CHAPTERS
+from thermoloom.presentation.drawing import MARK_HEIGHT, render, spread_apart, styled
+from thermoloom.presentation.pair_figures import draw_pairs, draw_samples, draw_trajectories
+from thermoloom.presentation.saved import Saved, block_name, only
+from thermoloom.presentation.style import DPI, WIDTH
 
 
 class Changed(Saved):
@@ -37,12 +39,12 @@ class Changed(Saved):
 
 def texts(figure: Figure) -> str:
     """All that is written in a figure."""
-    found = figure.findobj(mpl.text.Text)
+    found = figure.findobj(Text)
     return "\n".join(text.get_text() for text in found)
 
 
 def drawn(draw: Any, saved: Saved) -> Figure:
-    with mpl.rc_context(STYLE):
+    with styled():
         figure: Figure = draw(saved)
         figure.savefig(io.BytesIO(), format="png")  # layout errors show only here
     return figure
@@ -56,7 +58,7 @@ def classified() -> Saved:
 @pytest.mark.parametrize("pair", [two_pairs, one_pair])
 def test_every_figure_is_there_as_png_and_pdf(pair: Any) -> None:
     path: Path = pair().path
-    for spec in figures_of("comparison"):
+    for spec in CHAPTERS["comparison"]:
         with Image.open(path / f"{spec.name}.png") as picture:
             assert picture.width == pytest.approx(WIDTH * DPI, abs=1)
             assert picture.height > picture.width / 5
@@ -66,10 +68,44 @@ def test_every_figure_is_there_as_png_and_pdf(pair: Any) -> None:
 
 
 def test_a_figure_has_the_same_bytes_for_the_same_tables(classified: Saved) -> None:
-    spec = figures_of("comparison")[1]
+    spec = CHAPTERS["comparison"][1]
     files = render(spec, classified)
     assert files == render(spec, classified)
     assert files[f"{spec.name}.png"] == (classified.run.path / f"{spec.name}.png").read_bytes()
+
+
+def test_a_short_run_is_marked_on_its_figures(classified: Saved) -> None:
+    """A line above and another ground; the figure itself is not squeezed."""
+    spec = CHAPTERS["comparison"][1]
+    whole = Saved(classified.run, copy.deepcopy(classified.summary) | {"preset": "paper"})
+    for row in whole.summary["statements"]:
+        row["verdict"] = "holds"
+    quick = Saved(classified.run, classified.summary | {"preset": "quick"})
+    pictures = [
+        Image.open(io.BytesIO(render(spec, saved)[f"{spec.name}.png"])).convert("RGB")
+        for saved in (whole, quick)
+    ]
+    assert pictures[1].height - pictures[0].height == pytest.approx(MARK_HEIGHT * DPI, abs=1)
+    assert pictures[0].width == pictures[1].width
+    assert [picture.getpixel((0, 0)) for picture in pictures] == [(255, 255, 255), (255, 246, 230)]
+
+
+def test_the_users_own_matplotlib_settings_change_nothing(classified: Saved) -> None:
+    spec = CHAPTERS["comparison"][1]
+    before = render(spec, classified)
+    with mpl.rc_context({"axes.facecolor": "red", "lines.linewidth": 9.0}):
+        assert render(spec, classified) == before
+        assert mpl.rcParams["axes.facecolor"] == "red"
+
+
+def test_a_machine_without_cross_energies_says_so(classified: Saved) -> None:
+    bare = Saved(classified.run, classified.summary | {"cross": []})
+    assert "not defined" in texts(drawn(CHAPTERS["comparison"][3].draw, bare))
+
+
+def test_blocks_in_words() -> None:
+    assert block_name("visible_hidden") == "visible–hidden couplings"
+    assert block_name("hidden_bias") == "hidden biases"
 
 
 def test_a_target_without_a_sample_is_shown_as_such(classified: Saved) -> None:
@@ -100,16 +136,16 @@ def test_without_classifier_the_panels_say_so() -> None:
 
 
 def test_one_pair_has_no_shading_and_no_interval(classified: Saved) -> None:
-    figure = drawn(draw_comparison, classified)
+    figure = drawn(draw_pairs, classified)
     assert not figure.axes[0].collections  # no band of one curve
     assert "one pair: no interval" in texts(drawn(draw_samples, classified))
-    two = drawn(draw_comparison, Saved.open(two_pairs().path))
+    two = drawn(draw_pairs, Saved.open(two_pairs().path))
     assert len(two.axes[0].collections) == 2
 
 
 def test_validation_curves_are_the_mean_over_seeds() -> None:
     saved = Saved.open(two_pairs().path)
-    lines = {line.get_label(): line for line in drawn(draw_comparison, saved).axes[0].lines}
+    lines = {line.get_label(): line for line in drawn(draw_pairs, saved).axes[0].lines}
     curves = saved.table("curves")
     for rule in ("batch", "online"):
         loss = only(curves, rule=rule)["loss"].reshape(2, -1)

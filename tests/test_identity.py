@@ -13,30 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import thermoloom as tl
-from thermoloom.cli import app
-from thermoloom.config import Settings
-from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments import models as models_module
-from thermoloom.experiments.models import Paths, measures_path, measures_settings
-from thermoloom.experiments.plan import Plan
-from thermoloom.experiments.run import compute
-from thermoloom.measures.classifier import bundled_classifier
-from thermoloom.numerics import NUMERICS
-from thermoloom.runs import manifest as manifest_module
-from thermoloom.runs import store as store_module
-from thermoloom.runs.catalog import list_runs, verify
-from thermoloom.runs.cluster import pack, unpack
-from thermoloom.runs.execution import Resources
-from thermoloom.runs.files import DamagedFileError
-from thermoloom.runs.jobs import computer_of, generate_run, train_runs, training_path
-from thermoloom.runs.manifest import (
-    PATTERN_SOURCE,
-    flatten,
-    read_manifest,
-    run_identity,
-)
-from thermoloom.runs.patterns import (
+from thermoloom.cli.commands import app
+from thermoloom.computers.archives import Order, generate_run
+from thermoloom.computers.kept_patterns import (
     content_sha256,
     identified,
     keep_patterns,
@@ -44,8 +23,33 @@ from thermoloom.runs.patterns import (
     patterns_of,
     patterns_path,
 )
+from thermoloom.computers.trained import parameters_of, train_runs, training_path
+from thermoloom.config import Settings
+from thermoloom.errors import UserError
+from thermoloom.experiments import experiment
+from thermoloom.experiments import results as results_module
+from thermoloom.experiments.plan import Plan
+from thermoloom.experiments.results import Paths, measures_path, measures_settings
+from thermoloom.experiments.run import compute
+from thermoloom.measures.classifier import bundled_classifier
+from thermoloom.numerics import NUMERICS
+from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.runs import manifest as manifest_module
+from thermoloom.runs import store as store_module
+from thermoloom.runs.catalog import list_runs, verify
+from thermoloom.runs.cluster import pack, unpack
+from thermoloom.runs.execution import Resources
+from thermoloom.runs.files import DamagedFileError
+from thermoloom.runs.manifest import (
+    PATTERN_SOURCE,
+    flatten,
+    read_manifest,
+    run_identity,
+)
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import execute
+from thermoloom.training.trainer import train
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
@@ -128,18 +132,18 @@ def test_the_experiment_leaves_out_the_defaults_of_its_plan(tmp_path: Path) -> N
 def test_runs_of_other_numerics_are_read_but_not_mixed(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate_run(run, samples=3)
+    generate_run(run, Order(3, 90101))
     old = training_path(Path(), tiny())
     monkeypatch.setattr(manifest_module, "NUMERICS", 99)
     monkeypatch.setattr(store_module, "NUMERICS", 99)
     assert training_path(Path(), tiny()) != old
-    assert computer_of(RunDirectory.open(run)).hidden_bias.shape == (6,)
-    assert len(generate_run(run, samples=3).heat) == 3  # from its archive
+    assert parameters_of(RunDirectory.open(run))["hidden_bias"].shape == (1, 6)
+    assert len(generate_run(run, Order(3, 90101)).heat) == 3  # from its archive
     assert verify(run).damaged == []
     before = (run / "manifest.json").read_bytes()
     for attempt in (
         lambda: train_runs([(run, tiny())]),
-        lambda: generate_run(run, samples=4),
+        lambda: generate_run(run, Order(4, 90101)),
     ):
         with pytest.raises(UserError, match=r"numerics 1, now 99.*run it again in another folder"):
             attempt()
@@ -156,7 +160,7 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
     trainings = [training_path(Path(), s) for s in settings]
     record = measures_settings(settings[0], Paths())["classifier"]["sha256"]
     assert record == bundled_classifier().record["sha256"]
-    monkeypatch.setattr(models_module, "bundled_sha256", lambda: "0" * 64)
+    monkeypatch.setattr(results_module, "classifier_sha256", lambda _: "0" * 64)
     after = [measures_path(Path(), s, Paths()) for s in settings]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, True]
     assert [training_path(Path(), s) for s in settings] == trainings
@@ -166,6 +170,17 @@ DEFAULTS = {
     "machine": {
         "visible": 784,
         "hidden": 512,
+        "labels": 0,
+        "label_amplitude": 1.0,
+        "wiring": ["visible-hidden", "hidden-hidden", "visible-label", "hidden-label"],
+        "biases": ["hidden"],
+        "stages": 1,
+        "windows": [],
+        "code": "projection",
+        "code_seed": 42,
+        "code_amplitude": 2.0,
+        "code_clusters": 10,
+        "onsite": "quartic",
         "J2": 1.0,
         "J4": 1.0,
         "kT": 0.1,
@@ -173,7 +188,7 @@ DEFAULTS = {
         "dt": 0.001,
         "duration": 2.5,
     },
-    "prototypes": {"projection_seed": 42, "content": ""},
+    "prototypes": {"content": ""},
     "training": {
         "rule": "online",
         "period": None,
@@ -236,7 +251,7 @@ def test_patterns_count_by_content_not_by_place(images: Path, tmp_path: Path) ->
 
 
 def test_content_is_all_of_the_patterns() -> None:
-    patterns = tl.load_prototypes(tiny().prototypes, tiny().machine)
+    patterns = load_patterns(tiny().prototypes, tiny().machine)
     variants = [
         patterns,
         replace(patterns, patterns=patterns.patterns[::-1]),
@@ -259,7 +274,7 @@ def test_a_run_goes_on_when_its_images_have_moved(images: Path, tmp_path: Path) 
     images.rename(moved)
     train_runs([(tmp_path / "run", own(moved))])
     train_runs([(tmp_path / "whole", own(moved))])
-    ended, whole = (computer_of(RunDirectory.open(tmp_path / n)) for n in ("run", "whole"))
+    ended, whole = (parameters_of(RunDirectory.open(tmp_path / n)) for n in ("run", "whole"))
     assert ended.same_as(whole)
     np.save(moved, np.load(moved)[::-1])
     with pytest.raises(UserError, match=r"holds a run with prototypes\.content"):
@@ -277,12 +292,12 @@ def test_settings_that_name_their_patterns_take_no_others(images: Path, tmp_path
 
 
 def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:
-    prototypes = tl.load_prototypes(own(images).prototypes, own(images).machine)
-    settings = named(own(images), prototypes)
-    keep_patterns(tmp_path, prototypes)
+    learned = load_patterns(own(images).prototypes, own(images).machine)
+    settings = named(own(images), learned)
+    keep_patterns(tmp_path, learned)
     images.unlink()
     again = patterns_of(settings, tmp_path)
-    assert np.array_equal(again.patterns, prototypes.patterns)
+    assert np.array_equal(again.patterns, learned.patterns)
     assert (again.labels, again.shape, again.classes) == (("0", "1"), (7, 7), ())
     file = patterns_path(tmp_path, settings) / "patterns.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
@@ -308,14 +323,14 @@ def plan_of(name: str, settings: Settings) -> Plan:
 
 
 @pytest.mark.parametrize("name", ["comparison", "theory", "noise", "precision", "controls"])
-def test_every_task_is_sent_the_patterns(images: Path, name: str) -> None:
+def test_every_task_is_sent_the_patterns(images: Path, tmp_path: Path, name: str) -> None:
     """On a worker there are no images: each task names what it reads."""
     chosen = experiment(name)
     plan = plan_of(name, own(images))
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
     kept = str(patterns_path(Path("runs"), plan.settings))
-    tasks = chosen.tasks(plan)
+    tasks = chosen.tasks(plan, tmp_path, 2)
     assert tasks
     assert all(kept in task.inputs for task in tasks)
 
@@ -327,9 +342,9 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
     assert not compute(chosen, plan, here, Resources(1)).failures
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
-    for task in chosen.tasks(plan):
+    for task in chosen.tasks(plan, tmp_path / "nothing yet", 1):
         there = tmp_path / "there" / str(len(task.outputs))
-        unpack(there, pack(here, task.inputs))
+        unpack(there, pack(here, task.inputs), task.inputs)
         outcome = execute(task, there, lambda *_: None, 1)
         assert outcome.state == "done", outcome.reason
         for output in task.outputs:
@@ -338,13 +353,16 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
 
 
 def test_python_and_runs_train_on_the_same_fields(tmp_path: Path) -> None:
-    settings = tiny(prototypes={"projection_seed": 7})
-    prototypes = tl.load_prototypes(settings.prototypes, settings.machine)
-    in_memory = tl.train(settings, tl.unit_fields(prototypes, settings)).computer
+    settings = tiny(machine={"code_seed": 7})
     train_runs([(tmp_path / "run", settings)])
-    assert computer_of(RunDirectory.open(tmp_path / "run")).same_as(in_memory)
-    usual = tl.train(tiny(), tl.unit_fields(prototypes, tiny())).computer
-    assert not usual.same_as(in_memory)
+    theta = parameters_of(RunDirectory.open(tmp_path / "run"))
+    machine = tl.Machine(visible=49, hidden=6, duration=0.05, code_seed=7)
+    bound = machine.train(tl.digits(0, 1, 2), resize=True, cycles=4, validation_every=2)
+    assert theta.same_as(bound.parameters)
+    patterns = load_patterns(settings.prototypes, settings.machine)
+    assert theta.same_as(train(settings, unit_fields(patterns, settings.machine)).parameters)
+    usual = train(tiny(), unit_fields(patterns, tiny().machine)).parameters
+    assert not usual.same_as(theta)
 
 
 # --- manifests --------------------------------------------------------------------------------
@@ -389,7 +407,7 @@ def test_a_manifest_changed_by_hand_is_refused(
     for attempt in (
         lambda: RunDirectory.open(run),
         lambda: train_runs([(run, tiny())]),
-        lambda: generate_run(run, samples=3),
+        lambda: generate_run(run, Order(3, 90101)),
         lambda: finished_results(run, "training", tiny().as_dict()),
     ):
         with pytest.raises(DamagedFileError, match=r"manifest\.json: was changed by hand.*restore"):
@@ -506,42 +524,42 @@ def test_a_folder_under_another_runs_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_lost_samples_are_made_again_and_the_training_stays_done(run: Path) -> None:
-    first = generate_run(run, samples=5)
+    first = generate_run(run, Order(5, 90101))
     archive = run / "samples-90101-5.safetensors"
     archive.unlink()
     assert finished_results(run, "training", RunDirectory.open(run).settings) is not None
-    again = generate_run(run, samples=5)
+    again = generate_run(run, Order(5, 90101))
     assert np.array_equal(first.final_states, again.final_states)
     assert archive.exists()
     archive.write_bytes(archive.read_bytes()[:-9])  # cut: likewise
-    assert np.array_equal(generate_run(run, samples=5).final_states, first.final_states)
+    assert np.array_equal(generate_run(run, Order(5, 90101)).final_states, first.final_states)
     archive.unlink()
-    generate_run(run, samples=6)
+    generate_run(run, Order(6, 90101))
     assert RunDirectory.open(run).state == "done"
     assert not RunDirectory.open(run).has(archive.name)
     train_runs([(run, tiny())], on_cycle=lambda *_: pytest.fail("trained again"))
 
 
 def test_the_advice_for_damaged_samples_leads_to_the_samples(run: Path) -> None:
-    first = generate_run(run, samples=5)
+    first = generate_run(run, Order(5, 90101))
     archive = run / "samples-90101-5.safetensors"
     data = bytearray(archive.read_bytes())
     data[-1] ^= 1
     archive.write_bytes(data)
     with pytest.raises(DamagedFileError, match="remove it and repeat the command that made it"):
-        generate_run(run, samples=5)
+        generate_run(run, Order(5, 90101))
     archive.unlink()
-    assert np.array_equal(generate_run(run, samples=5).heat, first.heat)
+    assert np.array_equal(generate_run(run, Order(5, 90101)).heat, first.heat)
     assert RunDirectory.open(run).state == "done"
 
 
 @pytest.mark.parametrize("name", ["computer.safetensors", "curve.csv", "prototypes.safetensors"])
 def test_a_training_that_lost_its_own_files_is_repeated(run: Path, name: str) -> None:
-    before = computer_of(RunDirectory.open(run))
-    generate_run(run, samples=5)
+    before = parameters_of(RunDirectory.open(run))
+    generate_run(run, Order(5, 90101))
     (run / name).unlink()
     assert finished_results(run, "training", RunDirectory.open(run).settings) is None
     train_runs([(run, tiny())])
     assert (run / name).exists()
     assert RunDirectory.open(run).state == "done"
-    assert computer_of(RunDirectory.open(run)).same_as(before)
+    assert parameters_of(RunDirectory.open(run)).same_as(before)

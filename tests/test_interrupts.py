@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_runs import SMALL, two_pairs
-from interrupting import contents, finish, interrupt, thermoloom
 
-import thermoloom.training.trainer as trainer
+from soak.interrupting import contents, finish, interrupt, thermoloom
+from thermoloom.computers.archives import Order, generate_run
+from thermoloom.computers.trained import train_runs
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
+from thermoloom.engine import engine
 from thermoloom.generation import generate
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.runs.jobs import generate_run, train_runs
+from thermoloom.machine.definition import Machine
 from thermoloom.runs.store import RunDirectory, checkpoints
 from thermoloom.training.trainer import Trainee, train, train_together
 
@@ -166,16 +167,15 @@ def test_a_cycle_that_breaks_off_has_not_happened(
 
     with monkeypatch.context() as patch:
         if where == "learner":
-            learner = type(trainee.reached.learner)
-            patch.setattr(learner, "learn", after(learner.learn))
+            patch.setattr(trainee.learner, "learn", after(trainee.learner.learn))
         else:
-            patch.setattr(trainer, "path_loss", after(trainer.path_loss))
+            patch.setattr(engine(), "terms", after(engine().terms))
         with pytest.raises(MemoryError):
             next(train_together([trainee], fields))
     assert parts(trainee) == before
     for _ in train_together([trainee], fields):
         pass
-    assert trainee.computer.same_as(whole.computer)
+    assert trainee.parameters.same_as(whole.parameters)
     assert np.array_equal(trainee.curve_columns()["loss"], whole.curve["loss"])
 
 
@@ -183,14 +183,14 @@ def test_an_interrupt_within_a_cycle_waits_for_its_end(
     small: Machine, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainee = Trainee.new(settings_for(small, "plain"))
-    loss = trainer.path_loss
+    terms = engine().terms
 
     def interrupted(*arguments: Any) -> Any:
         if trainee.cycle == 2:
             ctrl_c()
-        return loss(*arguments)
+        return terms(*arguments)
 
-    monkeypatch.setattr(trainer, "path_loss", interrupted)
+    monkeypatch.setattr(engine(), "terms", interrupted)
     with pytest.raises(KeyboardInterrupt):
         for _ in train_together([trainee], fields):
             pass
@@ -209,7 +209,7 @@ def test_a_callback_cannot_swallow_an_interrupt(small: Machine, fields: np.ndarr
             pytest.fail("was interrupted in the middle")
 
     with pytest.raises(KeyboardInterrupt):
-        train(settings_for(small, "plain"), fields, careless)
+        train(settings_for(small, "plain"), fields, on_cycle=careless)
     assert seen == [1]
 
 
@@ -234,7 +234,7 @@ def test_interrupted_in_the_cycle_that_diverges(tmp_path: Path) -> None:
 
 def test_interrupted_in_generation(small: Machine, fields: np.ndarray) -> None:
     """In the middle of a group of samples, and all threads stop."""
-    computer = train(settings_for(small, "plain"), fields).computer
+    theta = train(settings_for(small, "plain"), fields).parameters
     told = []
 
     def on_progress(_: int) -> None:
@@ -243,7 +243,7 @@ def test_interrupted_in_generation(small: Machine, fields: np.ndarray) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        generate(small, computer, 2000, 1, on_progress=on_progress)
+        generate(theta, 2000, 1, on_progress=on_progress)
     assert 3 <= len(told) < 40  # of 80
 
 
@@ -257,9 +257,9 @@ def test_a_forked_child_trains_and_generates_as_its_parent(
     settings = settings_for(small, "plain")
 
     def work() -> list[bytes]:
-        computer = train(settings, fields).computer
-        samples = generate(small, computer, 120, 1).final_states
-        return [*(array.tobytes() for array in computer.arrays.values()), samples.tobytes()]
+        theta = train(settings, fields).parameters
+        samples = generate(theta, 120, 1).final_states
+        return [theta.vector.tobytes(), samples.tobytes()]
 
     here = work()
     context = multiprocessing.get_context("fork")
@@ -320,7 +320,7 @@ def reached(run: Path) -> int:
 
 def test_generation_at_full_size_interrupted_leaves_nothing_half_done(trained: Path) -> None:
     shutil.copytree(trained / "whole", trained / "copy")
-    generate_run(trained / "whole", 60)
+    generate_run(trained / "whole", Order(60, 90007))
     name = "samples-90007-60.safetensors"
     command = thermoloom("generate", "copy", "--samples", "60")
     for moment, signum in ((1.5, signal.SIGINT), (1.8, signal.SIGTERM)):

@@ -12,19 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thermoloom.config import Settings
-from thermoloom.errors import UserError
-from thermoloom.generation import replay_differs
-from thermoloom.runs.jobs import (
-    archives,
-    computer_of,
-    generate_run,
-    prototypes_of,
-    read_archive,
-    settings_of,
+from thermoloom.computers.archives import Order, archives, generate_run, read_archive
+from thermoloom.computers.trained import (
+    learned_patterns,
+    parameters_of,
     train_runs,
     training_path,
 )
+from thermoloom.config import Settings
+from thermoloom.errors import UserError
+from thermoloom.generation import replay_differs
 from thermoloom.runs.store import RunDirectory, checkpoints
 
 SMALL = {
@@ -135,24 +132,23 @@ def test_divergence_is_recorded(tmp_path: Path) -> None:
     assert run.state == "diverged"
     assert run.results["cycle"] < 40
     with pytest.raises(UserError, match=r"diverged in cycle \d.*smaller learning rate") as caught:
-        computer_of(run)
+        parameters_of(run)
     assert "continue" not in str(caught.value)
 
 
 def test_samples_are_archived_and_can_be_replayed(tmp_path: Path) -> None:
     path = tmp_path / "run"
     train_runs([(path, small_settings())])
-    generated = generate_run(path, samples=7)
+    generated = generate_run(path, Order(7, 90101))
     run = RunDirectory.open(path)
     assert archives(run) == ["samples-90101-7"]
     stored = read_archive(run, "samples-90101-7")
     assert np.array_equal(stored.heat, generated.heat)
-    machine = settings_of(run).machine
-    assert replay_differs(machine, computer_of(run), 90101, stored) == ""
-    again = generate_run(path, samples=7)  # from the archive
+    assert replay_differs(parameters_of(run), 90101, stored) == ""
+    again = generate_run(path, Order(7, 90101))  # from the archive
     assert np.array_equal(again.final_states, generated.final_states)
-    assert prototypes_of(run).shape == (14, 14)
-    assert prototypes_of(run).targets == (0, 1, 2)
+    assert learned_patterns(run).shape == (14, 14)
+    assert learned_patterns(run).targets == (0, 1, 2)
 
 
 def test_a_run_is_found_by_its_settings_and_patterns(tmp_path: Path) -> None:

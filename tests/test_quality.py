@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from thermoloom.config import PrototypeSettings
-from thermoloom.machine.definition import Machine
 from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
 from thermoloom.measures.classifier import Classifier
 from thermoloom.measures.quality import MEASURES, entropy, mean_pairwise_distance, measure_quality
-from thermoloom.prototypes import Prototypes, load_prototypes
+from thermoloom.patterns.patterns import Patterns, load_patterns
 
 # two orthogonal patterns of four units, length 2
 PATTERNS = np.array([[1, 1, -1, -1], [1, -1, 1, -1]], np.float32)
-FOUR = Prototypes(PATTERNS, ("left", "even"))
+FOUR = Patterns(PATTERNS, ("left", "even"))
 
 
 def test_distances_and_correlations_by_hand() -> None:
@@ -61,15 +61,15 @@ def test_without_mnist_images_the_classifier_is_left_out() -> None:
         "class_entropy",
     ]
     # own 28 × 28 images are no digits, and digits of another size are no input
-    big = load_prototypes(PrototypeSettings(), Machine())
-    own = Prototypes(big.patterns, big.labels, (28, 28))
+    big = load_patterns(PrototypeSettings(), Machine())
+    own = Patterns(big.patterns, big.labels, (28, 28))
     assert measure_quality(big.patterns, own).class_counts is None
-    small = load_prototypes(PrototypeSettings(resize=True), Machine(visible=196))
+    small = load_patterns(PrototypeSettings(resize=True), Machine(visible=196))
     assert measure_quality(small.patterns, small).class_counts is None
 
 
 def test_classifier_measures_by_hand() -> None:
-    prototypes = load_prototypes(PrototypeSettings(digits=(2, 7)), Machine())
+    prototypes = load_patterns(PrototypeSettings(digits=(2, 7)), Machine())
     predicted = [2, 2, 7, 5]
     heights = [0.0, math.log(9), math.log(18), math.log(27)]  # probabilities 1/10, 1/2, 2/3, 3/4
 
@@ -92,7 +92,7 @@ def test_classifier_measures_by_hand() -> None:
 
 
 def test_prototypes_as_samples_are_recognized() -> None:
-    prototypes = load_prototypes(PrototypeSettings(per_digit=5), Machine())
+    prototypes = load_patterns(PrototypeSettings(per_digit=5), Machine())
     quality = measure_quality(prototypes.patterns, prototypes)
     assert quality.sample_class is not None
     assert quality.sample_class.tolist() == list(prototypes.classes)

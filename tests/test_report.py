@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import html.parser
 import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,14 @@ from typing import Any
 import pytest
 from experiment_runs import one_pair, two_pairs
 
+import thermoloom
 from thermoloom.errors import UserError
-from thermoloom.presentation import page
-from thermoloom.presentation.report import figures_of, write_report
+from thermoloom.presentation import page, verdicts
+from thermoloom.presentation.chapters import CHAPTERS
+from thermoloom.presentation.report import write_report
+from thermoloom.presentation.saved import Saved
+
+SOURCE = Path(thermoloom.__file__).parent
 
 
 class Reader(html.parser.HTMLParser):
@@ -93,7 +101,7 @@ def test_the_page_needs_nothing_but_itself(pair: Any) -> None:
     assert len(anchors) >= 5
     assert set(anchors) <= set(reader.identities)
     assert len(reader.identities) == len(set(reader.identities))
-    assert reader.tags.count("img") == len(figures_of("comparison"))
+    assert reader.tags.count("img") == len(CHAPTERS["comparison"])
 
 
 def test_the_page_says_what_could_not_be_measured() -> None:
@@ -113,7 +121,7 @@ def test_a_report_is_made_from_saved_tables_alone(
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("a report must not simulate")
 
-    for name in ("generation.generate", "training.noising.noising_path", "runs.jobs.train_runs"):
+    for name in ("generation.generate", "training.trainer.train_together", "engine.engine"):
         monkeypatch.setattr(f"thermoloom.{name}", forbidden)
     shutil.copytree(one_pair().path, tmp_path / "comparison")  # without the runs behind it
     before = (tmp_path / "comparison" / "report.html").read_bytes()
@@ -157,12 +165,101 @@ def test_what_has_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_numbers_as_they_are_printed(value: float, spec: str, shown: str) -> None:
     assert page.number(value, spec) == f'<data value="{value!r}">{shown}</data>'
     assert page.number(None) == "–"
+    assert page.interval(None) == ""
 
 
 def test_words_are_escaped_and_numbers_are_not() -> None:
     assert page.fill("a < {x:.1f} & {name}", {"x": 2.0, "name": "<b>"}) == (
         'a &lt; <data value="2.0">2.0</data> &amp; &lt;b&gt;'
     )
+    assert page.fill("{bounds:[.1f]}{none:[.1f]}", {"bounds": [1, 2], "none": None}) == (
+        page.interval([1, 2], ".1f")
+    )
+
+
+def test_nothing_of_a_summary_is_taken_for_markup() -> None:
+    """A file name, a sentence or a setting may hold anything."""
+    saved = Saved.open(one_pair().path)
+    summary = copy.deepcopy(saved.summary)
+    summary["title"] = summary["rerun"] = summary["host"]["cpu"] = "<script>x</script>"
+    summary["statements"][0]["sentence"] = summary["quality"][0]["label"] = "<script>y</script>"
+    summary["settings"]["prototypes"]["path"] = "<script>z</script>"
+    text = page.build([(summary, {spec.name: b"" for spec in CHAPTERS["comparison"]})], {"all": 0})
+    assert "<script>" not in text
+    for letter in "xyz":
+        assert f"&lt;script&gt;{letter}&lt;/script&gt;" in text
+
+
+def test_symbols_are_set_as_such() -> None:
+    assert page.symbols("‖J_vh‖ & σ_upd") == (
+        "‖<i>J</i><sub>vh</sub>‖ &amp; <i>σ</i><sub>upd</sub>"
+    )
+    assert page.symbols("max_softmax") == "max_softmax"
+
+
+def test_columns_that_no_row_fills_are_left_out() -> None:
+    rows = [{"a": 1.0, "b": None, "c": ""}, {"a": None, "b": None, "c": "x", "d": [1, 2]}]
+    columns = [("A", "{a:.1f}"), ("B", "{b:.1f} ± {a_sd:.1f}"), ("C", "{c}"), ("D", "{d[1]:d}")]
+    made = page.grid(columns, rows)
+    assert made.columns == [("A", True), ("C", False), ("D", True)]
+    assert made.rows == [
+        ['<data value="1.0">1.0</data>', "", ""],
+        ["", "x", '<data value="2">2</data>'],
+    ]
+
+
+def test_verdicts_are_counted_in_english() -> None:
+    counts = {"holds": 18, "same sign, not resolved": 2, "differs": 1}
+    assert verdicts.tally(counts) == (
+        "18 hold, 2 have the same sign but are not resolved, 1 differs"
+    )
+    assert verdicts.tally({"holds": 1, "differs": 3, "not measured": 0}) == "1 holds, 3 differ"
+    assert verdicts.together([{"differs": 1, "all": 1}, {"holds": 2, "differs": 1, "all": 3}]) == {
+        "holds": 2, "differs": 2, "all": 4,
+    }  # fmt: skip
+
+
+def test_a_run_that_is_too_short_is_marked_as_such() -> None:
+    """The quick preset is never mistaken for the paper's experiment."""
+    summary = copy.deepcopy(Saved.open(one_pair().path).summary)
+    images = {spec.name: b"" for spec in CHAPTERS["comparison"]}
+    assert "Short run" in page.build([(summary, images)], {"all": 0})
+    summary["preset"] = "quick"
+    assert "Quick look" in page.build([(summary, images)], {"all": 0})
+    whole = copy.deepcopy(summary) | {"preset": "paper"}
+    for row in whole["statements"]:
+        row["verdict"] = "holds"
+    assert 'class="mark"' not in page.build([(whole, images)], {"all": 0})
+    both = page.build([(whole, images), (summary, images)], {"all": 0})
+    assert both.count("Quick look") == 1  # in its chapter, not over all
+
+
+# --- what presentation may know -------------------------------------------------------------------
+
+
+def test_presentation_reads_what_is_saved_and_imports_no_experiment() -> None:
+    for file in (SOURCE / "presentation").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                room = name.partition("thermoloom.")[2].partition(".")[0]
+                assert room in ("", "errors", "presentation", "runs"), f"{file.name}: {name}"
+
+
+def test_modules_of_presentation_have_names_of_their_own() -> None:
+    own = {file.stem for file in (SOURCE / "presentation").glob("*.py")} - {"__init__"}
+    others = {f.stem for f in SOURCE.rglob("*.py") if f.parent.name != "presentation"}
+    assert own & others == set()
+
+
+def test_jinja_and_matplotlib_are_loaded_only_for_a_page() -> None:
+    code = (
+        "import sys, thermoloom.presentation.report, thermoloom.presentation.verdicts\n"
+        "print([m for m in ('jinja2', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # --- in a real browser ---------------------------------------------------------------------------
@@ -180,6 +277,8 @@ PROBE = """<script>window.addEventListener("load", () => {
     shown: images.filter(i => i.complete && i.naturalWidth > 100 && seen(i)).length,
     tables: tables.length,
     filled: tables.filter(t => t.tBodies[0].rows.length > 0 && seen(t)).length,
+    sideways: [...document.querySelectorAll(".scroll")]
+      .filter(s => s.scrollWidth > s.clientWidth + 1).length,
     width: document.documentElement.scrollWidth - document.documentElement.clientWidth});
 });</script>"""
 """Written into a copy of the page, by the test alone; the title tells what the browser sees."""
@@ -187,7 +286,7 @@ PROBE = """<script>window.addEventListener("load", () => {
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 @pytest.mark.parametrize("pair", [two_pairs, one_pair])
-@pytest.mark.parametrize("width", [1300, 480])
+@pytest.mark.parametrize("width", [1400, 1200, 500])
 def test_a_browser_shows_every_figure_and_table_without_complaint(
     pair: Any, width: int, tmp_path: Path
 ) -> None:
@@ -207,9 +306,10 @@ def test_a_browser_shows_every_figure_and_table_without_complaint(
     assert title is not None
     seen = json.loads(title[1].replace("&quot;", '"'))
     reader = Reader(text)
-    assert seen["images"] == seen["shown"] == len(figures_of("comparison"))
+    assert seen["images"] == seen["shown"] == len(CHAPTERS["comparison"])
     assert seen["tables"] == seen["filled"] == reader.tags.count("table") >= 8
     assert seen["width"] <= 0  # nothing sticks out sideways, on a telephone neither
+    assert seen["sideways"] == 0 or width < 1200  # no table needs scrolling
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")

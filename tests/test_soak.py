@@ -13,8 +13,9 @@ pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
 
 from soak import cases, files, inputs, interrupts
 from soak.cases import Ended, Tally
+from soak.interrupting import End
 
-ONE_LINE = Ended(2, "", "error: physics.kT = -1: must be positive\n")
+ONE_LINE = Ended(2, "", "error: machine.kT = -1: must be positive\n")
 TRACEBACK = Ended(1, "", "Traceback (most recent call last):\n  …\nValueError: x\n")
 
 
@@ -43,10 +44,10 @@ def verdict(
 
 
 def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = inputs.Case("x", ["train"], "", True, "physics.kT", "-1")
-    odd = inputs.Case("x", ["train"], "", False, "physics.kT", "0.25")
-    held = json.dumps({"settings": {"physics": {"kT": 0.25}}})
-    other = json.dumps({"settings": {"physics": {"kT": 0.5}}})
+    wrong = inputs.Case("x", ["train"], "", True, "machine.kT", "-1")
+    odd = inputs.Case("x", ["train"], "", False, "machine.kT", "0.25")
+    held = json.dumps({"settings": {"machine": {"kT": 0.25}}})
+    other = json.dumps({"settings": {"machine": {"kT": 0.5}}})
     fine = Ended(0, "done", "")
     for case, ended, left, expected in (
         (wrong, ONE_LINE, "", "one line"),
@@ -67,7 +68,7 @@ def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_damages_damage() -> None:
     rng = random.Random(1)
-    page = json.dumps({"schema": 1, "settings": {"physics": {"kT": 0.1}}, "files": {}}).encode()
+    page = json.dumps({"schema": 1, "settings": {"machine": {"kT": 0.1}}, "files": {}}).encode()
     for name, damage in files.DAMAGES.items():
         damaged = [damage(page, rng) for _ in range(40)]
         assert sum(data != page for data in damaged) > 30, name
@@ -89,8 +90,11 @@ def test_another_result_after_damage_is_silently_wrong(tmp_path: Path) -> None:
 
 
 def test_verdicts_on_interrupts() -> None:
-    for code, expected in ((130, "one line"), (-2, "one line"), (1, "more lines")):
-        assert interrupts.verdict_of(Ended(code, "", "stopped"), signal.SIGINT) == expected
-    assert interrupts.verdict_of(TRACEBACK, signal.SIGINT) == "traceback"
-    assert interrupts.verdict_of(Ended(-9, "", "", hung=True), signal.SIGINT) == "hang"
+    def think(code: int | None, stderr: str = "stopped") -> str:
+        return interrupts.verdict_of(End(signal.SIGINT, 1.0, code, 0.1, "", stderr))
+
+    assert [think(code) for code in (130, -2)] == ["one line"] * 2
+    assert [think(code) for code in (1, 143, -9)] == ["more lines"] * 3
+    assert think(130, TRACEBACK.err) == "traceback"
+    assert think(None) == "hang"
     assert cases.BAD == ("more lines", "traceback", "hang", "silently wrong")

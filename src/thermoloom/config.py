@@ -343,7 +343,7 @@ class Settings:
         return cls().updated(read_toml(path))
 
 
-RENAMED = {"prototypes.projection_seed": "machine.code_seed"}
+RENAMED = dict.fromkeys(("prototypes.projection_seed", "projection_seed"), "machine.code_seed")
 """Settings that had another name before 0.2; the table [physics] is [machine] now."""
 
 

@@ -129,7 +129,7 @@ def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> byt
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _why(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from thermoloom.cli.options import (
     AsJson,
     Assignments,
     Config,
+    Values,
     compile_now,
     emit,
     merged,
@@ -20,9 +21,19 @@ from thermoloom.cli.options import (
 )
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
+from thermoloom.inputs import shown
 
-RunPath = Annotated[
-    Path, typer.Argument(help="Run directory.", metavar="RUN", parser=path_of("RUN"))
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ComputerPath = Annotated[
+    Path,
+    typer.Argument(
+        help="Run directory, or a file that computer.save wrote.",
+        metavar="RUN",
+        parser=path_of("RUN"),
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -30,6 +41,19 @@ Out = Annotated[
         help="Run directory; by default found by the settings.",
         metavar="DIR",
         parser=path_of("--out"),
+    ),
+]
+Stages = Annotated[
+    int | None, typer.Option(help="Windows of the noising path, each with its own θ (default 1).")
+]
+Labels = Annotated[
+    int | None, typer.Option(help="Label units, one for each class to ask for (default 0).")
+]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        help="What hidden units feel: projection (default), copy, signs, clusters or given.",
+        metavar="CODE",
     ),
 ]
 
@@ -48,6 +72,9 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
+    stages: Stages = None,
+    labels: Labels = None,
+    code: Code = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -57,19 +84,22 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a computer; run the same command again to continue an interrupted training."""
-    options = {"rule": rule, "period": period, "seed": seed, "cycles": cycles}
-    settings = Settings.from_dict(merged(config, assignments, {"training": options}))
-    from thermoloom.presentation.progress import progress
-    from thermoloom.prototypes import load_prototypes
-    from thermoloom.runs.jobs import check_run, train_runs, training_path
-    from thermoloom.runs.patterns import named
+    options = {
+        "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
+        "machine": {"stages": stages, "labels": labels, "code": code},
+    }
+    settings = Settings.from_dict(merged(config, assignments, options))
+    from thermoloom.computers.kept_patterns import named
+    from thermoloom.computers.trained import check_run, train_runs, training_path
+    from thermoloom.patterns.patterns import load_patterns
+    from thermoloom.presentation.terminal import progress
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
-    prototypes = load_prototypes(settings.prototypes, settings.machine)
-    settings = named(settings, prototypes)
+    patterns = load_patterns(settings.prototypes, settings.machine)
+    settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
-    check_run(path, settings, prototypes)
+    check_run(path, settings, patterns)
     compile_now()
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
@@ -85,7 +115,7 @@ def train(
             advance(trainee.cycle, f"{rate:,.0f} steps/s, {loss}")
 
         try:
-            train_runs([(path, settings)], on_cycle, say, checkpoint_every, prototypes)
+            train_runs([(path, settings)], on_cycle, say, checkpoint_every, patterns)
         except KeyboardInterrupt:
             say(f"stopped; {path} keeps what was done: run the same command again to go on")
             raise
@@ -109,26 +139,71 @@ def train(
 
 
 def generate(
-    run: RunPath,
+    run: ComputerPath,
     samples: Annotated[int, typer.Option(help="Denoising trajectories.")] = 200,
     seed: Annotated[
         int | None, typer.Option(help="Generation seed; 90000 + training seed by default.")
     ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            help="Class to ask for, or several in turn, such as 3 or 0,1,2; all in turn by "
+            "default, where there are labels.",
+            metavar="CLASS",
+        ),
+    ] = None,
+    clamp: Annotated[
+        Path | None,
+        typer.Option(
+            help="Image (PNG or .npy) of which some pixels are known.",
+            metavar="IMAGE",
+            parser=path_of("--clamp"),
+        ),
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(
+            help="Image of the same size, white (.npy: not 0) where pixels are known.",
+            metavar="MASK",
+            parser=path_of("--mask"),
+        ),
+    ] = None,
+    hold: Annotated[
+        bool,
+        typer.Option(
+            "--hold",
+            help="Hold known pixels still, instead of on their reversed noising path.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat that it gives off."""
+    from thermoloom.computers.archives import Order
+    from thermoloom.computers.stored import archive_path, learning_at, samples_of
     from thermoloom.feasibility import check_generation
-    from thermoloom.measures.statistics import spread
-    from thermoloom.presentation.progress import progress
-    from thermoloom.runs.jobs import archive_name, generate_run, settings_of
-    from thermoloom.runs.store import RunDirectory
+    from thermoloom.machine.energy import label_word
+    from thermoloom.patterns.known import clamp_of, read_mask, read_picture
+    from thermoloom.presentation.terminal import progress
 
-    settings = settings_of(RunDirectory.open(run)).updated(
-        {"generation": {"samples": samples, "seed": seed}}
-    )
-    check_generation(settings.machine, samples)
+    settings, patterns, _ = learning_at(run)
+    settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
+    machine = settings.machine
+    check_generation(machine, samples)
+    asked = _class_numbers(classes)
+    if asked is not None:
+        label_word(machine, asked)
+    known = None
+    if clamp is None and (mask is not None or hold):
+        raise UserError(f"{'--hold' if mask is None else '--mask'}: needs --clamp IMAGE")
+    if clamp is not None and mask is None:
+        raise UserError("--clamp: needs --mask MASK, which is white where pixels are known")
+    if clamp is not None and mask is not None:
+        image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
+        known = clamp_of(machine, patterns, image, samples, light, hold)
+    order = Order(samples, settings.generation_seed, asked, known)
     compile_now()
-    total, done = samples * settings.machine.steps, 0
+    total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
         def on_progress(more: int) -> None:
@@ -136,90 +211,112 @@ def generate(
             done += more
             advance(done, f"{samples} samples")
 
-        generated = generate_run(run, samples, settings.generation_seed, on_progress)
-    heat, kT = spread(generated.heat), settings.machine.kT
-    name = archive_name(settings.generation_seed, samples)
-    sem = None if heat.sem is None else heat.sem
+        generated = samples_of(run, order, on_progress)
+    archive = archive_path(run, order)
     results = {
         "run": str(run),
-        "archive": str(run / f"{name}.safetensors"),
+        "archive": str(archive),
         "samples": samples,
         "seed": settings.generation_seed,
-        "mean_heat": heat.mean,
-        "sd_heat": heat.sd,
-        "sem_heat": sem,
-        "mean_heat_kT": heat.mean / kT,
+        **_energy("heat", generated.heat, machine.kT),
     }
-    spread_text = "" if sem is None else f" ± {sem:.2f} (standard error over trajectories)"
-    emit(
-        as_json,
-        results,
-        [
-            f"archive     {results['archive']}",
-            f"mean heat   {heat.mean:.2f} E0{spread_text} = {heat.mean / kT:.1f} kT",
-            f"next: thermoloom show {run}",
-        ],
-    )
+    lines = [f"archive     {archive}", _energy_line("heat", generated.heat, machine.kT)]
+    if machine.stages > 1 or known is not None:
+        results |= _energy("work", generated.work, machine.kT)
+        lines.append(_energy_line("work", generated.work, machine.kT))
+    emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
+
+
+def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:
+    """``3`` and ``0,1,2``, also together, as whole numbers."""
+    if texts is None:
+        return None
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise UserError(f"--class {shown(','.join(texts))}: expected classes such as 3 or 0,1,2")
+    return tuple(int(part) for part in parts)
+
+
+def _energy(name: str, values: NDArray[np.float64], kT: float) -> dict[str, float | None]:
+    """Mean, standard deviation and standard error over the samples."""
+    from thermoloom.measures.statistics import spread
+
+    found = spread(values)
+    return {
+        f"mean_{name}": found.mean,
+        f"sd_{name}": found.sd,
+        f"sem_{name}": found.sem,
+        f"mean_{name}_kT": found.mean / kT,
+    }
+
+
+def _energy_line(name: str, values: NDArray[np.float64], kT: float) -> str:
+    of = _energy(name, values, kT)
+    sem = of[f"sem_{name}"]
+    error = "" if sem is None else f" ± {sem:.2f} (standard error over trajectories)"
+    return f"mean {name}   {of[f'mean_{name}']:.2f} E0{error} = {of[f'mean_{name}_kT']:.1f} kT"
 
 
 def show(
-    run: RunPath,
+    run: ComputerPath,
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the loss curve and a sheet of generated images as PNG."""
+    """Draw the loss curve and a sheet of generated images, with the classes asked for, as PNG."""
+    from thermoloom.computers.stored import beside, latest_samples, learning_at
     from thermoloom.presentation.sheets import loss_curve, sample_sheet
     from thermoloom.runs.files import write_atomically
-    from thermoloom.runs.jobs import archives, prototypes_of, read_archive, settings_of
-    from thermoloom.runs.store import RunDirectory
 
-    directory = RunDirectory.open(run)
-    settings = settings_of(directory)
-    if not directory.has("curve.csv"):
-        raise UserError(f"{run}: training is not done; continue it with thermoloom train")
+    settings, patterns, curve = learning_at(run)
     title = f"{settings.training.rule}, seed {settings.training.seed}"
-    pictures = {"loss.png": loss_curve(directory.load_table("curve"), title)}
-    names, shape = archives(directory), prototypes_of(directory).shape
-    notes = []
-    if not names:
+    pictures = {"loss.png": loss_curve(curve, title)}
+    latest, notes = latest_samples(run), []
+    if latest is None:
         notes.append(f"no samples yet: thermoloom generate {run}")
-    elif shape is None:
+    elif patterns.shape is None:
         notes.append("the visible layer is no image, so there is no sheet of samples")
     else:
-        generated = read_archive(directory, names[-1])
-        heading = f"{title}: {names[-1]}, mean heat {generated.heat.mean():.1f} E0"
-        images = generated.visible(settings.machine)
-        pictures["samples.png"] = sample_sheet(images, shape, heading, samples)
+        name, generated, asked = latest
+        heading = f"{title}: {name}, mean heat {generated.heat.mean():.1f} E0"
+        images = generated.final_states[:, : settings.machine.visible]
+        names = None if asked is None else [str(own) for own in asked]
+        pictures["samples.png"] = sample_sheet(images, patterns.shape, heading, samples, names)
     for name, data in pictures.items():
-        write_atomically(run / name, data)
-    paths = [str(run / name) for name in pictures]
+        write_atomically(beside(run, name), data)
+    paths = [str(beside(run, name)) for name in pictures]
     emit(as_json, {"pictures": paths, "notes": notes}, [*paths, *notes])
 
 
 def solve(
+    stages: Stages = None,
+    labels: Labels = None,
+    code: Code = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
-    rule = {"training": {"rule": "optimum"}}
-    settings = Settings.from_dict(merged(config, assignments, rule))
-    from thermoloom.presentation.progress import console
-    from thermoloom.prototypes import load_prototypes
-    from thermoloom.runs.jobs import solve_run, training_path
-    from thermoloom.runs.patterns import named
+    options: Values = {
+        "training": {"rule": "optimum"},
+        "machine": {"stages": stages, "labels": labels, "code": code},
+    }
+    settings = Settings.from_dict(merged(config, assignments, options))
+    from thermoloom.computers.kept_patterns import named
+    from thermoloom.computers.trained import solve_run, training_path
+    from thermoloom.patterns.patterns import load_patterns
+    from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory
 
-    prototypes = load_prototypes(settings.prototypes, settings.machine)
-    settings = named(settings, prototypes)
+    patterns = load_patterns(settings.prototypes, settings.machine)
+    settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:
         solve_run(
             path,
             settings,
             lambda step, size: status.update(f"solving: step {step}, relative gradient {size:.1e}"),
-            prototypes,
+            patterns,
         )
     results = RunDirectory.open(path).results
     emit(

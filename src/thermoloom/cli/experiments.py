@@ -182,19 +182,23 @@ def run_experiment(
     began = time.monotonic()
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
-    from thermoloom.experiments.run import check, perform
+    from thermoloom.experiments.run import check
+    from thermoloom.presentation.report import write_report
+    from thermoloom.reproduction import reproduce
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
     compile_now()
     compiled = time.monotonic()
-    done = perform(chosen, plan, folder, resources, progress_for())
+    done = reproduce(chosen, plan, folder, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:
+        report = write_report(done.path)
+        seconds = done.seconds | report.seconds
         typer.echo("\n".join(result_lines(done.summary)))
-        typer.echo("\n".join(time_lines(done.summary, done.seconds, compiled - began)))
-        typer.echo(f"report  {done.report}")
+        typer.echo("\n".join(time_lines(done.summary, seconds, compiled - began)))
+        typer.echo(f"report  {report.path}")
     if done.failures:
         typer.echo(f"{len(done.failures)} task(s) failed:", err=True)
         for line in done.failures:
@@ -204,6 +208,8 @@ def run_experiment(
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
     """The headline numbers and the tally of verdicts, for a terminal."""
+    from thermoloom.presentation.verdicts import tally
+
     lines = []
     for row in summary["quantities"]:
         if row["value"] is None:
@@ -214,11 +220,8 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
         between = "" if bounds is None else f" [{bounds[0]:{spec}}, {bounds[1]:{spec}}]"
         verdict = f"  ({row['verdict']})" if row["verdict"] else ""
         lines.append(f"{row['label']:<46} {here}{between}{verdict}")
-    counts: dict[str, int] = {}
-    for statement in summary["statements"]:
-        counts[statement["verdict"]] = counts.get(statement["verdict"], 0) + 1
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return [*lines, f"the paper's statements: {tally}"] if tally else lines
+    found = tally({k: count for k, count in summary["verdicts"].items() if k != "all"})
+    return [*lines, f"the paper's statements: {found}"] if found else lines
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:

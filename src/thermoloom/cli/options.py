@@ -1,4 +1,4 @@
-"""What the commands share: settings from files and options, results for people and resources."""
+"""What the commands share: settings from files and options, results for people and machines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import parse_assignment, read_toml
+from thermoloom.config import parse_assignment
 from thermoloom.errors import UserError
-from thermoloom.inputs import user_path
+from thermoloom.inputs import read_toml, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
+_PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
 Values = dict[str, dict[str, Any]]
 """``{section: {key: value}}``"""
 
@@ -90,7 +91,7 @@ def merged(
             if not isinstance(entries, dict):
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             values.setdefault(section, {}).update(entries)
-    for section, key in (("prototypes", "path"), ("measures", "classifier")):
+    for section, key in _PATHS:
         given = values.get(section, {}).get(key)
         if isinstance(given, str) and given.strip():  # so that what is kept of it works anywhere
             values[section][key] = str(user_path(f"{section}.{key}", given).absolute())
@@ -99,23 +100,23 @@ def merged(
 
 def compile_now() -> None:
     """Compile the kernels, or load them, before anything is timed or touched."""
-    from thermoloom.kernels import compile_kernels
-    from thermoloom.presentation.progress import compiling
+    from thermoloom.engine import engine
+    from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        compile_kernels()
+        engine().warm_up()
     interrupts_wind_up()
 
 
 def say(text: str) -> None:
     """A line for people, on standard error."""
-    from thermoloom.presentation.progress import console
+    from thermoloom.presentation.terminal import console
 
     console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
 
 def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:
-    """Results on standard output: JSON for resources, or lines for people."""
+    """Results on standard output: JSON for machines, or lines for people."""
     from thermoloom.runs.formats import jsonable
 
     text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(lines)

@@ -6,7 +6,7 @@ RUN/samples-SEED-N-HASH.safetensors       one where classes were asked for, or u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from thermoloom.computers.trained import parameters_of, settings_of
 from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import EnergyParts
 from thermoloom.machine.parameters import layout
 from thermoloom.runs.files import sha256
@@ -45,9 +46,11 @@ class Order:
 
     def _special(self) -> dict[str, Any]:
         clamp = self.clamp
-        held = None if clamp is None else [
-            array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow
-        ]
+        held = (
+            None
+            if clamp is None
+            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
+        )
         return {"classes": self.classes, "clamp": held}
 
 
@@ -60,22 +63,32 @@ def generate_run(
     if reader.has(file) and not reader.is_lost(file):
         return read_archive(reader, order.archive)
     refuse_other_numerics(reader)
-    theta = parameters_of(reader)
     generated = generate(
-        theta, order.samples, order.seed, order.classes, order.clamp, on_progress=on_progress
+        parameters_of(reader),
+        order.samples,
+        order.seed,
+        order.classes,
+        order.clamp,
+        on_progress=on_progress,
     )
-    asked = asked_classes(theta, order.samples, order.classes)
-    described = {
-        "seed": order.seed,
-        "samples": order.samples,
-        "classes": None if asked is None else asked.tolist(),
-    }
-    with RunDirectory.open(path, write=True) as run:
-        run.save_arrays(order.archive, _arrays(generated), described)
+    keep_archive(path, order, generated)
     return generated
 
 
-def _arrays(generated: Generated) -> dict[str, NDArray[Any]]:
+def keep_archive(path: Path, order: Order, generated: Generated) -> None:
+    """Save what was generated to order in the run of its computer."""
+    with RunDirectory.open(path, write=True) as run:
+        asked = asked_classes(parameters_of(run), order.samples, order.classes)
+        described = {
+            "seed": order.seed,
+            "samples": order.samples,
+            "classes": None if asked is None else asked.tolist(),
+        }
+        run.save_arrays(order.archive, arrays_of(generated), described)
+
+
+def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
+    """States and books, by the names of an archive."""
     arrays: dict[str, NDArray[Any]] = {
         "initial_states": generated.initial_states,
         "final_states": generated.final_states,
@@ -89,10 +102,13 @@ def _arrays(generated: Generated) -> dict[str, NDArray[Any]]:
 
 def read_archive(run: RunDirectory, name: str) -> Generated:
     """Stored samples, checked against their SHA-256."""
-    arrays = run.load_arrays(name)
-    parts = layout(settings_of(run).machine).parts
+    return generated_of(settings_of(run).machine, run.load_arrays(name))
+
+
+def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
+    """What ``arrays_of`` took apart."""
     starts, ends = (
-        EnergyParts({part: arrays[f"{moment}_{part}"] for part in parts})
+        EnergyParts({part: arrays[f"{moment}_{part}"] for part in layout(machine).parts})
         for moment in ("start", "end")
     )
     states = arrays["final_states"]

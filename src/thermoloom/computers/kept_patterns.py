@@ -8,6 +8,7 @@ a run is found by them without reading an image.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ KIND = "patterns"
 
 def content_sha256(patterns: Patterns) -> str:
     """SHA-256 of the patterns, to the bit and in their order, and of what they are called."""
-    arrays = {name: array_sha256(array) for name, array in _arrays(patterns).items()}
-    return sha256(canonical([arrays, _names(patterns)]).encode())
+    arrays = {name: array_sha256(array) for name, array in pattern_arrays(patterns).items()}
+    return sha256(canonical([arrays, pattern_names(patterns)]).encode())
 
 
 def named(settings: Settings, patterns: Patterns) -> Settings:
@@ -77,12 +78,16 @@ def patterns_of(settings: Settings, folder: Path) -> Patterns:
 
 def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
     """Patterns and what they are called, as arrays of a run."""
-    run.save_arrays(name, _arrays(patterns), _names(patterns))
+    run.save_arrays(name, pattern_arrays(patterns), pattern_names(patterns))
 
 
 def read_patterns(run: RunDirectory, name: str) -> Patterns:
     """What ``save_patterns`` kept."""
-    arrays, names = run.load_arrays(name), run.load_metadata(name)
+    return patterns_from(run.load_arrays(name), run.load_metadata(name))
+
+
+def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
+    """Of ``pattern_arrays`` and ``pattern_names``."""
     return Patterns(
         arrays["patterns"],
         tuple(names["labels"]),
@@ -93,12 +98,14 @@ def read_patterns(run: RunDirectory, name: str) -> Patterns:
     )
 
 
-def _arrays(patterns: Patterns) -> dict[str, Any]:
+def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
+    """The numbers of patterns."""
     code = {} if patterns.code is None else {"code": patterns.code}
     return {"patterns": patterns.patterns, **code}
 
 
-def _names(patterns: Patterns) -> dict[str, Any]:
+def pattern_names(patterns: Patterns) -> dict[str, Any]:
+    """What patterns are called."""
     return {
         "labels": list(patterns.labels),
         "shape": list(patterns.shape) if patterns.shape else None,

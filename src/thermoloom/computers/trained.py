@@ -34,8 +34,8 @@ from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
-from thermoloom.theory.solver import solve_optimum
-from thermoloom.training.trainer import Trainee, train_together, validation_path
+from thermoloom.theory.solver import Optimum, solve_optimum
+from thermoloom.training.trainer import CURVE, Trainee, train_together, validation_path
 
 Float32 = NDArray[np.float32]
 
@@ -111,13 +111,11 @@ def solve_run(
         return
     check_run(path, settings, learned)
     # solved before the directory is claimed: what has no solution leaves nothing behind
-    optimum = solve_optimum(settings.machine, fields, words, progress=on_iteration)
+    optimum, curve = solve(settings, fields, words, on_iteration)
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", learned)
-        terms = engine().terms(optimum.parameters, validation_path(settings, fields, words))
-        loss = {"loss": terms.loss, "reduced_loss": terms.reduced_loss}
         run.save_arrays("computer", optimum.parameters.arrays)
-        run.save_table("curve", {"cycle": [0.0]} | {key: [value] for key, value in loss.items()})
+        run.save_table("curve", curve)
         run.finish(
             {
                 "iterations": optimum.iterations,
@@ -125,9 +123,22 @@ def solve_run(
                 "relative_gradient": optimum.relative_gradient,
                 "expected_loss": optimum.expected_loss,
                 "initial_expected_loss": optimum.initial_loss,
-                **loss,
+                **{key: float(curve[key][0]) for key in ("loss", "reduced_loss")},
             }
         )
+
+
+def solve(
+    settings: Settings,
+    fields: Float32,
+    words: Float32 | None,
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
+    """The optimum, and its validation loss as a curve of one point."""
+    optimum = solve_optimum(settings.machine, fields, words, progress=on_iteration)
+    terms = engine().terms(optimum.parameters, validation_path(settings, fields, words))
+    point = (0.0, terms.loss, terms.reduced_loss)
+    return optimum, {name: np.array([value]) for name, value in zip(CURVE, point, strict=True)}
 
 
 def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee:

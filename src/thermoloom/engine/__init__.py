@@ -63,6 +63,10 @@ class Learner(Protocol):
 class Engine(Protocol):
     """What an engine can do. Results depend on neither threads nor the order of calls."""
 
+    GROUP: int
+    """Samples that are computed together: pieces of a generation that begin at its multiples are
+    those of the whole, to the bit."""
+
     def warm_up(self) -> None:
         """Compile, or load, what the other functions need, so that the wait is seen as such."""
 
@@ -96,8 +100,12 @@ class Engine(Protocol):
         snapshot_steps: Sequence[int] = (),
         snapshot_samples: Sequence[int] = (),
         on_progress: Callable[[int], None] | None = None,
+        first: int = 0,
     ) -> Generated:
-        """Sample a frozen computer; θ and the books of heat and work are verified at the end."""
+        """Sample a frozen computer; θ and the books of heat and work are verified at the end.
+
+        ``first``: number of the first sample in the streams of the seed.
+        """
 
 
 def engine() -> Engine:

@@ -9,25 +9,23 @@ What is done already does not count.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from thermoloom.computers.kept_patterns import identified
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
-from thermoloom.experiments.models import RUNS
+from thermoloom.engine import engine
 from thermoloom.experiments.plan import Experiment, Plan
-from thermoloom.generation import GROUP, generate
-from thermoloom.machine.computer import Computer
-from thermoloom.runs.jobs import archive_name, training_path
-from thermoloom.runs.manifest import MANIFEST, read_manifest
-from thermoloom.runs.patterns import identified
+from thermoloom.experiments.results import ended, order_of, trained_path
+from thermoloom.generation import generate
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import label_word
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.precision import UNQUANTIZED
 from thermoloom.threads import threads
-from thermoloom.training.learner import drive
-from thermoloom.training.noising import noising_path
-from thermoloom.training.trainer import make_learner
 
 PROBE_STEPS = 216
 """Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
@@ -54,9 +52,9 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     besides = 0.0
     for experiment, wanted in chosen:
         plan = replace(wanted, settings=identified(wanted.settings))  # loads the patterns once
-        models = _by_path(folder, models_of(experiment, plan))
-        to_train = {path: model for path, model in models if not _is_done(path)}
-        to_sample = {(p, _archive(m)): m for p, m in models if not _has(p, _archive(m))}
+        models = [(trained_path(folder, model), model) for model in experiment.models(plan)]
+        to_train = {path: model for path, model in models if ended(path) is None}
+        to_sample = {(p, order_of(m).archive): m for p, m in models if not _is_sampled(p, m)}
         left |= to_train
         samples |= to_sample
         besides += BESIDES if to_train or to_sample else 0.0
@@ -75,33 +73,14 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     return Estimate(len(left), count, work / workers + besides, disk)
 
 
-def models_of(experiment: Experiment, plan: Plan) -> list[Settings]:
-    """Computers that an experiment trains and samples, those of later tasks included."""
-    tasks = experiment.tasks(plan)
-    named = [model for task in tasks for model in task.arguments.get("models", [])]
-    foreseen = experiment.foreseen(plan) if experiment.foreseen else []
-    return [Settings.from_dict(model) for model in named] + foreseen
-
-
-def _by_path(folder: Path, models: Iterable[Settings]) -> list[tuple[Path, Settings]]:
-    return [(training_path(folder / RUNS, model), model) for model in models]
-
-
-def _archive(model: Settings) -> str:
-    return archive_name(model.generation_seed, model.generation.samples)
-
-
-def _is_done(path: Path) -> bool:
-    return (path / MANIFEST).exists() and read_manifest(path).state in ("done", "diverged")
-
-
-def _has(path: Path, archive: str) -> bool:
-    return _is_done(path) and f"{archive}.safetensors" in read_manifest(path).files
+def _is_sampled(path: Path, model: Settings) -> bool:
+    run = ended(path)
+    return run is not None and run.has(f"{order_of(model).archive}.safetensors")
 
 
 def _training_bytes(machine: Machine) -> int:
     """The trained parameters and two checkpoints."""
-    return 3 * 4 * machine.hidden * (machine.units + 1)
+    return 3 * 4 * machine.stages * layout(machine).size
 
 
 class _Rates:
@@ -116,8 +95,8 @@ class _Rates:
         kind = (
             model.machine,
             model.training.rule,
-            chosen.bits < 32,
-            chosen.rounding if chosen.bits < 32 else "",
+            chosen.bits < UNQUANTIZED,
+            chosen.rounding if chosen.bits < UNQUANTIZED else "",
             chosen.update_noise > 0,
         )
         if model.training.rule == "optimum":
@@ -133,32 +112,35 @@ class _Rates:
         return self._known[machine]
 
 
-def _short(machine: Machine) -> Machine:
-    return replace(machine, duration=min(PROBE_STEPS, machine.steps) * machine.dt)
+def _short(machine: Machine, most: int) -> Machine:
+    """The same machine with few steps, in windows of equal length."""
+    steps = max(machine.stages, min(most, machine.steps))
+    return replace(machine, duration=steps * machine.dt, windows=())
 
 
 def _time_training(model: Settings) -> float:
-    machine = _short(model.machine)
+    machine = _short(model.machine, PROBE_STEPS)
     short = replace(model, machine=machine)
     if model.training.rule == "delayed":
         period = min(model.period, machine.steps)
         short = short.updated({"training": {"period": period}})
     field = np.ones(machine.units, np.float32)
+    word = label_word(machine, 0) if machine.labels else None
     with threads(1):
-        path = noising_path(machine, field, 0, 0)
-        drives = drive(machine, path)
-        learner = make_learner(short)
-        learner.learn(path, None, drives)
+        path = engine().path(machine, field, 0, 0, word)
+        learner, theta = engine().learner(short), Parameters.zeros(machine)
+        learner.learn(theta, path)
         began = time.perf_counter()
-        learner.learn(path, None, drives)
+        learner.learn(theta, path)
         return (time.perf_counter() - began) / machine.steps
 
 
 def _time_generation(machine: Machine) -> float:
-    short = replace(machine, duration=min(40, machine.steps) * machine.dt)
+    short = _short(machine, 40)
+    samples = engine().GROUP
     with threads(1):
-        computer = Computer.zeros(short)
-        generate(short, computer, 1, 0)
+        theta = Parameters.zeros(short)
+        generate(theta, 1, 0)
         began = time.perf_counter()
-        generate(short, computer, GROUP, 0)
-        return (time.perf_counter() - began) / (GROUP * short.steps)
+        generate(theta, samples, 0)
+        return (time.perf_counter() - began) / (samples * short.steps)

@@ -1,156 +1,64 @@
-"""The task that all experiments share: train computers on common paths, sample and measure each.
+"""What the tasks of all experiments do: train computers on common paths, sample and measure each.
 
-    results/runs/patterns-ID    what is learned, read by every task
-    results/runs/training-ID    parameters, validation curve, archive of samples
-    results/runs/measures-ID    samples.csv, paths.csv, and the seed-level numbers as its results
-    results/runs/replay-ID      an archive generated a second time, with snapshots on the way
-
-A run is found by its settings alone, so experiments that need the same computer share it, and a
-task that is done twice costs nothing the second time.
+A training and its samples may be tasks of their own or one (``cutting``); whatever is done already
+is not done again. Numbers do not depend on it: a path knows nothing of who learns from it, and the
+samples of a piece are those of the whole.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.computers.archives import arrays_of, generate_run, generated_of, keep_archive
+from thermoloom.computers.kept_patterns import patterns_of
+from thermoloom.computers.trained import parameters_of, solve_run, train_runs, training_settings
 from thermoloom.config import Settings
-from thermoloom.generation import Generated, generate
-from thermoloom.measures.classifier import SIDE, classifier_sha256
-from thermoloom.measures.diagnostics import (
-    PathTerms,
-    additional_path,
-    coupling_norms,
-    mean_energies,
-    path_terms,
+from thermoloom.engine import engine
+from thermoloom.experiments.results import (
+    MEASURES,
+    REPLAY,
+    RUNS,
+    Paths,
+    finished,
+    is_classified,
+    measures_path,
+    measures_settings,
+    order_of,
+    replay_path,
+    trained_path,
 )
+from thermoloom.generation import generate
+from thermoloom.machine.action import PathTerms
+from thermoloom.machine.books import Generated
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.machine.computer import Computer
-from thermoloom.prototypes import Prototypes, unit_fields
-from thermoloom.runs.jobs import (
-    computer_of,
-    generate_run,
-    prototypes_of,
-    train_runs,
-    training_path,
-    training_settings,
-)
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
-from thermoloom.runs.patterns import patterns_of, patterns_path
 from thermoloom.runs.store import RunDirectory, finished_results
-from thermoloom.runs.tasks import Report, Task
+from thermoloom.runs.tasks import Report
 from thermoloom.threads import in_threads
 from thermoloom.training.trainer import Trainee
 
-RUNS = "runs"
-"""Folder, within the results folder, of the runs that experiments share."""
-MEASURES, REPLAY = "measures", "replay"
 SNAPSHOTS = 6
 """Equally spaced times of a denoising trajectory that are kept, both ends included."""
 SAMPLE_IN_CYCLES = 0.9
-"""What a sample costs in training cycles; only for the progress display."""
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Additional noising paths on which all computers of an experiment are compared."""
-
-    seed: int = 555001
-    per_prototype: int = 10
-    """0 leaves this measure out."""
-
-
-# --- where things are ---------------------------------------------------------------------------
-
-
-def measures_settings(settings: Settings, paths: Paths) -> dict[str, Any]:
-    """What identifies the measures of a model: how it was trained, sampled, judged and compared."""
-    generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
-    judge = classifier_sha256(settings.measures.classifier) if is_classified(settings) else ""
-    judged = {"classifier": {"sha256": judge}} if judge else {}
-    return training_settings(settings) | {"generation": generation, "paths": asdict(paths)} | judged
-
-
-def is_classified(settings: Settings) -> bool:
-    """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.prototypes.source != "images" and settings.machine.visible == SIDE * SIDE
-
-
-def measures_path(folder: Path, settings: Settings, paths: Paths) -> Path:
-    """Where the measures of a model live, found by its settings alone."""
-    return run_path(folder / RUNS, MEASURES, measures_settings(settings, paths))
-
-
-def replay_path(folder: Path, settings: Settings, paths: Paths) -> Path:
-    """Where the replay of a model lives."""
-    return run_path(folder / RUNS, REPLAY, measures_settings(settings, paths))
-
-
-def patterns_input(settings: Settings) -> str:
-    """What every task reads: the patterns, by their content, relative to the results folder."""
-    return str(patterns_path(Path(RUNS), settings))
-
-
-# --- tasks --------------------------------------------------------------------------------------
-
-
-def measuring_tasks(
-    models: Sequence[Settings], paths: Paths, replay: Settings | None = None
-) -> list[Task]:
-    """Tasks that train and measure ``models``, those of one training seed on shared paths.
-
-    With an odd number of seeds the models of the last one are split, so that two workers end
-    together. ``replay``: the model whose archive is generated again.
-    """
-    by_seed: dict[int, list[Settings]] = {}
-    for model in models:
-        by_seed.setdefault(model.training.seed, []).append(model)
-    groups = list(by_seed.values())
-    if len(groups) % 2 and len(groups[-1]) > 1:
-        last = groups.pop()
-        half = (len(last) + 1) // 2
-        groups += [last[:half], last[half:]]
-    return [_task(group, paths, replay if replay in group else None) for group in groups]
-
-
-def _task(models: list[Settings], paths: Paths, replay: Settings | None) -> Task:
-    here = Path()
-    outputs = [training_path(here / RUNS, model) for model in models]
-    outputs += [measures_path(here, model, paths) for model in models]
-    if replay is not None:
-        outputs.append(replay_path(here, replay, paths))
-    seed = models[0].training.seed
-    return Task(
-        name=f"seed {seed}: {', '.join(describe(model) for model in models)}",
-        function="thermoloom.experiments.models:train_and_measure",
-        arguments={
-            "models": [model.as_dict() for model in models],
-            "paths": asdict(paths),
-            "replay": None if replay is None else models.index(replay),
-        },
-        outputs=tuple(str(path) for path in outputs),
-        inputs=(patterns_input(models[0]),),
-    )
-
-
-def describe(settings: Settings) -> str:
-    """A model in a few words: its rule, and what differs from the defaults of training."""
-    training, errors = settings.training, settings.imperfections
-    words = [training.rule if training.period is None else f"period {training.period}"]
-    if training.learning_rate_scale != 1:
-        words.append(f"rate × {training.learning_rate_scale:g}")
-    plain = type(errors)()
-    changed = {k: v for k, v in asdict(errors).items() if v != getattr(plain, k)}
-    words += [f"{key.replace('_', ' ')} {value}" for key, value in changed.items()]
-    return " ".join(words)
+"""What a sample costs in training cycles, to cut tasks and to show progress."""
+TIMING = "timing"
+"""Table of a training that was a task of its own: its seconds."""
+PIECE = "samples"
+"""Kind of the runs that hold a piece of an archive."""
 
 
 def train_and_measure(
@@ -177,25 +85,111 @@ def train_and_measure(
     if any(_not_measured(workdir, settings, wanted) for settings in chosen):
         with clock.measure("training"):
             # models that differ in their samples only are one training
-            runs = {training_path(workdir / RUNS, settings): settings for settings in chosen}
-            train_runs(list(runs.items()), on_cycle, warnings.append)
+            runs = {trained_path(workdir, settings): settings for settings in chosen}
+            _train(runs, on_cycle, warnings.append)
     # models of a task share its paths and its training time
-    share = {
-        "training": clock.seconds.get("training", 0.0) / len(chosen),
-        "paths_made": len(cycles) / len(chosen),
-    }
     for settings in chosen:
-        timing = Clock(share)
+        spent = clock.seconds.get("training", 0.0) + _seconds_before(workdir, settings)
+        timing = Clock({"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)})
         measure_model(workdir, settings, wanted, timing, lambda done: advance(done, None))
     if replay is not None:
         replay_model(workdir, chosen[replay], wanted)
     return {"warnings": warnings}
 
 
+def train_only(workdir: Path, report: Report, model: dict[str, Any]) -> dict[str, Any]:
+    """Train one computer; its samples are drawn by other tasks."""
+    settings = Settings.from_dict(model)
+    warnings: list[str] = []
+    cycles = settings.training.cycles
+
+    def on_cycle(_: Path, trainee: Trainee) -> None:
+        report(trainee.cycle, cycles, trainee.curve[-1][1] if trainee.curve else None)
+
+    path, clock = trained_path(workdir, settings), Clock()
+    with clock.measure("seconds"):
+        _train({path: settings}, on_cycle, warnings.append)
+    with RunDirectory.open(path, write=True) as run:
+        run.save_table(TIMING, {key: [value] for key, value in clock.seconds.items()})
+    return {"warnings": warnings}
+
+
+def _seconds_before(workdir: Path, settings: Settings) -> float:
+    """Seconds of a training that was a task of its own."""
+    run = RunDirectory.open(trained_path(workdir, settings))
+    return float(run.load_table(TIMING)["seconds"][0]) if run.has(f"{TIMING}.csv") else 0.0
+
+
+def _train(
+    runs: Mapping[Path, Settings],
+    on_cycle: Callable[[Path, Trainee], None],
+    on_warning: Callable[[str], None],
+) -> None:
+    """Train, or solve where the rule is ``optimum``, what is not done yet."""
+    learning = {p: s for p, s in runs.items() if s.training.rule != "optimum"}
+    for path, settings in runs.items():
+        if path not in learning:
+            solve_run(path, settings)
+    if learning:
+        train_runs(list(learning.items()), on_cycle, on_warning)
+
+
+# --- samples in pieces ----------------------------------------------------------------------------
+
+
+def piece(settings: Settings, number: int) -> tuple[int, int]:
+    """(first sample, samples) of a piece: a group of the engine, so that no bit depends on it."""
+    first = number * engine().GROUP
+    return first, min(engine().GROUP, settings.generation.samples - first)
+
+
+def _piece_settings(settings: Settings, number: int) -> dict[str, Any]:
+    first, samples = piece(settings, number)
+    own = {"seed": settings.generation_seed, "first": first, "samples": samples}
+    return training_settings(settings) | {"piece": own}
+
+
+def piece_paths(folder: Path, settings: Settings) -> list[Path]:
+    """Where the pieces of a model's samples live; none where they are no more than one piece."""
+    count = math.ceil(settings.generation.samples / engine().GROUP)
+    numbers = range(count if count > 1 else 0)
+    return [run_path(folder / RUNS, PIECE, _piece_settings(settings, n)) for n in numbers]
+
+
+def draw_piece(workdir: Path, report: Report, model: dict[str, Any], number: int) -> dict[str, Any]:
+    """Samples of one piece, kept until the archive of all of them is made."""
+    settings = Settings.from_dict(model)
+    place = piece_paths(workdir, settings)[number]
+    with RunDirectory.create(place, PIECE, _piece_settings(settings, number)) as run:
+        if run.state == "done":
+            return {}
+        began = time.perf_counter()
+        theta = parameters_of(RunDirectory.open(trained_path(workdir, settings)))
+        first, samples = piece(settings, number)
+        with np.errstate(over="ignore", invalid="ignore"):
+            drawn = generate(theta, samples, settings.generation_seed, first=first)
+        run.save_arrays(PIECE, arrays_of(drawn))
+        run.finish({"seconds": time.perf_counter() - began})
+        report(samples, samples, None)
+    return {}
+
+
+def _join_pieces(workdir: Path, settings: Settings, clock: Clock) -> None:
+    """The archive of a model from its pieces, where all of them are there and it is not."""
+    training, order = RunDirectory.open(trained_path(workdir, settings)), order_of(settings)
+    pieces = [finished(path) for path in piece_paths(workdir, settings)]
+    runs = [run for run in pieces if run is not None]
+    if training.has(f"{order.archive}.safetensors") or not runs or len(runs) < len(pieces):
+        return
+    found = [run.load_arrays(PIECE) for run in runs]
+    whole = {name: np.concatenate([arrays[name] for arrays in found]) for name in found[0]}
+    keep_archive(training.path, order, generated_of(settings.machine, whole))
+    clock.seconds["generation"] = sum(run.results["seconds"] for run in runs)
+
+
 def _not_measured(workdir: Path, settings: Settings, paths: Paths) -> bool:
-    identity = measures_settings(settings, paths)
-    path = run_path(workdir / RUNS, MEASURES, identity)
-    return finished_results(path, MEASURES, identity) is None
+    path = measures_path(workdir, settings, paths)
+    return finished_results(path, MEASURES, measures_settings(settings, paths)) is None
 
 
 def _advance(report: Report, models: list[Settings]) -> Callable[[float, float | None], None]:
@@ -240,52 +234,69 @@ def measure_model(
 
     A training that diverged, or samples that are not finite, are recorded as diverged.
     """
-    identity = measures_settings(settings, paths)
-    trained = training_path(workdir / RUNS, settings)
-    with RunDirectory.create(
-        run_path(workdir / RUNS, MEASURES, identity), MEASURES, identity
-    ) as run:
+    place, identity = measures_path(workdir, settings, paths), measures_settings(settings, paths)
+    with RunDirectory.create(place, MEASURES, identity) as run:
         if run.state in ("done", "diverged"):
             return
-        training = RunDirectory.open(trained)
+        training = RunDirectory.open(trained_path(workdir, settings))
         if training.state == "diverged":
             run.diverged(training.results["cycle"])
             return
-        samples, seed = settings.generation.samples, settings.generation_seed
+        _join_pieces(workdir, settings, clock)
         per_step = SAMPLE_IN_CYCLES / settings.machine.steps
         # states that grow without bound are a result; they are looked for below
         with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
-            generated = generate_run(trained, samples, seed, lambda n: on_progress(n * per_step))
-        if not np.isfinite(generated.final_states).all():
-            run.diverged(settings.training.cycles, {"stage": "generation"})
+            order = order_of(settings)
+            generated = generate_run(training.path, order, lambda n: on_progress(n * per_step))
+        patterns = patterns_of(settings, workdir / RUNS)
+        measured = record_samples(run, settings, generated, patterns, clock)
+        if measured is None:
             return
-        prototypes = patterns_of(settings, workdir / RUNS)
-        with clock.measure("quality"):
-            quality = judged(settings, generated, prototypes)
         with clock.measure("diagnostics"):
-            computer = computer_of(training)
-            terms = _terms_on_paths(settings, computer, prototypes, paths, clock)
-        run.save_table("samples", sample_columns(generated, quality))
+            theta = parameters_of(training)
+            terms = _terms_on_paths(settings, theta, patterns, paths, clock)
         if terms:
             run.save_table("paths", _path_columns(terms))
-        run.finish(_results(training, computer, generated, quality, terms, clock))
+        run.finish(measured | _diagnosed(training, theta, generated, terms, clock))
+
+
+def record_samples(
+    run: RunDirectory, settings: Settings, generated: Generated, patterns: Patterns, clock: Clock
+) -> dict[str, Any] | None:
+    """The table of samples, their heat and quality; None where they diverged, which is noted."""
+    if not np.isfinite(generated.final_states).all():
+        run.diverged(settings.training.cycles, {"stage": "generation"})
+        return None
+    with clock.measure("quality"):
+        images = generated.final_states[:, : settings.machine.visible]
+        quality = measure_quality(images, patterns, settings.measures.classifier)
+    if (quality.sample_class is not None) != is_classified(settings):
+        raise RuntimeError("the identity of the measures is wrong about the classifier")
+    run.save_table("samples", _sample_columns(generated, quality))
+    return {
+        "heat": asdict(spread(generated.heat)),
+        "quality": quality.summary(),
+        "class_counts": quality.class_counts,
+        "timing": clock.seconds,
+    }
 
 
 def _terms_on_paths(
-    settings: Settings, computer: Computer, prototypes: Prototypes, paths: Paths, clock: Clock
+    settings: Settings, theta: Parameters, patterns: Patterns, paths: Paths, clock: Clock
 ) -> list[tuple[int, PathTerms]]:
-    """(prototype, terms) on every additional path; how long a path takes is noted by the way.
+    """(pattern, terms) on every additional path; how long a path takes is noted by the way.
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
-    fields = unit_fields(prototypes, settings)
+    machine = settings.machine
+    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
     making: list[float] = []
 
     def terms(index: int) -> tuple[int, PathTerms]:
         began = time.perf_counter()
-        prototype, path = additional_path(settings.machine, fields, index, paths.seed)
+        pattern, path = additional_path(machine, fields, index, paths.seed, words)
         making.append(time.perf_counter() - began)
-        return prototype, path_terms(computer, settings.machine, path, fields[prototype])
+        return pattern, engine().terms(theta, path, fields[pattern])
 
     found = in_threads(terms, [(i,) for i in range(paths.per_prototype * len(fields))])
     if making:
@@ -293,16 +304,7 @@ def _terms_on_paths(
     return found
 
 
-def judged(settings: Settings, generated: Generated, prototypes: Prototypes) -> Quality:
-    """Quality of the samples, by the classifier or without it as the run's identity says."""
-    visible = generated.visible(settings.machine)
-    quality = measure_quality(visible, prototypes, settings.measures.classifier)
-    if (quality.sample_class is not None) != is_classified(settings):
-        raise RuntimeError("the identity of the measures is wrong about the classifier")
-    return quality
-
-
-def sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
+def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
     """One row a sample; class −1 and softmax NaN where there is no classifier."""
     count = quality.samples
     none, nan = np.full(count, -1), np.full(count, np.nan)
@@ -328,27 +330,20 @@ def _path_columns(terms: list[tuple[int, PathTerms]]) -> dict[str, Any]:
     }
 
 
-def _results(
+def _diagnosed(
     training: RunDirectory,
-    computer: Computer,
+    theta: Parameters,
     generated: Generated,
-    quality: Quality,
     terms: list[tuple[int, PathTerms]],
     clock: Clock,
 ) -> dict[str, Any]:
-    """Seed-level numbers of a model: what one observation consists of."""
+    """Seed-level numbers of a computer beside those of its samples."""
     values = [term for _, term in terms]
     return {
-        "heat": asdict(spread(generated.heat)),
-        "quality": quality.summary(),
-        "class_counts": quality.class_counts,
         "initial_energy": mean_energies(generated.initial_energy),
         "final_energy": mean_energies(generated.final_energy),
-        "norms": coupling_norms(computer)._asdict(),
-        "validation": {
-            "loss": training.results["loss"],
-            "reduced_loss": training.results["reduced_loss"],
-        },
+        "norms": coupling_norms(theta),
+        "validation": {key: training.results[key] for key in ("loss", "reduced_loss")},
         "paths": {
             "count": len(terms),
             **{n: float(np.mean([getattr(t, n) for t in values])) for n in PathTerms._fields},
@@ -365,8 +360,8 @@ def _results(
 
 def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
     """Generate an archive again, compare it to the bit, keep snapshots of chosen samples."""
-    identity = measures_settings(settings, paths)
-    with RunDirectory.create(run_path(workdir / RUNS, REPLAY, identity), REPLAY, identity) as run:
+    place, identity = replay_path(workdir, settings, paths), measures_settings(settings, paths)
+    with RunDirectory.create(place, REPLAY, identity) as run:
         if run.state in ("done", "diverged"):
             return
         measured = RunDirectory.open(measures_path(workdir, settings, paths))
@@ -374,23 +369,28 @@ def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
             run.diverged(measured.results["cycle"])
             return
         began = time.perf_counter()
-        training = RunDirectory.open(training_path(workdir / RUNS, settings))
-        samples, seed = settings.generation.samples, settings.generation_seed
-        archive = generate_run(training.path, samples, seed)
-        prototypes = patterns_of(settings, workdir / RUNS)
-        chosen = [found[0] for found in nearest_samples(measured, prototypes).values() if found]
+        training, order = RunDirectory.open(trained_path(workdir, settings)), order_of(settings)
+        archive = generate_run(training.path, order)
+        patterns = patterns_of(settings, workdir / RUNS)
+        nearest = nearest_samples(measured.load_table("samples"), patterns)
+        chosen = [found[0] for found in nearest.values() if found]
         steps = np.linspace(0, settings.machine.steps, SNAPSHOTS).round().astype(int).tolist()
-        again = generate(settings.machine, computer_of(training), samples, seed, steps, chosen)
+        again = generate(
+            parameters_of(training),
+            order.samples,
+            order.seed,
+            snapshot_steps=steps,
+            snapshot_samples=chosen,
+        )
         visible = again.snapshots[:, :, : settings.machine.visible]
         run.save_arrays(
             "snapshots",
             {"states": visible, "samples": np.array(chosen, np.int64), "steps": np.array(steps)},
         )
-        differing = differing_samples(archive, again)
         run.finish(
             {
-                "samples": samples,
-                "differing": len(differing),
+                "samples": order.samples,
+                "differing": len(differing_samples(archive, again)),
                 "parameters_unchanged": True,  # generate() compares them and raises otherwise
                 "timing": {"replay": time.perf_counter() - began},
             }
@@ -407,34 +407,28 @@ def differing_samples(archive: Generated, again: Generated) -> list[int]:
 
 
 def nearest_samples(
-    measured: RunDirectory, prototypes: Prototypes, count: int = 1
+    samples: dict[str, NDArray[Any]], patterns: Patterns, count: int = 1
 ) -> dict[str, list[int]]:
-    """For each target, the samples assigned to it that are nearest to a prototype, nearest first.
+    """For each target, the samples assigned to it that are nearest to a pattern, nearest first.
 
-    Assigned by the classifier; where there is none, by the nearest prototype. A target that has
+    Assigned by the classifier; where there is none, by the nearest pattern. A target that has
     fewer samples than ``count`` has a shorter list, perhaps an empty one.
     """
-    table = measured.load_table("samples")
-    labels, assigned = assignment(table, prototypes)
-    order = np.argsort(table["prototype_distance"], kind="stable")
+    labels, assigned = assignment(samples, patterns)
+    order = np.argsort(samples["prototype_distance"], kind="stable")
     return {label: [int(i) for i in order if assigned[i] == label][:count] for label in labels}
 
 
 def assignment(
-    samples: dict[str, NDArray[Any]], prototypes: Prototypes
+    samples: dict[str, NDArray[Any]], patterns: Patterns
 ) -> tuple[list[str], NDArray[np.str_]]:
     """Targets by name, and the name that every sample is assigned to."""
     if classified(samples):
-        return [str(t) for t in prototypes.targets], samples["class"].astype(np.str_)
-    names = np.array(prototypes.labels, dtype=np.str_)
-    return list(dict.fromkeys(prototypes.labels)), names[samples["prototype"]]
+        return [str(t) for t in patterns.targets], samples["class"].astype(np.str_)
+    names = np.array(patterns.labels, dtype=np.str_)
+    return list(dict.fromkeys(patterns.labels)), names[samples["prototype"]]
 
 
 def classified(samples: dict[str, NDArray[Any]]) -> bool:
     """Whether the samples were shown to the classifier."""
     return bool((samples["class"] >= 0).all())
-
-
-def trained_prototypes(folder: Path, settings: Settings) -> Prototypes:
-    """The prototypes of a model as its training run keeps them."""
-    return prototypes_of(RunDirectory.open(training_path(folder / RUNS, settings)))

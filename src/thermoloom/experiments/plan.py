@@ -1,7 +1,8 @@
-"""What an experiment is: a plan with presets, tasks that run anywhere, a summary of its tables.
+"""What an experiment is: a plan with presets, tasks that run anywhere, tables and a summary.
 
 Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
-``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``.
+``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``; where the paper
+says something of it, a module ``reproduction/NAME.py`` with ``judge``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
 
-from thermoloom.config import Settings, fitted
+from thermoloom.config import Settings, toml_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import MOST_SEEDS
 from thermoloom.inputs import shown
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.sections import fitted
 
 SECTION = "experiment"
 """Table of a settings file, and prefix of --set, for what is the plan's own."""
@@ -82,16 +84,12 @@ class Plan:
 
     def to_toml(self, without: Sequence[str] = ()) -> str:
         """A settings file that gives this plan again; settings ``without`` are left out."""
-        lines: list[str] = []
-        for section, values in self.as_dict().items():
-            lines.append(f"[{section}]")
-            lines += [
-                f"{key} = {json.dumps(value)}"
-                for key, value in values.items()
-                if value is not None and f"{section}.{key}" not in without
-            ]
-            lines.append("")
-        return "\n".join(lines)
+        return toml_of(
+            {
+                section: {k: v for k, v in values.items() if f"{section}.{k}" not in without}
+                for section, values in self.as_dict().items()
+            }
+        )
 
 
 def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,17 +111,16 @@ class Experiment:
     title: str
     presets: Mapping[str, Plan]
     """``paper`` and ``quick``."""
-    tasks: Callable[[Any], list[Task]]
-    """Tasks of a plan; independent of each other."""
+    models: Callable[[Any], list[Settings]]
+    """Computers that a plan trains and samples, as far as they can be told in advance."""
+    tasks: Callable[[Any, Path, int], list[Task]]
+    """``tasks(plan, folder, workers)``: what can be done with what is in the results folder, cut
+    for so many workers; independent of each other. Asked again until nothing new comes."""
     assemble: Callable[[Any, Path, RunDirectory], dict[str, Any]]
     """``assemble(plan, folder, run)``: save the experiment's tables in its run directory and
-    return its summary, from whatever tasks are done in the results folder."""
+    return its summary, from whatever is done in the results folder; it never simulates."""
     varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
     """Settings that the experiment itself sets; the user cannot."""
-    later: Callable[[Any, Path], list[Task]] | None = None
-    """``later(plan, folder)``: tasks that follow from what the first ones left in the folder."""
-    foreseen: Callable[[Any], list[Settings]] | None = None
-    """Computers of the later tasks as far as they can be told in advance, to estimate time."""
 
     def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
         """A preset with the user's settings on top."""

@@ -6,37 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
-from thermoloom.experiments.comparison import change, classifier_record, lower_heat, quantities
-from thermoloom.experiments.pairs import PairPlan, base_summary, collect, save_tables, tasks
+from thermoloom.experiments.pair_tables import base_summary, save_tables
+from thermoloom.experiments.pairs import PairPlan, collect, pair_tasks
 from thermoloom.experiments.plan import Experiment
 from thermoloom.runs.store import RunDirectory
 
-NAME = "prototypes"
 FIFTEEN = PrototypeSettings(per_digit=5)
 
 
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of the complete pairs, and the summary with its verdicts."""
+    """Tables of the complete pairs, and what they come to."""
     pairs = collect(plan, folder)
     save_tables(pairs, run)
-    summary = base_summary(pairs) | {
-        "prototype_count": len(pairs.prototypes),
-        "classifier": classifier_record(pairs),
-    }
-    return summary | {
-        "quantities": quantities(NAME, summary),
-        "statements": [
-            lower_heat(NAME, pairs),
-            change(NAME, pairs, "softmax", "quality.max_softmax", 0),
-            change(NAME, pairs, "target_fraction", "quality.target_fraction", 0),
-            change(NAME, pairs, "diversity", "quality.pairwise_distance", -1),
-            change(NAME, pairs, "prototype_distance", "quality.prototype_distance", +1),
-        ],
-    }
+    return base_summary(pairs) | {"prototype_count": len(pairs.patterns)}
 
 
 EXPERIMENT = Experiment(
-    name=NAME,
+    name="prototypes",
     title="Fifteen prototypes",
     presets={
         "paper": PairPlan(
@@ -52,6 +38,7 @@ EXPERIMENT = Experiment(
             paths_per_prototype=2,
         ),
     },
-    tasks=tasks,
+    models=lambda plan: plan.models,
+    tasks=pair_tasks,
     assemble=assemble,
 )

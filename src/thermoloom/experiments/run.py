@@ -1,10 +1,10 @@
-"""An experiment from plan to page: tasks, tables, summary, figures, report.
+"""An experiment from plan to tables: tasks, tables, summary.
 
 results/NAME/settings.toml   the plan, as a settings file
 results/NAME/*.csv           tables
 results/NAME/summary.json    every number of the page
-results/NAME/*.png, *.pdf    figures
-results/NAME/report.html     the page
+
+What the paper says of it is judged in ``reproduction``; pictures are drawn in ``presentation``.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from thermoloom.computers.kept_patterns import identified, keep_patterns, named
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.estimate import models_of
-from thermoloom.experiments.models import RUNS, Clock
-from thermoloom.experiments.paper import judged, verdict_counts
+from thermoloom.experiments import NAMES
+from thermoloom.experiments.models import Clock
 from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.experiments.results import RUNS
 from thermoloom.feasibility import check_learning, measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
-from thermoloom.presentation.report import SUMMARY, write_report
-from thermoloom.prototypes import load_prototypes, unit_fields
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
 from thermoloom.runs.formats import jsonable
-from thermoloom.runs.patterns import keep_patterns, named
 from thermoloom.runs.progress import Progress
 from thermoloom.runs.store import RunDirectory, refuse_claimed
-from thermoloom.runs.tasks import failures
+from thermoloom.runs.tasks import Outcome, failures
+
+SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,8 @@ class Performed:
     failures: list[str]
     """``task: reason`` of tasks that failed for a reason of their own."""
     warnings: list[str] = field(default_factory=list)
-    report: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall-clock time of the tasks together, of the tables, the figures and the report."""
-
-
-def perform(
-    experiment: Experiment,
-    plan: Plan,
-    folder: Path,
-    resources: Resources = LOCAL,
-    progress: Progress | None = None,
-) -> Performed:
-    """Run an experiment with its figures and report; what is there already is not done again."""
-    done = compute(experiment, plan, folder, resources, progress)
-    if not done.summary:
-        return done
-    written = write_report(done.path)
-    return replace(done, report=written.path, seconds=done.seconds | written.seconds)
+    """Wall-clock time of the tasks together, and of the tables."""
 
 
 def compute(
@@ -72,22 +58,25 @@ def compute(
     resources: Resources = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
-    """Tasks, tables and summary of an experiment, without pictures."""
+    """Tasks, tables and summary of an experiment; what is there already is not done again."""
     clock = Clock()
     path = folder / experiment.name
-    prototypes = load_prototypes(plan.settings.prototypes, plan.settings.machine)
-    plan = replace(plan, settings=named(plan.settings, prototypes))
-    check(experiment, plan, folder, resources)
+    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    plan = replace(plan, settings=named(plan.settings, patterns))
+    workers = check(experiment, plan, folder, resources)
     # claimed after all checks, so that a refused command leaves nothing, and before hours of work
     with RunDirectory.create(
         path, experiment.name, plan.as_dict(), defaults=plan.defaults()
     ) as run:
-        keep_patterns(folder / RUNS, prototypes)
+        keep_patterns(folder / RUNS, patterns)
         with clock.measure("tasks"):
-            outcomes = run_tasks(experiment.tasks(plan), folder, resources, progress)
-            if experiment.later is not None:
-                later = experiment.later(plan, folder)
-                outcomes |= run_tasks(later, folder, resources, progress)
+            outcomes: dict[str, Outcome] = {}
+            while tasks := [
+                task
+                for task in experiment.tasks(plan, folder, workers)
+                if task.name not in outcomes
+            ]:
+                outcomes |= run_tasks(tasks, folder, resources, progress)
         failed = failures(outcomes)
         warnings = list(run.warnings)
         for outcome in outcomes.values():
@@ -99,25 +88,28 @@ def compute(
                 if not failed:
                     raise
                 run.fail(str(error))
-                return Performed(path, {}, failed, warnings, None, clock.seconds)
-            lengths = plan.lengths() | {"seeds": len(found["seeds"])}
-            for part in ("quantities", "statements"):
-                found[part] = judged(experiment.name, found[part], lengths)
+                return Performed(path, {}, failed, warnings, clock.seconds)
             summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
-            summary["verdicts"] = verdict_counts(summary["statements"])
-            _save_summary(run, summary)
+            summary["lengths"] = plan.lengths() | {"seeds": len(found["seeds"])}
+            save_summary(run, summary)
             without = (*experiment.varied, "prototypes.content")
             run.save_bytes("settings.toml", plan.to_toml(without).encode())
-            run.finish({"verdicts": summary["verdicts"]})
-    return Performed(path, summary, failed, warnings, None, clock.seconds)
+            run.finish({})
+    return Performed(path, summary, failed, warnings, clock.seconds)
 
 
-def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> None:
-    """Refuse all that can be known to fail, with nothing written yet."""
+def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> int:
+    """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
+<<<<<<< HEAD
+    plan = replace(plan, settings=identified(plan.settings))
     claimed = (experiment.name, plan.as_dict(), plan.defaults())
     refuse_claimed(folder / experiment.name, *claimed)
-    _check_models(models_of(experiment, plan))
-    _check_machines(resources, plan.settings)
+=======
+>>>>>>> interface
+    _check_models(experiment.models(plan))
+    known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
+    refuse_claimed(folder / experiment.name, experiment.name, known.as_dict(), plan.defaults())
+    return _check_resources(resources, plan.settings)
 
 
 def _check_models(models: Iterable[Settings]) -> None:
@@ -128,22 +120,23 @@ def _check_models(models: Iterable[Settings]) -> None:
     }
     for model in kinds.values():
         require_memory(measures_memory(model.machine, model.generation.samples))
-        prototypes = load_prototypes(model.prototypes, model.machine)
-        check_learning(model, unit_fields(prototypes, model))
+        patterns = load_patterns(model.prototypes, model.machine)
+        check_learning(model, unit_fields(patterns, model.machine))
+        label_words(patterns, model.machine)
         if model.measures.classifier:
             classifier_in(model.measures.classifier)
 
 
-def _check_machines(resources: Resources, settings: Settings) -> None:
-    """A cluster that does not answer, or that cannot see what it needs."""
+def _check_resources(resources: Resources, settings: Settings) -> int:
+    """Refuse a cluster that does not answer or see what it needs; the number of workers."""
     if resources.cluster is None:
-        return
+        return resources.processes
     if settings.measures.classifier and not resources.shared:
         raise UserError(
             "measures.classifier: a cluster without --shared-disk does not see that folder; run "
             "here, or with --shared-disk"
         )
-    check_cluster(resources.cluster)
+    return check_cluster(resources.cluster)
 
 
 def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str, Any]:
@@ -155,6 +148,7 @@ def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str,
     return {
         "experiment": experiment.name,
         "title": experiment.title,
+        "order": NAMES.index(experiment.name),
         "preset": experiment.preset_of(plan),
         "settings": settings,
         "rerun": experiment.rerun(plan, run.path),
@@ -164,6 +158,7 @@ def describe(experiment: Experiment, plan: Plan, run: RunDirectory) -> dict[str,
     }
 
 
-def _save_summary(run: RunDirectory, summary: dict[str, Any]) -> None:
+def save_summary(run: RunDirectory, summary: dict[str, Any]) -> None:
+    """summary.json, every number of the page."""
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
     run.save_bytes(SUMMARY, text.encode() + b"\n")

@@ -30,7 +30,7 @@ from thermoloom.measures.classifier import (
     onnx_network,
     standardize,
 )
-from thermoloom.prototypes import MNIST_SHA256, load_mnist
+from thermoloom.patterns.mnist import MNIST_SHA256, load_mnist
 
 OPSET, IR_VERSION = 17, 8  # old enough for every supported ONNX Runtime
 

@@ -18,7 +18,7 @@ from scipy.special import entr
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classifier_in, classify
-from thermoloom.prototypes import Prototypes
+from thermoloom.patterns.patterns import Patterns
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -79,21 +79,21 @@ class Quality:
 
 
 def measure_quality(
-    visible_states: NDArray[Any], prototypes: Prototypes, classifier: Classifier | str = ""
+    visible_states: NDArray[Any], patterns: Patterns, classifier: Classifier | str = ""
 ) -> Quality:
     """All measures of the visible states (S, N_v).
 
     Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
     bundled one if it is empty. Samples of other images are not judged.
     """
-    states = _checked(visible_states, prototypes)
-    patterns = prototypes.patterns.astype(np.float64)
-    distances = cdist(states, patterns)
+    states = _checked(visible_states, patterns)
+    images = patterns.patterns.astype(np.float64)
+    distances = cdist(states, images)
     nearest = distances.argmin(axis=1)
     nearest_distance = distances[np.arange(len(states)), nearest]
-    strongest = strongest_correlation(states, patterns)
+    strongest = strongest_correlation(states, images)
     scores = None
-    if prototypes.targets and prototypes.shape == (SIDE, SIDE):
+    if patterns.digits and patterns.shape == (SIDE, SIDE):
         judge = classifier_in(classifier) if isinstance(classifier, str) else classifier
         scores = classify(states, judge)
     predicted = None if scores is None else scores.argmax(axis=1)
@@ -104,7 +104,7 @@ def measure_quality(
         max_softmax=math.nan if largest is None else float(largest.mean()),
         target_fraction=math.nan
         if counts is None
-        else float(counts[list(prototypes.targets)].sum() / len(states)),
+        else float(counts[list(patterns.targets)].sum() / len(states)),
         class_entropy=math.nan if counts is None else entropy(counts),
         prototype_distance=float(nearest_distance.mean()),
         pairwise_distance=mean_pairwise_distance(states),
@@ -150,9 +150,9 @@ def _unit(rows: Float64) -> Float64:
     return unit
 
 
-def _checked(visible_states: NDArray[Any], prototypes: Prototypes) -> Float64:
+def _checked(visible_states: NDArray[Any], patterns: Patterns) -> Float64:
     states = np.asarray(visible_states, dtype=np.float64)
-    width = prototypes.patterns.shape[1]
+    width = patterns.patterns.shape[1]
     if states.ndim != 2 or len(states) == 0 or states.shape[1] != width:
         raise UserError(
             f"visible states of shape {states.shape}: expected (samples, {width}), as many "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,44 @@ def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
 
 
 def sample_sheet(
-    images: NDArray[np.float32], shape: tuple[int, int], title: str, most: int = 60
+    images: NDArray[np.float32],
+    shape: tuple[int, int],
+    title: str,
+    most: int = 60,
+    names: Sequence[str] | None = None,
 ) -> bytes:
-    """The first samples of an archive in archive order, one shared grey scale."""
+    """``sample_figure`` as PNG bytes."""
+    return png(sample_figure(images, shape, title, most, names))
+
+
+class Sheet(Figure):
+    """A figure that notebooks display, whatever its backend."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def sample_figure(
+    images: NDArray[np.float32],
+    shape: tuple[int, int],
+    title: str,
+    most: int = 60,
+    names: Sequence[str] | None = None,
+) -> Sheet:
+    """The first samples of an archive in archive order, one shared grey scale.
+
+    ``names``: a few letters over each sample, such as the class that was asked for.
+    """
     shown = images[:most]
     columns = min(10, len(shown))
     rows = math.ceil(len(shown) / columns)
     low, high = grey_scale(images)
-    figure = Figure(figsize=(0.85 * columns + 0.3, 0.85 * rows + 0.6), layout="constrained")
+    height = 0.85 if names is None else 1.0
+    figure = Sheet(figsize=(0.85 * columns + 0.3, height * rows + 0.6), layout="constrained")
     figure.suptitle(title, fontsize=9, color=INK, parse_math=False)
     for axes in np.ravel(figure.subplots(rows, columns, squeeze=False)):
         axes.axis("off")
-    for axes, image in zip(figure.axes, shown, strict=False):
+    for axes, image, name in zip(figure.axes, shown, names or [""] * len(shown), strict=False):
         axes.imshow(image.reshape(shape), cmap="gray", vmin=low, vmax=high, interpolation="nearest")
-    return png(figure)
+        axes.set_title(name, fontsize=7, color=INK, pad=1.5, parse_math=False)
+    return figure

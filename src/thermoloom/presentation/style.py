@@ -18,6 +18,10 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, GREY = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b3b3b3",
 )  # fmt: skip
 
+MARK, MARK_BACK = "#8a4b00", "#fff6e6"
+"""Writing and ground of what is marked as too short."""
+
+RULES = ("batch", "online")
 COLOURS = {"batch": BLUE, "online": ORANGE, "optimum": GREEN}
 MARKERS = {"batch": "s", "online": "o", "optimum": "^"}
 
@@ -32,6 +36,7 @@ STYLE: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "xtick.color": INK,
@@ -47,7 +52,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+    "savefig.facecolor": "auto",
     "pdf.fonttype": 42,
     "mathtext.fontset": "dejavusans",
 }

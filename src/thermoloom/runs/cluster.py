@@ -128,10 +128,10 @@ def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
         return Outcome("failed", reason=one_line(f"cluster: {type(error).__name__}: {error}"))
 
 
-def check_cluster(address: str) -> None:
-    """Refuse an address where no scheduler with workers of this version answers."""
+def check_cluster(address: str) -> int:
+    """Refuse an address where no scheduler with workers of this version answers; how many do."""
     with _connected(address) as client:
-        _check_versions(client, address)
+        return _check_versions(client, address)
 
 
 def _check_scheduler(address: str) -> None:
@@ -196,8 +196,8 @@ def _silenced(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _check_versions(client: Any, address: str) -> None:
-    """Refuse a cluster that runs another version of the package."""
+def _check_versions(client: Any, address: str) -> int:
+    """Refuse a cluster that runs another version of the package; its number of workers."""
     try:
         client.wait_for_workers(1, timeout=30)
     except Exception:
@@ -211,6 +211,7 @@ def _check_versions(client: Any, address: str) -> None:
         if isinstance(answer, Exception):
             raise UserError(f"--cluster {address}: thermoloom is not installed on worker {worker}")
         _refuse_other_version(f"--cluster {address}: worker {worker}", package_version(), answer)
+    return len(answers)
 
 
 def _refuse_other_version(where: str, ours: str, theirs: str) -> None:

@@ -1,7 +1,7 @@
 """Where tasks run: in this process, in local processes, or on a Dask cluster.
 
     run_tasks ──▶ here        one task, or one worker
-              ├─▶ processes   local ones, with one thread each
+              ├─▶ processes   local ones, with one thread each (POSIX; elsewhere: here)
               └─▶ cluster     Dask, with or without a shared disk
 
 Whatever is done already is not done again, wherever it was done.
@@ -78,7 +78,7 @@ def run_tasks(
             left = [task for task in tasks if task.name not in sweep.outcomes]
             if left and resources.cluster is not None:
                 run_on_cluster(sweep, left, resources.cluster, resources.shared)
-            elif min(resources.processes, len(tasks)) > 1:
+            elif os.name == "posix" and min(resources.processes, len(tasks)) > 1:
                 run_in_processes(sweep, left, min(resources.processes, len(left)))
             else:
                 _run_here(sweep, left)

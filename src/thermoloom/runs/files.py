@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import secrets
 import socket
-import time
 from pathlib import Path
+
+import filelock
 
 from thermoloom.errors import UserError
 
 LOCK = ".lock"
-"""Held (flock) while a process writes in a directory."""
+"""Locked while a process writes in a directory."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
@@ -52,7 +52,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """A rename lasts only once its directory is on disk."""
+    """A rename lasts only once its directory is on disk; Windows opens no directory."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -62,7 +64,7 @@ def _sync_directory(path: Path) -> None:
 
 def write_error(path: Path, error: OSError) -> UserError:
     """Why a file could not be written, and what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         return UserError(
             f"{path}: no space left to write it ({error.strerror}); what was there before is "
             "intact: free some space and run the same command again"
@@ -80,49 +82,54 @@ def leftovers(path: Path) -> list[Path]:
 
 
 class Lock:
-    """Exclusive flock on RUN/.lock: it vanishes with its process, so none is ever stale."""
+    """Exclusive lock on RUN/.lock: it vanishes with its process, so none is ever stale."""
 
     def __init__(self, path: Path, wait: float) -> None:
+        self._lock = _lock_of(path)
         try:
-            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise write_error(path, error) from None
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        deadline = time.monotonic() + max(wait, 0.1)  # a listing may hold it for an instant
-        while not self._take(path):
-            if time.monotonic() > deadline:
-                owner = self._file.read().decode().strip() or "another process"
-                self._file.close()
-                raise UserError(f"{path}: in use by {owner}; wait for it or choose another --out")
-            time.sleep(0.02)
-        with contextlib.suppress(OSError):  # on a full disk the owner stays unnamed
-            self._file.truncate(0)
-            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-
-    def _take(self, path: Path) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
+            self._lock.acquire(timeout=max(wait, 0.1))  # a listing may hold it for an instant
+        except filelock.Timeout:
             raise UserError(
-                f"{path}: this file system has no file locks ({error.strerror}); choose an --out "
-                "on another one"
+                f"{path}: in use by {_owner(path)}; wait for it or choose another --out"
             ) from None
-        return True
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP):
+                raise UserError(
+                    f"{path}: this file system has no file locks ({error.strerror}); choose an "
+                    "--out on another one"
+                ) from None
+            raise write_error(path, error) from None
+        with contextlib.suppress(OSError):  # on a full disk the owner stays unnamed
+            note = f"process {os.getpid()} on {socket.gethostname()}\n"
+            (path / LOCK).write_text(note, encoding="utf-8")
 
     def release(self) -> None:
-        self._file.close()
+        self._lock.release()
+
+
+def _lock_of(path: Path) -> filelock.BaseFileLock:
+    # Never a soft lock, which would outlive a killed process; and no state by thread, as the
+    # thread that releases it need not be the one that took it.
+    return filelock.FileLock(
+        path / LOCK, thread_local=False, poll_interval=0.02, fallback_to_soft=False
+    )
+
+
+def _owner(path: Path) -> str:
+    try:
+        return (path / LOCK).read_text(encoding="utf-8").strip() or "another process"
+    except (OSError, ValueError):  # Windows lets nobody read a locked file
+        return "another process"
 
 
 def lock_owner(path: Path) -> str | None:
     """``process PID on HOST`` that writes to a run directory now, or None."""
+    if not (path / LOCK).exists():
+        return None
     try:
-        with open(path / LOCK, encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip() or "another process"
+        with _lock_of(path).acquire(blocking=False):
+            return None
+    except filelock.Timeout:
+        return _owner(path)
     except OSError:
-        pass
-    return None
+        return None

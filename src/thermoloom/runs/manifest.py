@@ -29,7 +29,7 @@ from thermoloom.threads import available_cores
 SCHEMA = 2
 """Version of the manifest's layout; another one is refused. New fields with a default need none."""
 MANIFEST = "manifest.json"
-PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize")
+PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
 """Settings of ``prototypes`` that say where patterns come from; what counts is their content."""
 
 
@@ -152,7 +152,7 @@ def _cpu_model() -> str:
     except OSError:
         lines = []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.host()
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def now() -> str:

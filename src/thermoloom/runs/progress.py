@@ -62,23 +62,23 @@ class Progress:
 
     @property
     def summary(self) -> str:
-        """``3 of 10 done, 2 running, 1 failed, 1.2 a minute, 4:30 left``."""
+        """``3 of 10 tasks done, 2 running, 1 failed, about 4:30 left``."""
         over = self.done_count + self.failed_count == self.total
         rate = self.tasks_per_second
-        parts = [f"{self.done_count} of {self.total} done"]
+        parts = [f"{self.done_count} of {self.total} tasks done"]
         if not over:
             parts.append(f"{len(self.running)} running")
         if self.failed_count:
             parts.append(f"{self.failed_count} failed")
         if over:
-            parts.append(f"in {_clock(time.monotonic() - self._began)}")
+            parts.append(f"in {clock_time(time.monotonic() - self._began)}")
         elif rate > 0:
-            parts.append(f"{60 * rate:.3g} a minute")
-            parts.append(f"{_clock((self.total - self.work_done) / rate)} left")
+            parts.append(f"about {clock_time((self.total - self.work_done) / rate)} left")
         return ", ".join(parts)
 
 
-def _clock(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
+    """``4:30``, ``1:02:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -140,7 +140,7 @@ class RichProgress(Progress):
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:
         with super().shown(total), self._display:
-            self._whole = self._display.add_task("tasks", total=total, detail="")
+            self._whole = self._display.add_task("in all", total=total, detail="")
             self._refresh()
             yield
 

@@ -3,7 +3,7 @@
     RUN/manifest.json                   settings, versions, machine, state, results, checksums
     RUN/checkpoint-000120.safetensors   the last two, each carrying its own checksum
     RUN/*.safetensors, RUN/*.csv        arrays and tables, their SHA-256 in the manifest
-    RUN/.lock                           held (flock) while a process writes here
+    RUN/.lock                           locked while a process writes here
 
 Every file is written beside its place, synced and renamed over it: a reader, a SIGKILL or a full
 disk sees the old file or the new one, never half of one. A file's checksum and the file itself
@@ -53,8 +53,8 @@ from thermoloom.runs.manifest import (
     encode_manifest,
     essential,
     flatten,
-    is_same_run,
     host,
+    is_same_run,
     now,
     read_manifest,
     software_versions,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.engine import Learner as AnyLearner
 from thermoloom.engine import Path
+from thermoloom.engine.compiled.generation import GROUP as GROUP
 from thermoloom.engine.compiled.generation import generate as generate
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.noising import drives_of, noising_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,10 @@ def _give_way(typingctx: Any, address: Any) -> Any:
 
 def new_barrier() -> NDArray[np.int64]:
     """For ``wait_for_all``: number waiting, times opened, how to give way, whether aborted."""
-    routine = ctypes.CDLL(None).sched_yield
+    if sys.platform == "win32":
+        routine = ctypes.WinDLL("kernel32").SwitchToThread
+    else:
+        routine = ctypes.CDLL(None).sched_yield
     return np.array([0, 0, ctypes.cast(routine, ctypes.c_void_p).value or 0, 0], np.int64)
 
 

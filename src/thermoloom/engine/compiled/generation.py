@@ -52,11 +52,12 @@ def generate(
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
+    first: int = 0,
 ) -> Generated:
     """Sample a frozen computer; θ and the books are verified at the end.
 
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
-    ``on_progress`` is told of sample-steps done.
+    ``on_progress`` is told of sample-steps done. ``first``: number of the first sample.
     """
     machine = theta.machine
     frozen = theta.copy()
@@ -72,17 +73,17 @@ def generate(
     windows = generation_windows(machine)
     size = CLAMPED_GROUP if clamp is not None and clamp.follow else GROUP
 
-    def run_group(first: int) -> None:
-        last = min(first + size, samples)
-        own = slice(first, last)
+    def run_group(begins: int) -> None:
+        ends = min(begins + size, samples)
+        own, number = slice(begins, ends), first + begins
         word = None if words is None else words[own]
-        clamped = None if clamp is None else _Clamped(machine, clamp, seed, first, last)
-        _prepare(machine, seed, first, initial[own])
+        clamped = None if clamp is None else _Clamped(machine, clamp, seed, number, first + ends)
+        _prepare(machine, seed, number, initial[own])
         if clamped is not None:
             clamped.place(initial[own], 0)
         x = final[own]
         x[:] = initial[own]
-        keep = [(row, s - first) for row, s in enumerate(snapshot_samples) if first <= s < last]
+        keep = [(row, s - begins) for row, s in enumerate(snapshot_samples) if begins <= s < ends]
 
         def observe(step: int) -> None:
             breathe()
@@ -102,12 +103,12 @@ def generate(
             _enter(books["start"][own, position], energy_parts(wide, x, stage, word, mask))
             bias, row = _bias_rows(theta, stage, word, len(x))
             clamp_work[own, position] = _relax(
-                machine, forces[stage], bias, row, seed, first, x, (begin, end), clamped, observe
+                machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped, observe
             )
             _enter(books["end"][own, position], energy_parts(wide, x, stage, word, mask))
 
     # Groups side by side, one BLAS thread each: no waiting for each other at every step.
-    in_threads(run_group, [(first,) for first in range(0, samples, size)])
+    in_threads(run_group, [(begins,) for begins in range(0, samples, size)])
     if not theta.same_as(frozen):
         raise RuntimeError("parameters changed during generation")
     starts, ends = (

@@ -1,89 +1,80 @@
 """Saved tables → figures. Nothing here simulates: what is drawn was written by an experiment.
 
-A figure is a name, a caption and a function of what an experiment saved. It is kept as PNG
+A figure is a name, a title and a function of what an experiment saved. It is kept as PNG
 (200 dpi) and PDF beside the tables.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from thermoloom.presentation.style import DPI, FAINT, GRID, INK, STYLE, WIDTH
-from thermoloom.runs.store import RunDirectory
+from thermoloom.presentation.chapters import FigureSpec
+from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.style import (
+    DPI,
+    FAINT,
+    GRID,
+    INK,
+    MARK,
+    MARK_BACK,
+    ORANGE,
+    STYLE,
+    WIDTH,
+)  # fmt: skip
+from thermoloom.presentation.verdicts import mark
 
-Table = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What an experiment left in its directory: summary, tables, arrays; read only."""
-
-    run: RunDirectory
-    summary: dict[str, Any]
-
-    @classmethod
-    def open(cls, path: Path) -> Saved:
-        run = RunDirectory.open(path)
-        return cls(run, json.loads(run.load_bytes("summary.json")))
-
-    def table(self, name: str) -> Table:
-        return self.run.load_table(name)
-
-    def arrays(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays of a file and the metadata beside them."""
-        return self.run.load_arrays(name), self.run.load_metadata(name)
+Draw = Callable[[Saved], Figure]
+MARK_HEIGHT = 0.28
+"""Inches above a figure that the mark of a short run takes."""
 
 
-@dataclass(frozen=True)
-class FigureSpec:
-    """A figure of an experiment."""
-
-    name: str
-    """File name without its ending."""
-    title: str
-    draw: Callable[[Saved], Figure]
-    caption: Callable[[dict[str, Any]], str]
-    """HTML, from the summary: every number of a caption is there too."""
+@contextmanager
+def styled() -> Iterator[None]:
+    """Our look, whatever the user's own matplotlib settings are."""
+    with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
+        # a file name in a script that the font lacks is drawn as boxes, without a warning
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
 
 
 def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
     """The figure as ``{file name: bytes}``, PNG and PDF, the same bytes for the same tables."""
-    # a file name in a script that the font lacks is drawn as boxes, without a warning
-    with mpl.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with styled():
         figure = spec.draw(saved)
+        box = _marked(figure, text) if (text := mark(saved.summary)) else None
         return {
-            f"{spec.name}.png": _bytes(figure, "png", {"Software": None}),
-            f"{spec.name}.pdf": _bytes(figure, "pdf", {"CreationDate": None}),
+            f"{spec.name}.png": _bytes(figure, "png", {"Software": None}, box),
+            f"{spec.name}.pdf": _bytes(figure, "pdf", {"CreationDate": None}, box),
         }
 
 
-def _bytes(figure: Figure, kind: str, metadata: Mapping[str, Any]) -> bytes:
+def _marked(figure: Figure, text: str) -> Bbox:
+    """A run that is too short must not pass for the paper's: a tinted figure with a line above."""
+    width, height = figure.get_size_inches()
+    figure.set_facecolor(MARK_BACK)
+    line = figure.text(0.5, 1 + 0.4 * MARK_HEIGHT / height, text, ha="center", va="center",
+                       color=MARK, fontweight="bold", fontsize=9)  # fmt: skip
+    line.set_in_layout(False)
+    return Bbox.from_bounds(0, 0, width, height + MARK_HEIGHT)
+
+
+def _bytes(figure: Figure, kind: str, metadata: Mapping[str, Any], box: Bbox | None) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=DPI, metadata=dict(metadata))
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=dict(metadata), bbox_inches=box)
     return buffer.getvalue()
-
-
-def only(table: Table, **wanted: Any) -> Table:
-    """The rows of a table whose columns have these values."""
-    keep = np.ones(len(next(iter(table.values()))), bool)
-    for name, value in wanted.items():
-        keep &= table[name] == value
-    return {name: column[keep] for name, column in table.items()}
 
 
 # --- pieces that figures share --------------------------------------------------------------------
@@ -94,6 +85,13 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.04)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
     return figure, list(figure.subplots(1, len(widths), width_ratios=list(widths)))
+
+
+def two_by_two(height: float) -> tuple[Figure, list[Axes]]:
+    """A figure across the page with four panels."""
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+    figure = Figure(figsize=(WIDTH, height), layout=layout)
+    return figure, list(np.ravel(figure.subplots(2, 2)))
 
 
 def panel(axes: Axes, letter: str, title: str = "") -> None:
@@ -213,3 +211,69 @@ def tag(figure: Figure | SubFigure, x: float, y: float, letter: str, title: str)
     """Letter and title of a panel that is made of several axes."""
     figure.text(x, y, f"({letter})", fontweight="bold", fontsize=STYLE["axes.titlesize"])
     figure.text(x + 0.028, y, title, fontsize=STYLE["axes.titlesize"])
+
+
+def legend_above(axes: Axes, share: float, **options: Any) -> None:
+    """A legend in a share of the axis that is kept free above the data."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + share * (high - low))
+    axes.legend(**{"loc": "upper left", "fontsize": 6.5} | options)
+
+
+# --- response curves of screens -------------------------------------------------------------------
+
+
+def curve_of(saved: Saved, screen: str, variant: str = "") -> Table:
+    """The points of one curve."""
+    return only(saved.table("curves"), screen=screen, variant=variant)
+
+
+def response(
+    axes: Axes,
+    curve: Table,
+    positions: Sequence[float] | None = None,
+    colour: str = ORANGE,
+    marker: str = "o",
+    hollow: Sequence[bool] = (),
+    label: str | None = None,
+) -> None:
+    """Mean heat with its error bars, joined; hollow where asked for, × where it diverged."""
+    x = np.array(curve["value"] if positions is None else positions, float)
+    bars = np.nan_to_num(curve["bar"].astype(float))
+    axes.errorbar(
+        x, curve["heat"], yerr=bars, color=colour, marker=marker, label=label, capsize=1.8,
+        elinewidth=0.9, capthick=0.9, linewidth=1.1,
+    )  # fmt: skip
+    if any(hollow):
+        chosen = np.array(hollow, bool)
+        axes.plot(x[chosen], curve["heat"][chosen], marker, color=colour, markerfacecolor="white",
+                  zorder=3)  # fmt: skip
+    mark_diverged(axes, x, curve)
+
+
+def mark_diverged(axes: Axes, x: Any, curve: Table) -> None:
+    """An × at the upper edge for every condition that has no heat, with its cycle."""
+    for position, count, cycle in zip(x, curve["diverged"], curve["diverged_in"], strict=True):
+        if count:
+            axes.plot([position], [1], "x", color=FAINT, clip_on=False, markersize=6,
+                      transform=axes.get_xaxis_transform())  # fmt: skip
+            axes.annotate(f"diverged\n(cycle {cycle:.0f})", (position, 1), fontsize=6, ha="center",
+                          va="top", xytext=(0, -5), textcoords="offset points", color=FAINT,
+                          xycoords=axes.get_xaxis_transform())  # fmt: skip
+
+
+def baseline(axes: Axes, heat: float, style: str = ":", label: str | None = None) -> None:
+    """The heat that all others are compared with."""
+    if np.isfinite(heat):
+        axes.axhline(heat, color=FAINT, linewidth=1, linestyle=style, zorder=0, label=label)
+
+
+def logarithmic(axes: Axes, curve: Table) -> None:
+    """A logarithmic heat axis, linear around zero where heats are not all positive."""
+    heats = curve["heat"][np.isfinite(curve["heat"])]
+    if len(heats) and heats.min() > 0:
+        axes.set_yscale("log")
+    elif len(heats):
+        linear = max(float(-heats.min()), 1e-3)
+        axes.set_yscale("symlog", linthresh=linear)
+        axes.set_ylim(-3 * linear, 3 * max(float(heats.max()), linear))

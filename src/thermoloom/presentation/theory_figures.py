@@ -1,4 +1,4 @@
-"""Theory in the report: predictions beside measurements, and where the heat comes from."""
+"""Predictions and measurements, and where the heat comes from."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from thermoloom.presentation import page
-from thermoloom.presentation.figures import (
-    FigureSpec,
-    Saved,
-    Table,
+from thermoloom.presentation.drawing import (
     empty,
     in_a_row,
     intervals,
+    legend_above,
     light_grid,
-    only,
     panel,
-)
-from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE
-
-RULES = ("batch", "online")
-BLOCKS = {
-    "visible_hidden": "visible–hidden couplings",
-    "hidden_hidden": "hidden–hidden couplings",
-    "hidden_bias": "hidden biases",
-}
-
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, Table, block_name, only
+from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE, RULES
 
 # --- training -------------------------------------------------------------------------------------
 
@@ -37,12 +26,12 @@ BLOCKS = {
 def draw_training(saved: Saved) -> Figure:
     """Learning curves and noise across seeds, predicted and measured."""
     figure, axes = in_a_row([1.5, 1.25], 2.5)
-    if saved.run.has("curves.csv"):
+    if saved.has("curves"):
         _curves(axes[0], saved.table("curves"))
     else:
         empty(axes[0], "no predicted curves")
     panel(axes[0], "a", "validation loss: lines predicted, points measured")
-    if saved.run.has("noise.csv"):
+    if saved.has("noise"):
         _noise(axes[1], saved.table("noise"))
     else:
         empty(axes[1], "no spread across seeds")
@@ -85,7 +74,7 @@ def _later(axes: Axes, table: Table) -> None:
 
 
 def _noise(axes: Axes, table: Table) -> None:
-    labels = list(BLOCKS)
+    labels = list(dict.fromkeys(table["block"].tolist()))
     for rule, offset in zip(RULES, (0.16, -0.16), strict=True):
         own = only(table, rule=rule)
         rows = [len(labels) - 1 - labels.index(block) + offset for block in own["block"]]
@@ -93,23 +82,15 @@ def _noise(axes: Axes, table: Table) -> None:
                   markeredgewidth=1.6, label=f"{rule}, predicted")  # fmt: skip
         axes.plot(own["measured"], rows, MARKERS[rule], color=COLOURS[rule], markersize=4,
                   markerfacecolor="white", label=f"{rule}, measured")  # fmt: skip
-    axes.set_yticks(range(len(labels)), [BLOCKS[b].replace(" ", "\n") for b in reversed(labels)])
+    axes.set_yticks(
+        range(len(labels)), [block_name(b).replace(" ", "\n") for b in reversed(labels)]
+    )
     axes.set_ylim(-0.6, len(labels) - 0.4)
     axes.set_xlim(0, 1.12 * max(table["predicted"].max(), table["measured"].max()))
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("standard deviation of a parameter (E₀)")
-    axes.legend(loc="lower left", fontsize=6)
+    legend_above(axes, 0.22, ncols=2, fontsize=6)
     light_grid(axes, "x")
-
-
-def training_caption(summary: dict[str, Any]) -> str:
-    return page.fill(
-        "(a) Validation loss without the squared-increment term. Lines: the mean over all paths, "
-        "and the noise that paths leave, computed without a trajectory; points: mean of {pairs} "
-        "trained computers with their standard deviation. (b) Standard deviation of a parameter "
-        "across seeds after {cycles} cycles, by block.",
-        summary,
-    )
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -119,20 +100,29 @@ def draw_limits(saved: Saved) -> Figure:
     """Critical learning rates, the offset's shift, and bits."""
     figure, axes = in_a_row([1.1, 1.1, 1.1, 1.15], 2.35)
     titles = ("batch learning rate", "online learning rate", "offset", "bits")
-    scan = saved.table("scan") if saved.run.has("scan.csv") else None
+    scan = _columns(saved.summary["scan"])
     for part, rule in zip(axes, RULES, strict=False):
         if scan is not None and (scan["rule"] == rule).any():
             _scan(part, only(scan, rule=rule), rule)
         else:
             empty(part, "not measured")
     for part, name, draw in ((axes[2], "offset", _offset), (axes[3], "bits", _bits)):
-        if saved.run.has(f"{name}.csv"):
+        if saved.has(name):
             draw(part, saved.table(name))
         else:
             empty(part, "not measured")
     for part, letter, title in zip(axes, "abcd", titles, strict=True):
         panel(part, letter, title)
     return figure
+
+
+def _columns(rows: list[dict[str, Any]]) -> Table | None:
+    """Rows of the summary as a table; None where there are none."""
+    if not rows:
+        return None
+    return {
+        key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]
+    }
 
 
 def _scan(axes: Axes, table: Table, rule: str) -> None:
@@ -184,25 +174,6 @@ def _bits(axes: Axes, table: Table) -> None:
     axes.set_xticks(table["bits"])
     axes.legend(loc="upper left", borderaxespad=0.1)
     light_grid(axes)
-
-
-def limits_caption(summary: dict[str, Any]) -> str:
-    plan = summary["settings"]["experiment"]
-    return page.fill(
-        "(a, b) Loss at the end of short trainings ({batch} cycles of batch, {online} of online "
-        "training) over the learning rate in units of the predicted critical one (dashed); hollow: "
-        "the loss grows, ×: it is no longer finite. (c) Mean shift of the hidden biases "
-        "by a residual offset of {offset:g}, predicted (lines) and trained (points). (d) Fraction "
-        "of updates that move a visible–hidden coupling from zero on a grid of so many bits, "
-        "predicted (line) and measured (circles), and the fraction of couplings that are not zero "
-        "after {grid} cycles (diamonds).",
-        {
-            "batch": plan["batch_scan_cycles"],
-            "online": plan["online_scan_cycles"],
-            "offset": plan["offset"],
-            "grid": plan["grid_cycles"],
-        },
-    )
 
 
 # --- where the heat comes from --------------------------------------------------------------------
@@ -258,15 +229,8 @@ def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
                       color=colour, markersize=3.4, label=name)  # fmt: skip
     axes.set_xlabel("position on the line")
     axes.set_ylabel("mean heat (E₀)")
-    _legend_above(axes, 0.42)
+    legend_above(axes, 0.42)
     light_grid(axes)
-
-
-def _legend_above(axes: Axes, share: float) -> None:
-    """A legend in a share of the axis that is kept free above the data."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + share * (high - low))
-    axes.legend(loc="upper left", fontsize=6.5)
 
 
 def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
@@ -291,149 +255,5 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
         axes.plot([], [], "D", color=FAINT, markerfacecolor=fill, markersize=4, label=label)
     axes.set_xlabel("variance of the noise (10⁻⁴ E₀²)")
     axes.set_ylabel("mean heat (E₀)")
-    _legend_above(axes, 0.42)
+    legend_above(axes, 0.42)
     light_grid(axes)
-
-
-def origin_caption(summary: dict[str, Any]) -> str:
-    origin = summary["origin"]
-    if origin is None:
-        return "The heat of mixtures was not measured."
-    return page.fill(
-        "All heats of a pair are sampled with the same random numbers, {samples} samples each. "
-        "(a) Heat along straight lines in parameter space between the optimum, batch and online "
-        "computers, mean of {lines} pair(s). (b) Heat over the variance of noise a parameter: "
-        "isotropic noise around the optimum (mean and standard deviation across {seeds} pairs), "
-        "the noise of batch (squares) and online computers (circles) put around the optimum, and "
-        "these computers themselves (hollow). (c) The heat difference between batch and online "
-        "computers and what explains it: noise put around θ*; noise around the means and means "
-        "without noise, which add up to the difference; and the means that theory predicts before "
-        "any training. 95 % intervals across pairs.",
-        {
-            "samples": origin["samples"],
-            "lines": origin["line_pairs"],
-            "seeds": origin["accounts"]["seeds"],
-        },
-    )
-
-
-FIGURES = (
-    FigureSpec("training", "Training, predicted and measured", draw_training, training_caption),
-    FigureSpec("limits", "Limits, predicted and measured", draw_limits, limits_caption),
-    FigureSpec("origin", "Where the heat comes from", draw_origin, origin_caption),
-)
-
-
-# --- the section ----------------------------------------------------------------------------------
-
-
-def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
-    """What was found, every prediction beside its measurement, and the account of the heat."""
-    name = summary["experiment"]
-    return "".join(
-        [
-            page.heading(3, "Result", f"{name}-result"),
-            page.paragraph(
-                "Ours, not the paper's. The loss is quadratic in θ and units on a noising path are "
-                "independent, so the expected loss over all paths, its minimum θ* and the course "
-                "of training follow from the prototypes' fields alone, without a trajectory."
-            ),
-            headline_table(summary),
-            page.heading(3, "Predictions beside measurements", f"{name}-predictions"),
-            figures["training"],
-            figures["limits"],
-            prediction_table(summary),
-            scan_table(summary),
-            page.heading(3, "Where the heat comes from", f"{name}-origin"),
-            *([page.paragraph(conclusion(summary))] if summary["origin"] else []),
-            figures["origin"],
-            *([norm_table(summary), curve_table(summary)] if summary["origin"] else []),
-        ]
-    )
-
-
-def headline_table(summary: dict[str, Any]) -> str:
-    """The headline numbers; the paper has none of them."""
-
-    def value(row: Any) -> str:
-        return f"{page.number(row['value'], row['digits'])} {row['unit']}".strip()
-
-    columns = [
-        page.text_column("", "label"),
-        page.Column("", value),
-        page.Column("95 % interval", lambda row: page.interval(row["interval"], row["digits"])),
-    ]
-    return page.table("Headline numbers.", columns, summary["quantities"])
-
-
-def prediction_table(summary: dict[str, Any]) -> str:
-    rows = [
-        {"topic": topic["topic"] if first == 0 else "", **row}
-        for topic in summary["topics"]
-        for first, row in enumerate(topic["rows"])
-    ]
-
-    def filled(key: str) -> Any:
-        return lambda row: page.fill(row[key], row["values"])
-
-    columns = [
-        page.text_column("", "topic"),
-        page.Column("quantity", filled("quantity"), numeric=False),
-        page.Column("predicted", filled("predicted"), numeric=False),
-        page.Column("measured", filled("measured"), numeric=False),
-        page.Column("agree?", page.judged, numeric=False),
-    ]
-    return page.table("Predictions, none of them fitted, and what was measured.", columns, rows)
-
-
-def scan_table(summary: dict[str, Any]) -> str:
-    columns = [
-        page.text_column("rule", "rule"),
-        page.value_column("rate / critical", "factor", "g"),
-        page.value_column("learning-rate scale", "scale", ".4g"),
-        page.value_column("cycles", "cycles", "d"),
-        page.Column("", lambda row: "grows" if row["unstable"] else "stable", numeric=False),
-        page.value_column("not finite in cycle", "diverged_in", "d"),
-        page.value_column("loss at the end", "final_loss", ".4g"),
-        page.value_column("growth of θ a round", "growth", ".3f"),
-        page.value_column("predicted", "predicted_growth", ".3f"),
-    ]
-    return page.table("Short trainings near the critical rates", columns, summary["scan"], True)
-
-
-def norm_table(summary: dict[str, Any]) -> str:
-    columns = [
-        page.text_column("rule", "rule"),
-        page.Column("", lambda row: BLOCKS[row["block"]], numeric=False),
-        page.value_column("|mean − θ*|", "mean", ".3f"),
-        page.value_column("|noise|", "noise", ".3f"),
-        page.value_column("mean, a parameter", "mean_rms", ".5f"),
-        page.value_column("noise, a parameter", "noise_rms", ".5f"),
-    ]
-    return page.table(
-        "Distance of trained computers from the optimum, split into the mean over seeds (freed of "
-        "the noise left in it) and the noise across seeds; a hidden–hidden edge counts once.",
-        columns,
-        summary["origin"]["norms"],
-    )
-
-
-def curve_table(summary: dict[str, Any]) -> str:
-    columns = [
-        page.text_column("", "curve"),
-        page.value_column("position or size", "value", ".2f"),
-        page.value_column("heat (E₀)", "heat"),
-        page.value_column("s.d. across pairs", "sd"),
-        page.value_column("pairs", "pairs", "d"),
-    ]
-    return page.table(
-        "Heat along lines and over the size of isotropic noise around the optimum",
-        columns,
-        summary["origin"]["curves"],
-        True,
-    )
-
-
-def conclusion(summary: dict[str, Any]) -> str:
-    found = summary["origin"]["conclusion"]
-    return page.fill(found["text"], found["values"])

@@ -1,4 +1,4 @@
-"""The precision response in the report: figure 5 of the paper, one of ours, and its tables."""
+"""Figure 5 of the paper, heat by bits of storage and of training, and quality beside it."""
 
 from __future__ import annotations
 
@@ -9,38 +9,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from thermoloom.experiments.precision import (
-    NEAREST,
-    REFERENCE,
-    ROUNDINGS,
-    STOCHASTIC,
-    STORAGE,
-    TRAINING,
-)
-from thermoloom.presentation import page
-from thermoloom.presentation.figures import (
-    FigureSpec,
-    Saved,
-    Table,
-    in_a_row,
-    light_grid,
-    only,
-    panel,
-)
-from thermoloom.presentation.screens import (
+from thermoloom.presentation.drawing import (
     baseline,
-    condition_table,
     curve_of,
-    opening,
+    in_a_row,
+    legend_above,
+    light_grid,
+    panel,
     response,
-    rows_of,
-    seeds_note,
     two_by_two,
-)
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
 
+STORAGE, TRAINING = "storage", "training"
+"""Names of the two screens in the tables."""
+REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"
+ROUNDINGS = (NEAREST, STOCHASTIC)
 COLOURS = {NEAREST: BLUE, STOCHASTIC: ORANGE}
 MARKERS = {NEAREST: "s", STOCHASTIC: "o"}
+NAMES = {NEAREST: "rounding to nearest", STOCHASTIC: "stochastic rounding"}
 QUALITY = {
     "max_softmax": ("maximum softmax", BLUE, "s"),
     "prototype_distance": ("prototype distance", GREEN, "^"),
@@ -60,6 +48,7 @@ def draw_heat(saved: Saved) -> Figure:
         axes.set_ylabel("mean heat ($E_0$)")
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         light_grid(axes)
+    legend_above(training, 0.3, ncols=2)
     return figure
 
 
@@ -75,7 +64,7 @@ def only_screen(saved: Saved, screen: str) -> Table:
 def _bit_axis(axes: Axes, places: dict[float, int], what: str) -> None:
     axes.set_xticks(list(places.values()), [f"{bits:g}" for bits in places])
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel(f"bits of {what}")
+    axes.set_xlabel(f"{what} bits")
 
 
 def _storage(axes: Axes, saved: Saved) -> None:
@@ -100,13 +89,12 @@ def _training(axes: Axes, saved: Saved) -> None:
             COLOURS[rounding],
             MARKERS[rounding],
             hollow=_without_couplings(saved, rounding, curve["value"]),
-            label=f"{rounding} rounding",
+            label=NAMES[rounding],
         )
     response(axes, reference, [places[v] for v in reference["value"]], INK, "D")
     for heat in reference["heat"]:
         baseline(axes, heat, "--", "unquantized float32")
     axes.plot([], [], "s", color=FAINT, markerfacecolor="white", label="$J_{vh}$ identically zero")
-    axes.legend(loc="best", fontsize=6.5)
     _bit_axis(axes, places, "training")
     panel(axes, "b", "rounded after every update")
 
@@ -183,8 +171,8 @@ def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, st
     axes.set_ylabel("of the 32-bit reference (%)")
     if screen == TRAINING:
         for variant, line in variants:
-            axes.plot([], [], line, color=INK, label=f"{variant} rounding")
-    axes.legend(loc="best", fontsize=6.5)
+            axes.plot([], [], line, color=INK, label=NAMES[variant])
+    legend_above(axes, 0.4, ncols=2)
     _bit_axis(axes, places, screen)
     light_grid(axes)
 
@@ -209,90 +197,9 @@ def _couplings(axes: Axes, saved: Saved) -> None:
                       marker=MARKERS[rounding], markersize=3.5,
                       label=f"{label}, {rounding}")  # fmt: skip
     axes.set_ylim(-5, 105)
+    axes.set_yticks(range(0, 101, 25))
     axes.set_ylabel("nonzero couplings (%)")
-    axes.legend(loc="center right", fontsize=6.5)
+    legend_above(axes, 0.3, ncols=2)
     _bit_axis(axes, places, TRAINING)
     light_grid(axes)
     panel(axes, "d", "couplings that are not zero")
-
-
-# --- text -------------------------------------------------------------------------------------
-
-
-def heat_caption(summary: dict[str, Any]) -> str:
-    return page.fill(
-        "Figure 5 of the paper. (a) J_vh and J_hh of the online checkpoint ({sc} cycles) "
-        "rounded after training, b_h kept in float32; {ss} samples, the same random numbers at "
-        "all depths. (b) Every online update followed by clipping and rounding, to nearest or "
-        "stochastically, on the ranges of the full-precision checkpoint ({tc} cycles, {ts} "
-        "samples); hollow: every visible–hidden coupling is exactly zero. 32 bits are "
-        "unquantized float32, dashed: its heat. ",
-        _lengths(summary),
-    ) + seeds_note(summary)
-
-
-def quality_caption(summary: dict[str, Any]) -> str:
-    return page.fill(
-        "Ours, beside the paper's text. (a) Heats of the single trajectories of the stored "
-        "computers, with the Kolmogorov–Smirnov distance to 32 bits. No p value: all depths share "
-        "their random numbers, and the test supposes independent samples. (b, c) Quality relative "
-        "to the 32-bit reference; dotted in (c): rounding to nearest. (d) Part of the couplings "
-        "that is not zero after training, an undirected edge counted once.",
-        summary,
-    )
-
-
-def _lengths(summary: dict[str, Any]) -> dict[str, int]:
-    return {
-        "sc": summary["cycles"][STORAGE],
-        "ss": summary["samples"][STORAGE],
-        "tc": summary["cycles"][TRAINING],
-        "ts": summary["samples"][TRAINING],
-    }
-
-
-FIGURES = (
-    FigureSpec("figure-5", "Precision response", draw_heat, heat_caption),
-    FigureSpec(
-        "figure-precision", "Quality and couplings by precision", draw_quality, quality_caption
-    ),
-)
-
-
-def section(summary: dict[str, Any], figures: dict[str, str]) -> str:
-    """Both screens, the paper's statements, what becomes of quality, every condition."""
-    name = summary["experiment"]
-    more = [
-        page.value_column("KS distance", "ks_distance", ".3f"),
-        page.value_column("nonzero part of J_vh", "nonzero_visible_hidden", ".4g"),
-        page.value_column("of J_hh", "nonzero_hidden_hidden", ".4g"),
-    ]
-    leading = [page.value_column("bits", "value", "g"), page.value_column("seed", "seed", "d")]
-    return "".join(
-        [
-            *opening(
-                summary,
-                "How many bits it takes to store a trained computer, and how many to train one. "
-                "Both grids are symmetric around zero with 2<sup>b</sup> − 1 levels, one for each "
-                "coupling tensor; a hidden–hidden edge is rounded once and mirrored.",
-                figures["figure-5"],
-            ),
-            page.note(
-                page.fill(
-                    "The paper does not give the length of its training-precision screen; {tc} "
-                    "cycles and {ts} samples were chosen here.",
-                    _lengths(summary),
-                )
-            ),
-            page.heading(3, "Quality and couplings", f"{name}-quality"),
-            figures["figure-precision"],
-            condition_table(
-                "Every condition of storage", [*leading, *more], rows_of(summary, STORAGE)
-            ),
-            condition_table(
-                "Every condition of training",
-                [page.text_column("rounding", "variant"), *leading, *more],
-                rows_of(summary, TRAINING),
-            ),
-        ]
-    )

@@ -8,18 +8,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from thermoloom.presentation.figures import (
-    Saved,
+from thermoloom.presentation.drawing import (
     empty,
     image,
     in_a_row,
     intervals,
+    legend_above,
     light_grid,
-    only,
     paired_lines,
     panel,
     tag,
-)
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import (
     COLOURS,
     FAINT,
@@ -28,10 +28,10 @@ from thermoloom.presentation.style import (
     MARKERS,
     ORANGE,
     PURPLE,
+    RULES,
     WIDTH,
-)
+)  # fmt: skip
 
-RULES = ("batch", "online")
 MOST_ROWS = 10
 """Targets that have a row of images; of more, the first."""
 
@@ -101,7 +101,7 @@ def _grey(states: np.ndarray[Any, Any]) -> tuple[float, float]:
 # --- paired comparison ----------------------------------------------------------------------------
 
 
-def draw_comparison(saved: Saved) -> Figure:
+def draw_pairs(saved: Saved) -> Figure:
     """(a) validation loss, (b) heat of every pair, (c) heat distributions of one pair."""
     figure, (loss, heat, distribution) = in_a_row([1.15, 0.85, 1.15], 2.45)
     _loss_curves(loss, saved)
@@ -175,7 +175,8 @@ def _heat_distributions(axes: Any, saved: Saved) -> None:
         axes.axvline(heat.mean(), color=COLOURS[rule], linestyle="--", linewidth=1.1)
     axes.set_xlabel("heat $Q$ of a trajectory ($E_0$)")
     axes.set_ylabel("samples")
-    axes.legend(loc="upper left")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    legend_above(axes, 0.18, ncols=2)
     light_grid(axes)
     panel(axes, "c", f"trajectories of pair {seed}")
 
@@ -203,7 +204,7 @@ def draw_samples(saved: Saved) -> Figure:
         empty(counts, "no classifier for\nthis visible layer")
         empty(scores, "no classifier for\nthis visible layer")
     panel(counts, "b", "assigned class")
-    panel(scores, "c", "largest softmax")
+    panel(scores, "c", "maximum softmax")
     lower = GridSpec(1, 1, figure=right, left=0.36, right=0.98, top=0.42, bottom=0.11)
     _quality(right.add_subplot(lower[0, 0]), saved)
     return figure
@@ -335,18 +336,21 @@ def _energy_parts(axes: Any, saved: Saved) -> None:
             moment,
         )
     axes.set_xlabel("mean energy, online − batch ($E_0$)")
-    axes.legend(loc="best")
+    legend_above(axes, 0.1, ncols=2)
     light_grid(axes, "x")
     panel(axes, "a", "energy by part")
 
 
 def _cross(axes: Any, saved: Saved) -> None:
-    table = saved.table("cross")
+    panel(axes, "b", "energy drop in both potentials")
+    drop = {(row["potential"], row["ensemble"]): row["drop"] for row in saved.summary["cross"]}
+    if not drop:
+        empty(axes, "not defined\nfor this machine")
+        return
     for potential in RULES:
-        rows = only(table, potential=potential)
-        drops = [float(only(rows, ensemble=e)["drop"].mean()) for e in RULES]
+        drops = [drop[potential, ensemble] for ensemble in RULES]
         axes.plot(range(2), drops, color=COLOURS[potential], linewidth=1, zorder=1,
-                  label=f"potential of {potential}")  # fmt: skip
+                  label=f"{potential} potential")  # fmt: skip
         for position, ensemble in enumerate(RULES):
             own = ensemble == potential
             axes.plot(
@@ -355,28 +359,27 @@ def _cross(axes: Any, saved: Saved) -> None:
             )  # fmt: skip
     axes.set_xticks(range(2), [f"states of\n{e}" for e in RULES])
     axes.set_xlim(-0.35, 1.35)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low - 0.05 * (high - low), high + 0.42 * (high - low))  # room for the legend
     axes.set_ylabel("mean energy drop ($E_0$)")
-    axes.legend(loc="upper center")
+    legend_above(axes, 0.42, loc="upper center")
     light_grid(axes)
-    panel(axes, "b", "drop in both potentials")
 
 
 def _norms(axes: Any, saved: Saved) -> None:
     """Online against batch of the same pair, in per cent of batch, for each block."""
     table = saved.table("models")
     batch, online = (only(table, rule=rule) for rule in RULES)
-    blocks = {"$J_{vh}$": "norms.visible_hidden", "$J_{hh}$": "norms.hidden_hidden"}
-    for position, column in enumerate(blocks.values()):
-        percent = 100 * (online[column] - batch[column]) / batch[column]
+    keys = [row["key"] for row in saved.summary["norms"] if "bias" not in row["key"]]
+    for position, key in enumerate(keys):
+        before, after = batch[f"norms.{key}"], online[f"norms.{key}"]
+        percent = 100 * (after - before) / before
         shift = np.linspace(-0.12, 0.12, len(percent)) if len(percent) > 1 else [0.0]
         axes.plot(position + np.array(shift), percent, "o", color=PURPLE, markersize=5,
                   markeredgecolor="white", markeredgewidth=0.4)  # fmt: skip
         axes.plot([position - 0.22, position + 0.22], [percent.mean()] * 2, color=INK)
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
-    axes.set_xticks(range(2), list(blocks))
-    axes.set_xlim(-0.6, 1.6)
+    names = ["$J_{" + "".join(group[0] for group in key.split("_")) + "}$" for key in keys]
+    axes.set_xticks(range(len(keys)), names)
+    axes.set_xlim(-0.6, len(keys) - 0.4)
     axes.margins(y=0.12)
     axes.set_ylabel("norm, online − batch (%)")
     light_grid(axes)

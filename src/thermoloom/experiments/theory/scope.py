@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.heat_origin import origin_work, predicted_work
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import SECTION
-from thermoloom.experiments.predicted import limits_work, rule_work
-from thermoloom.experiments.probes import grid_work, offset_work
-from thermoloom.experiments.theory_runs import Work
-from thermoloom.runs.patterns import patterns_of
+from thermoloom.experiments.theory.mixtures import PARTS
+from thermoloom.experiments.theory.works import Work
 from thermoloom.runs.store import RunDirectory
 
 
@@ -48,6 +48,20 @@ class TheoryPlan(PairPlan):
                 f"{SECTION}.seeds = {list(self.seeds)}: noise across seeds needs at least two"
             )
 
+        machine = self.settings.machine
+        wired = {"visible-hidden", "hidden-hidden"} <= set(machine.wiring)
+        if (
+            machine.stages > 1
+            or machine.labels
+            or not wired
+            or machine.wired("visible-visible")
+            or machine.biases != ("hidden",)
+        ):
+            raise UserError(
+                "machine.stages, labels, wiring, biases: the theory experiment is about the "
+                "paper's machine; leave them at their defaults"
+            )
+
     # Works whose arguments follow from the plan alone.
 
     @property
@@ -56,26 +70,48 @@ class TheoryPlan(PairPlan):
         return self.model("online", self.seeds[0])
 
     @property
+    def _offset(self) -> dict[str, Any]:
+        return {"offset": self.offset, "offset_cycles": self.offset_cycles}
+
+    @property
     def limits(self) -> Work:
-        return limits_work(self.base, self.batch_scan, self.bits)
+        return Work("limits", self.base, {"factors": self.batch_scan, "bits": self.bits})
 
     def prediction(self, rule: str) -> Work:
-        return rule_work(self.model(rule, self.seeds[0]), self.offset, self.offset_cycles)
+        return Work("prediction", self.model(rule, self.seeds[0]), self._offset)
 
     def offset_probe(self, rule: str) -> Work:
-        return offset_work(self.model(rule, self.seeds[0]), self.offset, self.offset_cycles)
+        return Work("offset-probe", self.model(rule, self.seeds[0]), self._offset)
 
-    def origin(self, seed: int) -> Work:
-        points = self.line_points_of(seed)
-        return origin_work(
-            self.model("batch", seed), self.seeds, self.heat_samples, points, self.noise_sizes
+    def origin(self, seed: int) -> list[Work]:
+        """Heat of mixtures with the random numbers of this pair, part by part."""
+        lines = self.line_points_of(seed) > 2
+        return [self._origin(seed, part) for part in PARTS if part != "line" or lines]
+
+    def _origin(self, seed: int, part: str) -> Work:
+        settings = self.model("batch", seed)
+        return Work(
+            "heat-origin",
+            settings,
+            {
+                "part": part,
+                "seeds": self.seeds,
+                "heat_samples": self.heat_samples,
+                "line_points": self.line_points_of(seed),
+                "noise_sizes": self.noise_sizes,
+                "generation_seed": settings.generation_seed,
+            },
         )
 
     @property
     def predicted_heat(self) -> Work:
-        return predicted_work(
-            self.base, self.seeds, self.heat_samples, self.offset, self.offset_cycles
-        )
+        """Heat of E[θ] of both rules; the offset only names the predictions that hold E[θ]."""
+        more = {"seeds": self.seeds, "heat_samples": self.heat_samples}
+        return Work("heat-predicted", self.base, more | self._offset)
+
+    def spread(self, seeds: Sequence[int]) -> Work:
+        """Noise of the trained computers of these seeds around their means."""
+        return Work("spread", self.base, {"seeds": tuple(seeds)} | self._offset)
 
     def line_points_of(self, seed: int) -> int:
         """Points on the lines of this pair: none beyond the first ``line_pairs``."""
@@ -107,4 +143,5 @@ class TheoryPlan(PairPlan):
         ]
 
     def grid(self, limits: RunDirectory) -> Work:
-        return grid_work(self.base, limits.results["ranges"], self.bits, self.grid_cycles)
+        more = {"bits": self.bits, "grid_cycles": self.grid_cycles}
+        return Work("grid-probe", self.base, {"ranges": limits.results["ranges"]} | more)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from thermoloom.runs.progress import clock_time
+
 Advance = Callable[[int, str], None]
 """``advance(done, note)``: units of work done in all, and what to show beside them."""
 
@@ -38,11 +40,10 @@ def _bar(screen: Console, title: str, total: int, unit: str, done: int) -> Itera
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} " + unit),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit),
         TextColumn("[cyan]{task.fields[note]}"),
-        TextColumn("[dim]left"),
         TimeRemainingColumn(),
-        TextColumn("[dim]passed"),
+        TextColumn("[dim]left, after"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=screen, refresh_per_second=5) as bar:
@@ -61,7 +62,8 @@ def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Ite
             return
         last = moment
         left = (moment - began) / max(now - done, 1) * (total - now)
-        print(f"{title}: {now}/{total} {unit}, {note}, {left:.0f} s left", file=sys.stderr)
+        print(f"{title}: {now} of {total} {unit}, {note}, about {clock_time(left)} left",
+              file=sys.stderr)  # fmt: skip
 
     yield advance
 

@@ -1,0 +1,360 @@
+"""Tables and numbers of an experiment of pairs.
+
+Tables that it leaves behind (CSV, one row as named):
+
+    models   a computer: heat, quality, energies, norms, losses
+    samples  a denoising trajectory
+    curves   an evaluation of the validation loss
+    paths    a computer on an additional noising path
+    cross    a potential on the states of an ensemble
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.experiments.models import assignment, classified, nearest_samples
+from thermoloom.experiments.pairs import Pairs
+from thermoloom.experiments.results import Model
+from thermoloom.machine.parameters import Block, layout
+from thermoloom.measures.classifier import classifier_record
+from thermoloom.measures.diagnostics import EnergyDrop
+from thermoloom.measures.paired import RULES
+from thermoloom.measures.quality import MEASURES
+from thermoloom.measures.statistics import Interval, PairedComparison, compare_pairs, spread
+from thermoloom.runs.manifest import flatten
+from thermoloom.runs.store import RunDirectory
+
+DISPLAYED = 4
+"""Samples of each target on the sheet of images."""
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def save_tables(pairs: Pairs, run: RunDirectory) -> None:
+    """The tables of an experiment of pairs; figures and report read these and nothing else."""
+    models = list(pairs.models.values())
+    run.save_table("models", _model_columns(models))
+    run.save_table("samples", _stacked(models, lambda model: model.samples))
+    run.save_table("curves", _stacked(models, lambda model: model.curve))
+    if all(model.measures.has("paths.csv") for model in models):
+        run.save_table("paths", _stacked(models, lambda m: m.measures.load_table("paths")))
+    if pairs.cross:
+        run.save_table("cross", _cross_columns(pairs.cross))
+    _save_pictures(pairs, run)
+
+
+def _model_columns(models: Sequence[Model]) -> dict[str, Any]:
+    """Seed-level numbers, without the times: a table does not depend on where it was computed."""
+    rows = [
+        {"rule": m.rule, "seed": m.seed}
+        | {
+            key: value
+            for key, value in flatten(m.results).items()
+            if key != "class_counts" and not key.startswith("timing.")
+        }
+        for m in models
+    ]
+    return {key: [row.get(key) for row in rows] for key in rows[0]}
+
+
+def _stacked(
+    models: Sequence[Model], table: Callable[[Model], dict[str, NDArray[Any]]]
+) -> dict[str, Any]:
+    """The models' tables one under the other, with columns that say whose rows they are."""
+    tables = [table(model) for model in models]
+    lengths = [len(next(iter(columns.values()))) for columns in tables]
+    return {
+        "rule": np.repeat([model.rule for model in models], lengths),
+        "seed": np.repeat([model.seed for model in models], lengths),
+        **{name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]},
+    }
+
+
+def _cross_columns(cross: Sequence[tuple[int, EnergyDrop]]) -> dict[str, Any]:
+    return {
+        "seed": [seed for seed, _ in cross],
+        "potential": [d.potential for _, d in cross],
+        "ensemble": [d.ensemble for _, d in cross],
+        "drop": [d.drop for _, d in cross],
+        "is_heat": [d.is_heat for _, d in cross],
+        **{f"initial_{part}": [d.initial[part] for _, d in cross] for part in cross[0][1].initial},
+        **{f"final_{part}": [d.final[part] for _, d in cross] for part in cross[0][1].final},
+    }
+
+
+def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
+    """Images of the displayed computer: nearest samples of each target, snapshots on the way."""
+    model, patterns = pairs.shown, pairs.patterns
+    nearest = nearest_samples(model.samples, patterns, DISPLAYED)
+    chosen = [sample for found in nearest.values() for sample in found]
+    images = model.archive.final_states[:, : model.settings.machine.visible]
+    arrays: dict[str, NDArray[Any]] = {
+        "nearest": images[chosen],
+        "limits": np.percentile(images, (1, 99)),
+        "prototypes": patterns.patterns,
+    }
+    snapshot_samples: list[int] = []
+    if pairs.replay is not None:
+        snapshots = pairs.replay.load_arrays("snapshots")
+        arrays |= {"snapshots": snapshots["states"], "steps": snapshots["steps"]}
+        snapshot_samples = snapshots["samples"].tolist()
+    run.save_arrays(
+        "pictures",
+        arrays,
+        {
+            "rule": model.rule,
+            "seed": model.seed,
+            "generation_seed": model.settings.generation_seed,
+            "shape": patterns.shape,
+            "labels": patterns.labels,
+            "targets": assignment(model.samples, patterns)[0],
+            "classified": classified(model.samples),
+            "nearest": nearest,
+            "snapshots": snapshot_samples,
+        },
+    )
+
+
+# --- summary ----------------------------------------------------------------------------------
+
+
+def comparison_row(label: str, compared: PairedComparison | None, **more: Any) -> dict[str, Any]:
+    """A row of a table: both means, the mean difference, its interval and tests."""
+    if compared is None:
+        return {"label": label, "measured": False, **more}
+    return {
+        "label": label,
+        "measured": True,
+        "batch": float(np.mean(compared.reference)),
+        "online": float(np.mean(compared.other)),
+        "difference": compared.mean_difference,
+        "interval": compared.interval,
+        "percent": compared.mean_percent_difference,
+        "percent_interval": compared.percent_interval,
+        "t_test_p": compared.t_test_p,
+        "sign_test_p": compared.sign_test_p,
+        "lower": sum(d < 0 for d in compared.differences),
+        "higher": sum(d > 0 for d in compared.differences),
+        "pairs": compared.pairs,
+        **more,
+    }
+
+
+def heat_reduction(pairs: Pairs) -> dict[str, Any]:
+    """batch − online of the mean heat across pairs, absolute and relative to batch."""
+    compared = pairs.numbers.compared("heat.mean")
+    batch, online = np.array(compared.reference), np.array(compared.other)
+    relative = None
+    if batch.all():
+        relative = compare_pairs(np.zeros(len(batch)), 100 * (batch - online) / batch)
+    return {
+        "batch": float(batch.mean()),
+        "online": float(online.mean()),
+        "reduction": -compared.mean_difference,
+        "interval": _negated(compared.interval),
+        "percent": None if relative is None else relative.mean_difference,
+        "percent_interval": None if relative is None else relative.interval,
+        "t_test_p": compared.t_test_p,
+        "sign_test_p": compared.sign_test_p if compared.pairs > 1 else None,
+        "lower": int((online < batch).sum()),
+        "pairs": compared.pairs,
+        "note": compared.note,
+    }
+
+
+def _negated(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (-interval[1], -interval[0])
+
+
+def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """A row a pair: both mean heats with their trajectory spread, and the reduction."""
+    rows = []
+    for seed in pairs.seeds:
+        batch, online = (pairs.models[rule, seed].results["heat"] for rule in RULES)
+        reduction = batch["mean"] - online["mean"]
+        rows.append(
+            {
+                "seed": seed,
+                "batch": batch["mean"],
+                "batch_sd": batch["sd"],
+                "online": online["mean"],
+                "online_sd": online["sd"],
+                "reduction": reduction,
+                "percent": 100 * reduction / batch["mean"] if batch["mean"] else None,
+            }
+        )
+    return rows
+
+
+def quality_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """A row a measure of quality, online − batch across pairs."""
+    return [
+        comparison_row(label, pairs.numbers.compare(f"quality.{name}"), key=name)
+        for name, label in MEASURES.items()
+    ]
+
+
+def _label(block: Block) -> str:
+    """A block of couplings in words, such as visible–hidden."""
+    return f"{block.rows}–{block.columns}"
+
+
+def energy_labels(pairs: Pairs) -> dict[str, tuple[str, ...]]:
+    """Rows of the table of energies: what is summed under each name."""
+    couplings = layout(pairs.plan.settings.machine).couplings
+    parts = layout(pairs.plan.settings.machine).parts
+    return {
+        "onsite": ("onsite",),
+        "coupling": tuple(block.name for block in couplings),
+        **{_label(block): (block.name,) for block in couplings},
+        **({"bias": ("bias",)} if "bias" in parts else {}),
+        "total": ("total",),
+    }
+
+
+def energy_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """Mean energies at the start and at the end, in each model's own potential."""
+    return [
+        comparison_row(
+            label,
+            pairs.numbers.compare(*(f"{moment}_energy.{part}" for part in parts)),
+            moment=name,
+            key=[f"{moment}_energy.{part}" for part in parts],
+        )
+        for moment, name in (("initial", "start"), ("final", "end"))
+        for label, parts in energy_labels(pairs).items()
+    ]
+
+
+def cross_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """Mean energy drop of both ensembles in both potentials, across pairs."""
+    rows = []
+    for potential in RULES if pairs.cross else ():
+        for ensemble in RULES:
+            own = (potential, ensemble)
+            drops = [d.drop for _, d in pairs.cross if (d.potential, d.ensemble) == own]
+            kind = "heat released" if potential == ensemble else "diagnosis only"
+            found = spread(drops)
+            rows.append(
+                {"potential": potential, "ensemble": ensemble, "kind": kind}
+                | {"drop": found.mean, "sd": found.sd}
+            )
+    return rows
+
+
+def norm_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """Frobenius norms, an undirected edge counted once."""
+    form = layout(pairs.plan.settings.machine)
+    labels = {
+        block.name: f"‖J_{block.rows[0]}{block.columns[0]}‖"
+        + (" (each edge once)" if block.symmetric else "")
+        for block in form.couplings
+    }
+    biased = [block.rows[0] for block in form.blocks if block.is_bias]
+    if biased:
+        labels["bias"] = f"‖b_{'+'.join(biased)}‖"
+    return [
+        comparison_row(label, pairs.numbers.compare(f"norms.{key}"), key=key)
+        for key, label in labels.items()
+    ]
+
+
+def path_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """Losses and terms of the path-action identity, mean over the additional paths."""
+    labels = {
+        "loss": "loss per step",
+        "reduced_loss": "loss per step without squared increments",
+        "log_ratio": "log path-likelihood ratio R",
+        "heat_like": "heat-like term of R",
+        "force_squared": "force-squared term of R",
+    }
+    return [
+        comparison_row(label, pairs.numbers.compare(f"paths.{key}"), key=key)
+        for key, label in labels.items()
+    ]
+
+
+def class_rows(pairs: Pairs) -> list[dict[str, Any]]:
+    """Class counts over all ten classes, a row a model; empty without a classifier."""
+    return [
+        {"seed": model.seed, "rule": model.rule, "counts": model.results["class_counts"]}
+        for model in pairs.models.values()
+        if model.results["class_counts"] is not None
+    ]
+
+
+def timing(pairs: Pairs) -> dict[str, float]:
+    """Seconds of work by stage, summed over all models, whatever process did it.
+
+    Paths are made inside training; their share is estimated from those made for diagnostics.
+    """
+    total: dict[str, float] = dict.fromkeys(
+        ("paths", "training", "generation", "quality", "diagnostics", "replay"), 0.0
+    )
+    for model in pairs.models.values():
+        spent = model.results["timing"]
+        estimate = spent.get("one_path", 0.0) * spent["paths_made"]
+        paths = min(estimate, spent["training"])
+        total["paths"] += paths
+        total["training"] += spent["training"] - paths
+        for stage in ("generation", "quality", "diagnostics"):
+            total[stage] += spent.get(stage, 0.0)
+    if pairs.replay is not None:
+        total["replay"] = pairs.replay.results["timing"]["replay"]
+    return total
+
+
+def judge_of(pairs: Pairs) -> dict[str, Any] | None:
+    """Accuracy of the classifier, where it was used."""
+    if not classified(pairs.shown.samples):
+        return None
+    record = classifier_record(pairs.plan.settings.measures.classifier)
+    return {
+        "test_accuracy_percent": 100 * record["test_accuracy"],
+        "test_images": record["test_images"],
+        "sha256": record["sha256"],
+    }
+
+
+def base_summary(pairs: Pairs) -> dict[str, Any]:
+    """What every experiment of pairs reports."""
+    return {
+        "pairs": len(pairs.seeds),
+        "seeds": pairs.seeds,
+        "missing": pairs.missing,
+        "samples": pairs.plan.settings.generation.samples,
+        "cycles": pairs.plan.settings.training.cycles,
+        "additional_paths": pairs.plan.paths_per_prototype * len(pairs.patterns),
+        "heat": heat_reduction(pairs),
+        "heat_rows": heat_rows(pairs),
+        "quality": quality_rows(pairs),
+        "energies": energy_rows(pairs),
+        "cross": cross_rows(pairs),
+        "norms": norm_rows(pairs),
+        "paths": path_rows(pairs) if pairs.shown.results["paths"] else [],
+        "identity_error": max(
+            (model.results["paths"] or {}).get("identity_error", 0.0)
+            for model in pairs.models.values()
+        ),
+        "classes": class_rows(pairs),
+        "shown": {
+            "rule": pairs.shown.rule,
+            "seed": pairs.shown.seed,
+            "generation_seed": pairs.shown.settings.generation_seed,
+        },
+        "classifier": judge_of(pairs),
+        "patterns": {
+            "count": len(pairs.patterns),
+            "classes": pairs.patterns.classes,
+            "targets": pairs.patterns.targets,
+        },
+        "replay": None if pairs.replay is None else pairs.replay.results,
+        "timing": timing(pairs),
+        "models": pairs.numbers.models,
+    }

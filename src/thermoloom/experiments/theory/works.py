@@ -1,0 +1,131 @@
+"""Runs of the theory's own: a prediction or a probe in its run directory, found by its settings.
+
+One task function carries out all of them: it opens the run, leaves it alone if it is done, and
+else calls the function of its kind, ``function(job, **more)``, which fills it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.kept_patterns import patterns_of
+from thermoloom.computers.trained import training_settings
+from thermoloom.config import Settings
+from thermoloom.experiments.results import RUNS, finished, patterns_input
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.patterns.fields import unit_fields
+from thermoloom.runs.manifest import run_path
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report, Task, resolve
+from thermoloom.theory.expected_loss import ExpectedLoss
+from thermoloom.theory.marginals import Marginals, solve_marginals
+from thermoloom.theory.solver import conjugate_gradients
+
+TOLERANCE = 1e-6
+"""Relative gradient at which θ* counts as solved, as in ``thermoloom solve``."""
+FUNCTIONS = {
+    "limits": "predicted:predict_limits",
+    "prediction": "predicted:predict_rule",
+    "offset-probe": "probes:train_with_offset",
+    "grid-probe": "probes:train_on_grids",
+    "heat-origin": "mixtures:measure_heats",
+    "heat-predicted": "mixtures:measure_predicted",
+    "spread": "mixtures:measure_spread",
+}
+"""What carries out each kind of work."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run of its own: its kind, the settings of the computer it is about, and what else it takes.
+
+    ``more`` are the further arguments of its function, JSON.
+    """
+
+    kind: str
+    settings: Settings
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
+        return training_settings(self.settings) | {"theory": more}
+
+    @property
+    def path(self) -> Path:
+        """Run directory, relative to the results folder."""
+        return run_path(Path(RUNS), self.kind, self.identity)
+
+    def task(self, name: str, inputs: Sequence[Path] = ()) -> Task:
+        return Task(
+            name=name,
+            function="thermoloom.experiments.theory.works:carry_out",
+            arguments={
+                "kind": self.kind,
+                "model": self.settings.as_dict(),
+                "more": dict(self.more),
+            },
+            outputs=(str(self.path),),
+            inputs=(patterns_input(self.settings), *(str(path) for path in inputs)),
+        )
+
+    def found(self, folder: Path) -> RunDirectory | None:
+        """The run, if it is there and done."""
+        return finished(folder / self.path)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work on its way: where it may read and write, and what predictions stand on."""
+
+    workdir: Path
+    settings: Settings
+    run: RunDirectory
+    report: Report
+
+    @cached_property
+    def fields(self) -> NDArray[np.float32]:
+        """Fields of the patterns, which are kept in the results folder."""
+        patterns = patterns_of(self.settings, self.workdir / RUNS)
+        return unit_fields(patterns, self.settings.machine)
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        return solve_marginals(self.settings.machine, float(np.abs(self.fields).max()))
+
+    @cached_property
+    def loss(self) -> ExpectedLoss:
+        return ExpectedLoss(self.settings.machine, self.fields, self.marginals)
+
+    @cached_property
+    def optimum(self) -> NDArray[np.float64]:
+        """θ* as a flat vector."""
+        return conjugate_gradients(self.loss, TOLERANCE)[0]
+
+    def parameters(self, vector: NDArray[np.float64]) -> Parameters:
+        """θ of a flat vector, in float32, symmetric to the bit."""
+        machine = self.settings.machine
+        flat = layout(machine).symmetrized(vector[None])
+        return Parameters(machine, flat.astype(np.float32))
+
+
+def carry_out(
+    workdir: Path, report: Report, kind: str, model: dict[str, Any], more: dict[str, Any]
+) -> dict[str, Any]:
+    """Do the work that is not done yet."""
+    work = Work(kind, Settings.from_dict(model), more)
+    with RunDirectory.create(workdir / work.path, kind, work.identity) as run:
+        if run.state != "done":
+            began = time.perf_counter()
+            function = resolve(f"thermoloom.experiments.theory.{FUNCTIONS[kind]}")
+            results = function(Job(workdir, work.settings, run, report), **more)
+            run.finish({**results, "seconds": time.perf_counter() - began})
+    return {}

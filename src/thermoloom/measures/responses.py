@@ -1,0 +1,182 @@
+"""Response curves: conditions that differ in one setting, compared in pairs of samples or seeds.
+
+Everything is made from two tables: a row a condition (screen, variant, value, seed, state, heat,
+quality), and a row a denoising trajectory. A condition that diverged has infinite heat. The spread
+over the trajectories of a computer describes sampling; only several training seeds replicate a
+curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.measures.statistics import spread
+
+KEYS = ("screen", "variant", "value", "seed")
+"""What names a condition in both tables."""
+
+Table = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A condition that was carried out: its row, and its samples where it did not diverge."""
+
+    row: Mapping[str, Any]
+    samples: Table
+
+    @property
+    def value(self) -> float:
+        return float(self.row["value"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.row["seed"])
+
+    @property
+    def diverged(self) -> bool:
+        return bool(self.row["state"] == "diverged")
+
+    @property
+    def heat(self) -> float:
+        """Mean heat; infinite where the condition diverged."""
+        return math.inf if self.diverged else float(self.row["heat_mean"])
+
+    def known(self, name: str) -> float | None:
+        """A measure of quality, or another number of the row; None where it is not defined."""
+        found: float | None = self.row[name]
+        return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """Mean heat (or another measure) of a condition minus that of another, with its error.
+
+    Over the trajectories of one seed, which share their random numbers, or over several seeds.
+    """
+
+    mean: float
+    error: float | None
+    reference: float
+
+    @property
+    def percent(self) -> float:
+        """Of the size of the reference; heat may be negative where little was learned."""
+        return 100 * self.mean / abs(self.reference)
+
+    def resolved(self, errors: float) -> bool:
+        """Whether it is larger than so many of its standard errors; divergence is beyond doubt."""
+        return math.isinf(self.mean) or (
+            self.error is not None and abs(self.mean) > errors * self.error
+        )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A response curve: the conditions of one screen and variant."""
+
+    measured: Sequence[Measured]
+
+    @property
+    def values(self) -> list[float]:
+        """Values of which something is known, ascending."""
+        return sorted({m.value for m in self.measured})
+
+    def at(self, value: float) -> list[Measured]:
+        return [m for m in self.measured if math.isclose(m.value, value, abs_tol=1e-12)]
+
+    def has(self, reference: float, *values: float) -> bool:
+        """Whether these were carried out, and the first of them, the reference, did not diverge."""
+        base = self.at(reference)
+        finite = bool(base) and not any(m.diverged for m in base)
+        return finite and all(self.at(value) for value in values)
+
+    def heat(self, value: float) -> float:
+        """Mean over seeds of the mean heat; infinite if one of them diverged."""
+        return float(np.mean([m.heat for m in self.at(value)]))
+
+    def ratio(self, value: float, reference: float) -> float:
+        """Heat in units of the size of the heat at ``reference``."""
+        return self.heat(value) / abs(self.heat(reference))
+
+    def mean(self, value: float, name: str) -> float | None:
+        """Mean over seeds of a number of the rows; None where a seed has none."""
+        found = [m.known(name) for m in self.at(value)]
+        known = [v for v in found if v is not None]
+        return float(np.mean(known)) if known and len(known) == len(found) else None
+
+    def change(self, value: float, reference: float, measure: str = "heat") -> Change:
+        """A column of the samples at ``value`` minus that at ``reference``, in pairs.
+
+        Pairs of trajectories where there is one seed, of seed means where there are several.
+        """
+        base = {m.seed: m for m in self.at(reference)}
+        pairs = [(m, base[m.seed]) for m in self.at(value) if m.seed in base]
+        if any(m.diverged or b.diverged for m, b in pairs):
+            return Change(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
+        differences = [m.samples[measure] - b.samples[measure] for m, b in pairs]
+        found = spread(differences[0] if len(pairs) == 1 else [d.mean() for d in differences])
+        level = float(np.mean([b.samples[measure].mean() for _, b in pairs]))
+        return Change(found.mean, found.sem, level)
+
+    def points(self) -> list[dict[str, Any]]:
+        """What is drawn: mean heat and its error bar at every value.
+
+        The bar is the standard error over trajectories for one seed, the standard deviation
+        across seed means for several.
+        """
+        return [self._point(value) for value in self.values]
+
+    def _point(self, value: float) -> dict[str, Any]:
+        found = self.at(value)
+        done = [m for m in found if not m.diverged]
+        heats = spread([m.heat for m in done]) if done else None
+        bar = None if heats is None else heats.sd
+        if len(found) == 1 and done:
+            bar = done[0].known("heat_sem")
+        return {
+            "value": value,
+            "heat": None if heats is None else heats.mean,
+            "bar": bar,
+            "seeds": len(done),
+            "diverged": len(found) - len(done),
+            "diverged_in": min((m.row["diverged_in"] for m in found if m.diverged), default=None),
+        }
+
+
+@dataclass(frozen=True)
+class Responses:
+    """The measured conditions of an experiment."""
+
+    measured: Sequence[Measured]
+
+    @classmethod
+    def of_tables(cls, conditions: Table, samples: Table) -> Responses:
+        """From the tables ``conditions`` and ``samples`` that an experiment saved."""
+        columns = {name: column.tolist() for name, column in conditions.items()}
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        measured = []
+        for row in rows:
+            own = np.all([samples[key] == row[key] for key in KEYS], axis=0)
+            plain = {name: None if value != value else value for name, value in row.items()}
+            measured.append(Measured(plain, {name: c[own] for name, c in samples.items()}))
+        return cls(measured)
+
+    def curve(self, screen: str, variant: str = "") -> Curve:
+        own = (screen, variant)
+        return Curve([m for m in self.measured if (m.row["screen"], m.row["variant"]) == own])
+
+    def curves(self) -> list[dict[str, Any]]:
+        """A row a point of every curve, in the order of the conditions."""
+        names = dict.fromkeys((m.row["screen"], m.row["variant"]) for m in self.measured)
+        return [
+            {"screen": screen, "variant": variant, **point}
+            for screen, variant in names
+            for point in self.curve(screen, variant).points()
+        ]

@@ -1,0 +1,57 @@
+"""The chapters of a report: for each experiment its figures, and a template of the same name.
+
+Another experiment is a line here, ``templates/NAME.html.j2``, and functions that draw its figures.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # loads matplotlib
+    from thermoloom.presentation.drawing import Draw
+
+
+class FigureSpec(NamedTuple):
+    """A figure of an experiment; its caption is in the template."""
+
+    name: str
+    """File name without its ending."""
+    title: str
+    place: str
+    """``module:function`` that draws it, loaded only when it is drawn."""
+
+    @property
+    def draw(self) -> Draw:
+        module, _, function = self.place.partition(":")
+        found: Draw = getattr(import_module(f"thermoloom.presentation.{module}"), function)
+        return found
+
+
+CHAPTERS = {
+    "comparison": (
+        FigureSpec("figure-1", "From noise to digits", "pair_figures:draw_trajectories"),
+        FigureSpec("figure-2", "Online and batch training in pairs", "pair_figures:draw_pairs"),
+        FigureSpec("figure-3", "Samples and their quality", "pair_figures:draw_samples"),
+        FigureSpec("figure-energies", "Where the heat differs", "pair_figures:draw_energies"),
+    ),
+    "prototypes": (
+        FigureSpec("pairs", "More prototypes, in pairs", "pair_figures:draw_pairs"),
+        FigureSpec("samples", "More prototypes: samples", "pair_figures:draw_samples"),
+    ),
+    "noise": (FigureSpec("figure-4", "Response to perturbations", "noise_figures:draw_heat"),),
+    "precision": (
+        FigureSpec("figure-5", "Response to precision", "precision_figures:draw_heat"),
+        FigureSpec("figure-precision", "Quality and couplings by precision",
+                   "precision_figures:draw_quality"),
+    ),
+    "controls": (
+        FigureSpec("figure-6", "Learning rate and update period", "control_figures:draw_heat"),
+    ),
+    "theory": (
+        FigureSpec("training", "Training, predicted and measured", "theory_figures:draw_training"),
+        FigureSpec("limits", "Limits, predicted and measured", "theory_figures:draw_limits"),
+        FigureSpec("origin", "Where the heat comes from", "theory_figures:draw_origin"),
+    ),
+}  # fmt: skip
+"""In the order of a report on all of them."""

@@ -1,0 +1,99 @@
+"""Figure 6 of the paper: heat by learning rate and by update period."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from thermoloom.presentation.drawing import (
+    curve_of,
+    legend_above,
+    light_grid,
+    panel,
+    response,
+    two_by_two,
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
+
+RATE, PERIOD = "learning rate", "update period"
+"""Names of the two screens in the tables."""
+
+
+def draw_heat(saved: Saved) -> Figure:
+    """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
+    figure, (rates, rate_pairs, periods, period_pairs) = two_by_two(4.6)
+    _rates(rates, saved)
+    _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
+    rate_pairs.set_ylabel("batch − online ($E_0$)")
+    _periods(periods, saved)
+    _pairs(period_pairs, saved.summary["period_differences"], GREEN)
+    period_pairs.set_ylabel("heat relative to $M$ = 1 ($E_0$)")
+    for axes in (rates, rate_pairs):
+        axes.set_xlabel(r"learning rate $\alpha$ / ($\Delta t/t_f$)")
+    for axes in (periods, period_pairs):
+        axes.set_xlabel("update period $M$ (steps)")
+    for axes in (rates, periods):
+        axes.set_ylabel("mean heat ($E_0$)")
+    for axes, letter, title in (
+        (rates, "a", "learning rate"),
+        (rate_pairs, "b", "paired difference of the rules"),
+        (periods, "c", "update period"),
+        (period_pairs, "d", "paired difference to $M$ = 1"),
+    ):
+        light_grid(axes)
+        panel(axes, letter, title)
+    return figure
+
+
+def _positions(table: Table) -> tuple[dict[float, int], list[str]]:
+    """Values at equal distances, and their names."""
+    values = np.unique(table["value"])
+    return {float(v): i for i, v in enumerate(values)}, [f"{v:g}" for v in values]
+
+
+def _rates(axes: Axes, saved: Saved) -> None:
+    table = only(saved.table("conditions"), screen=RATE)
+    places, names = _positions(table)
+    for rule, shift in zip(RULES, (-0.08, 0.08), strict=True):
+        curve = curve_of(saved, RATE, rule)
+        x = [places[v] + shift for v in curve["value"]]
+        response(axes, curve, x, COLOURS[rule], MARKERS[rule], label=rule)
+        own = only(table, variant=rule)
+        axes.plot([places[v] + shift for v in own["value"]], own["heat_mean"], MARKERS[rule],
+                  color=COLOURS[rule], alpha=0.3, markersize=3, zorder=1)  # fmt: skip
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.4, len(names) - 0.6)
+    legend_above(axes, 0.12, ncols=2)
+
+
+def _periods(axes: Axes, saved: Saved) -> None:
+    table = only(saved.table("conditions"), screen=PERIOD)
+    places, names = _positions(table)
+    for seed in np.unique(table["seed"]):
+        own = only(table, seed=seed)
+        axes.plot([places[v] for v in own["value"]], own["heat_mean"], ".-", color=FAINT,
+                  linewidth=0.8, markersize=3, zorder=1)  # fmt: skip
+    curve = curve_of(saved, PERIOD)
+    response(axes, curve, [places[v] for v in curve["value"]], GREEN)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.4, len(names) - 0.6)
+
+
+def _pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
+    """An open circle for each seed; beside them their mean with its 95 % interval."""
+    for position, row in enumerate(rows):
+        differences = row["differences"]
+        shift = np.linspace(-0.22, -0.02, len(differences)) if len(differences) > 1 else [-0.12]
+        axes.plot(position + np.array(shift), differences, "o", color=colour,
+                  markerfacecolor="none", markersize=5, markeredgewidth=0.9)  # fmt: skip
+        if row["interval"] is not None:
+            axes.plot([position + 0.14] * 2, row["interval"], color=INK, linewidth=1.2)
+        axes.plot([position + 0.14], [row["mean"]], "D", color=INK, markersize=3.5)
+    axes.axhline(0, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
+    axes.set_xticks(range(len(rows)), [f"{row['value']:g}" for row in rows])
+    axes.set_xlim(-0.6, len(rows) - 0.4)
+    axes.margins(y=0.1)

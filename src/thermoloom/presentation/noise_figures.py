@@ -1,0 +1,88 @@
+"""Figure 4 of the paper: heat by the errors of training."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from thermoloom.presentation.drawing import (
+    baseline,
+    curve_of,
+    light_grid,
+    logarithmic,
+    panel,
+    response,
+    two_by_two,
+)  # fmt: skip
+from thermoloom.presentation.saved import Saved, only
+from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
+
+UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
+"""Names of the four screens in the tables."""
+
+
+def draw_heat(saved: Saved) -> Figure:
+    """(a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
+    figure, (update, residual, offset, memory) = two_by_two(4.5)
+    amplitude = saved.summary["amplitude"]
+    _screen(update, saved, UPDATE, ORANGE)
+    update.set_xlabel(r"update noise $\sigma_{\rm upd}$")
+    _mark_crossover(update, saved)
+    panel(update, "a", "noise on formed updates")
+    _screen(residual, saved, RESIDUAL, BLUE)
+    residual.set_xlabel(r"residual noise $\sigma_{\rm res}$")
+    panel(residual, "b", "independent noise on residuals")
+    _screen(offset, saved, OFFSET, PURPLE)
+    _offset_axis(offset, saved)
+    offset.set_xlabel(r"residual offset $\mu_{\rm bias}$")
+    panel(offset, "c", rf"offset, $\sigma_{{\rm res}}$ = {amplitude:g}")
+    _screen(memory, saved, MEMORY, GREEN)
+    memory.set_xlabel(r"correlation $\rho$ of successive errors")
+    panel(memory, "d", rf"AR(1) noise, $\sigma_{{\rm res}}$ = {amplitude:g}")
+    logarithmic(offset, curve_of(saved, OFFSET))
+    logarithmic(memory, curve_of(saved, MEMORY))
+    for axes in (update, residual):
+        low, high = axes.get_ylim()
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+    for axes in (update, residual, offset, memory):
+        axes.set_ylabel("mean heat ($E_0$)")
+        light_grid(axes)
+    return figure
+
+
+def _screen(axes: Axes, saved: Saved, name: str, colour: str) -> None:
+    curve = curve_of(saved, name)
+    response(axes, curve, colour=colour)
+    for heat in only(curve, value=0.0)["heat"]:
+        baseline(axes, heat)
+
+
+def _mark_crossover(axes: Axes, saved: Saved) -> None:
+    """Where the paper has its crossover, if this run may be held against it."""
+    limits = {
+        limit["name"]: limit["value"]
+        for statement in saved.summary["statements"]
+        if statement["key"] == "crossover"
+        for limit in statement["thresholds"]
+    }
+    if "low" not in limits or "high" not in limits:
+        return
+    low, high = limits["low"], limits["high"]
+    if axes.get_xlim()[1] < high:
+        return
+    axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+    axes.annotate("crossover\nin the paper", (low, 0.96), xytext=(-3, 0), ha="right",
+                  va="top", fontsize=6.5, textcoords="offset points",
+                  xycoords=axes.get_xaxis_transform())  # fmt: skip
+
+
+def _offset_axis(axes: Axes, saved: Saved) -> None:
+    """Logarithmic from the smallest offset on, with zero at its left."""
+    values = np.unique(curve_of(saved, OFFSET)["value"])
+    nonzero = np.abs(values[values != 0])
+    if len(nonzero):
+        axes.set_xscale("symlog", linthresh=nonzero.min(), linscale=0.5)
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.minorticks_off()
+        axes.set_xlim(min(0.0, 1.3 * values.min()) - 0.3 * nonzero.min(), 1.3 * values.max())

@@ -1,0 +1,48 @@
+"""The paper beside what was measured here: an experiment is computed, then judged.
+
+judge       tables and summary of an experiment → quantities, statements, verdicts
+reproduce   compute and judge, the whole way but for pictures
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.experiments.run import Performed, compute, save_summary
+from thermoloom.reproduction.evidence import Evidence
+from thermoloom.reproduction.paper import judged, verdict_counts
+from thermoloom.runs.execution import LOCAL, Resources
+from thermoloom.runs.formats import jsonable
+from thermoloom.runs.progress import Progress
+from thermoloom.runs.store import RunDirectory
+
+
+def reproduce(
+    experiment: Experiment,
+    plan: Plan,
+    folder: Path,
+    resources: Resources = LOCAL,
+    progress: Progress | None = None,
+) -> Performed:
+    """Run an experiment and judge it; what is there already is not done again."""
+    done = compute(experiment, plan, folder, resources, progress)
+    if not done.summary:
+        return done
+    with RunDirectory.open(done.path, write=True) as run:
+        summary = judge(run, done.summary)
+        save_summary(run, summary)
+    return replace(done, summary=summary)
+
+
+def judge(run: RunDirectory, summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary with quantities, statements and verdicts, from saved tables alone."""
+    name = summary["experiment"]
+    found = import_module(f"{__name__}.{name}").judge(Evidence(summary, run))
+    for part in ("quantities", "statements"):
+        found[part] = judged(name, found[part], summary["lengths"])
+    whole: dict[str, Any] = jsonable(summary | found)
+    return whole | {"verdicts": verdict_counts(whole["statements"])}
