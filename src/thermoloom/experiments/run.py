@@ -100,12 +100,6 @@ def compute(
 
 def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> int:
     """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
-<<<<<<< HEAD
-    plan = replace(plan, settings=identified(plan.settings))
-    claimed = (experiment.name, plan.as_dict(), plan.defaults())
-    refuse_claimed(folder / experiment.name, *claimed)
-=======
->>>>>>> interface
     _check_models(experiment.models(plan))
     known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
     refuse_claimed(folder / experiment.name, experiment.name, known.as_dict(), plan.defaults())
