@@ -307,7 +307,7 @@ def coordinator(folder: Path, workers: int = 2) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -635,8 +635,11 @@ def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
         )
     assert there.failures == []
     assert killer.killed, "no worker was killed: the test is too short"
-    here = contents(tmp_path / "here")
-    assert contents(tmp_path / "there") == here
+    here, elsewhere = (  # checkpoints come by the clock
+        {k: v for k, v in contents(tmp_path / place).items() if "checkpoint-" not in k}
+        for place in ("here", "there")
+    )
+    assert elsewhere == here
     assert {Path(name).name for name in here} >= {"computer.safetensors", "curve.csv", "models.csv"}
 
 

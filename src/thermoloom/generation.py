@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
@@ -37,8 +38,9 @@ def generate(
     """Sample a frozen computer; its parameters and its books are verified at the end.
 
     ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels. ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of
-    sample-steps done. ``first``: number of the first sample, where a generation is continued.
+    the machine has labels; of a class with several styles one is drawn for each sample.
+    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
+    ``first``: number of the first sample, where a generation is continued.
     """
     machine = theta.machine
     theta.check()
@@ -52,7 +54,10 @@ def generate(
     if clamp is not None:
         clamp.check(machine, first + samples)
     asked = asked_classes(theta, first + samples, classes)
-    words = None if asked is None else label_word(machine, asked[first:])
+    words = None
+    if asked is not None:
+        styles = drawn_styles(theta, asked, seed)
+        words = label_word(machine, asked[first:], styles[first:])
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
     )
@@ -71,6 +76,20 @@ def asked_classes(
         raise UserError(f"class: must be whole numbers from 0 to {labels - 1}")
     label_word(theta.machine, chosen)
     return np.resize(chosen, samples).astype(np.int64)
+
+
+def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
+    machine = theta.machine
+    if machine.styles == 1:
+        return np.zeros_like(asked)
+    weights = theta.style_weights
+    even = np.ones((machine.labels, machine.styles))
+    cumulative = np.cumsum(even if weights is None else weights, axis=1)
+    throws = np.random.default_rng([seed, 20261117]).random(len(asked))
+    reached = throws[:, None] * cumulative[asked, -1:] >= cumulative[asked]
+    styles: NDArray[np.int64] = np.minimum(reached.sum(axis=1), machine.styles - 1)
+    return styles
 
 
 def replay_differs(

@@ -49,11 +49,14 @@ class Machine(Section):
     visible: int = 784
     """N_v, number of visible units (28 × 28 pixels by default)."""
     hidden: int = 512
-    """N_h, number of hidden units."""
+    """N_h, number of hidden units; 0: a machine of visible units alone."""
     labels: int = 0
-    """Number of label units, one for each class that can be asked for; 0: no labels."""
+    """Number of classes that can be asked for, each with a label unit; 0: no labels."""
+    styles: int = 1
+    """Label units of each class. With more than one, patterns of a class are grouped by k-means,
+    each group has a unit of its own, and generation draws one of them as often as it occurred."""
     label_amplitude: float = 1.0
-    """Value of the label unit of the class that is asked for; the others are 0."""
+    """Value of the label unit that is asked for; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
     """Groups that are coupled, each pair completely: visible-hidden, hidden-hidden,
     visible-visible, visible-label, hidden-label (those with labels only where there are labels)."""
@@ -87,14 +90,20 @@ class Machine(Section):
     """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
 
     def check(self) -> None:
-        positive("machine", self, "visible", "hidden", "stages", "code_clusters", "code_amplitude")
+        positive("machine", self, "visible", "styles", "stages", "code_clusters", "code_amplitude")
         positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
-        non_negative("machine", self, "J2", "J4", "labels", "code_seed")
+        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed")
         require(
             self.J2 > 0 or self.J4 > 0,
             "machine.J2, machine.J4",
             (self.J2, self.J4),
             "at least one must be positive, or no unit is confined",
+        )
+        require(
+            self.styles == 1 or self.labels > 0,
+            "machine.styles",
+            self.styles,
+            "styles are label units of a class; set machine.labels, or take 1",
         )
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
@@ -167,13 +176,12 @@ class Machine(Section):
 
     def size_of(self, group: str) -> int:
         """Units in a group; ``one`` is the clamped unit behind the biases."""
-        return {"visible": self.visible, "hidden": self.hidden, "label": self.labels, "one": 1}[
-            group
-        ]
+        sizes = {"visible": self.visible, "hidden": self.hidden, "one": 1}
+        return self.labels * self.styles if group == "label" else sizes[group]
 
     def wired(self, wire: str) -> bool:
         """Whether this pair of groups is coupled."""
-        return wire in self.wiring and (self.labels > 0 or not wire.endswith("label"))
+        return wire in self.wiring and all(self.size_of(group) for group in wire.split("-"))
 
     @property
     def steps(self) -> int:

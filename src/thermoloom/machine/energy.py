@@ -20,8 +20,12 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 
-def label_word(machine: Machine, classes: Array | Sequence[int] | int | None) -> Array | None:
-    """One-hot words of amplitude a, (..., L), of classes 0 … L − 1; None without labels."""
+def label_word(
+    machine: Machine,
+    classes: Array | Sequence[int] | int | None,
+    styles: Array | Sequence[int] | int = 0,
+) -> Array | None:
+    """One-hot words of amplitude a, (..., L), of classes and their styles; None without labels."""
     if machine.labels == 0:
         if classes is not None:
             raise UserError(
@@ -30,11 +34,17 @@ def label_word(machine: Machine, classes: Array | Sequence[int] | int | None) ->
         return None
     if classes is None:
         raise UserError(f"class: name one of the {machine.labels} classes of this machine")
-    asked = np.asarray(classes)
-    if asked.dtype.kind not in "iu" or np.any((asked < 0) | (asked >= machine.labels)):
-        raise UserError(f"class: must be whole numbers from 0 to {machine.labels - 1}")
-    words: Array = np.eye(machine.labels, dtype=np.float32)[asked]
-    return np.float32(machine.label_amplitude) * words
+    for name, values, count in (
+        ("class", classes, machine.labels),
+        ("style", styles, machine.styles),
+    ):
+        asked = np.asarray(values)
+        if asked.dtype.kind not in "iu" or np.any((asked < 0) | (asked >= count)):
+            raise UserError(f"{name}: must be whole numbers from 0 to {count - 1}")
+    unit = np.asarray(classes) * machine.styles + np.asarray(styles)
+    word = np.zeros((*unit.shape, machine.size_of("label")), np.float32)
+    np.put_along_axis(word, unit[..., None], np.float32(machine.label_amplitude), axis=-1)
+    return word
 
 
 def group_states(machine: Machine, states: Array, word: Array | None = None) -> dict[str, Array]:

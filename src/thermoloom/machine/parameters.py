@@ -77,7 +77,7 @@ class Layout:
         blocks: list[Block] = []
         start = 0
         pairs = [tuple(wire.split("-")) for wire in WIRES if machine.wired(wire)]
-        pairs += [(group, "one") for group in FREE if group in machine.biases]
+        pairs += [(g, "one") for g in FREE if g in machine.biases and machine.size_of(g)]
         for rows, columns in pairs:
             n, m = machine.size_of(rows), machine.size_of(columns)
             bias = columns == "one"
@@ -144,6 +144,8 @@ class Parameters:
     machine: Machine
     vector: Array
     """(T, size), one row for each stage, in the machine's layout."""
+    style_weights: Array | None = None
+    """How often each style of a class occurs, (classes, styles); None where there are no styles."""
 
     def __post_init__(self) -> None:
         expected = (self.machine.stages, layout(self.machine).size)
@@ -176,7 +178,7 @@ class Parameters:
                     f"parameters: {block.name} has shape {given.shape}, this machine has {shape}"
                 )
             block.of(theta)[...] = given.reshape(shape)
-        return cls(machine, theta)
+        return cls(machine, theta, arrays.get("style_weights"))
 
     @cached_property
     def layout(self) -> Layout:
@@ -188,15 +190,27 @@ class Parameters:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Blocks by name, in the order of the layout; the keys of a checkpoint."""
-        return {block.name: block.of(self.vector) for block in self.layout.blocks}
+        """Blocks by name, in the order of the layout, and the weights of styles: all that lasts."""
+        blocks = {block.name: block.of(self.vector) for block in self.layout.blocks}
+        return blocks | (
+            {} if self.style_weights is None else {"style_weights": self.style_weights}
+        )
 
     def of_stage(self, stage: int) -> dict[str, Array]:
         """Blocks of one stage by name: views."""
         return {block.name: block.of(self.vector[stage]) for block in self.layout.blocks}
 
     def with_vector(self, vector: Array) -> Parameters:
-        return Parameters(self.machine, vector)
+        return Parameters(self.machine, vector, self.style_weights)
+
+    def with_styles_of(self, words: Array | None) -> Parameters:
+        """The same, with the styles drawn as often as they occur among these words (P, L)."""
+        if words is None or self.machine.styles == 1:
+            return self
+        shape = (self.machine.labels, self.machine.styles)
+        counts = np.count_nonzero(words, axis=0).reshape(shape)
+        counts = np.where(counts.any(axis=1, keepdims=True), counts, 1)
+        return Parameters(self.machine, self.vector, counts / counts.sum(axis=1, keepdims=True))
 
     def copy(self) -> Parameters:
         return self.with_vector(self.vector.copy())

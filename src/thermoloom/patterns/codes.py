@@ -89,23 +89,36 @@ class Clusters:
         self, machine: Machine, patterns: Float32, classes: Sequence[int]
     ) -> NDArray[np.intp]:
         """Number of the cluster of each pattern: n · k + its cluster within the n-th class."""
-        from scipy.cluster.vq import kmeans2  # only this code needs it
-
         k = machine.code_clusters
-        label = np.asarray(classes if len(classes) else np.zeros(len(patterns)), np.intp)
-        found = np.empty(len(patterns), np.intp)
-        for position, own in enumerate(np.unique(label)):
-            members = np.flatnonzero(label == own)
-            within = np.arange(len(members))
-            if len(members) > k:
-                rng = np.random.default_rng([machine.code_seed, position])
-                rows = patterns[members].astype(np.float64)
-                # one thread: sums of the library must not depend on how many there are
-                with threads(1), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # an empty cluster is a word not used
-                    within = kmeans2(rows, k, iter=20, minit="++", seed=rng)[1]
-            found[members] = position * k + within
+        _, rank = np.unique(_classes(patterns, classes), return_inverse=True)
+        found: NDArray[np.intp] = rank * k + within_classes(machine, patterns, classes, k)
         return found
+
+
+def within_classes(
+    machine: Machine, patterns: Float32, classes: Sequence[int], k: int
+) -> NDArray[np.intp]:
+    """k-means within each class: the cluster, 0 … k − 1, of every pattern."""
+    from scipy.cluster.vq import kmeans2  # only codes of clusters need it
+
+    label = _classes(patterns, classes)
+    found = np.empty(len(patterns), np.intp)
+    for rank, own in enumerate(np.unique(label)):
+        members = np.flatnonzero(label == own)
+        found[members] = np.arange(len(members))
+        if len(members) > k:
+            rng = np.random.default_rng([machine.code_seed, rank])
+            rows = patterns[members].astype(np.float64)
+            # one thread: sums of the library must not depend on how many there are
+            with threads(1), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an empty cluster is a word not used
+                found[members] = kmeans2(rows, k, iter=20, minit="++", seed=rng)[1]
+    return found
+
+
+def _classes(patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:
+    """Classes of the patterns; without any, all are of one."""
+    return np.asarray(classes if len(classes) else np.zeros(len(patterns)), np.intp)
 
 
 class Given:

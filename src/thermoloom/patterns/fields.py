@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
-from thermoloom.patterns.codes import CODES
+from thermoloom.patterns.codes import CODES, within_classes
 from thermoloom.patterns.patterns import Patterns
 
 Float32 = NDArray[np.float32]
@@ -49,4 +49,11 @@ def label_words(patterns: Patterns, machine: Machine) -> Float32 | None:
             f"machine.labels = {machine.labels}: the patterns have classes up to "
             f"{max(patterns.classes)}; take machine.labels = {max(patterns.classes) + 1}"
         )
-    return label_word(machine, np.array(patterns.classes))
+    return label_word(machine, np.array(patterns.classes), styles_of(patterns, machine))
+
+
+def styles_of(patterns: Patterns, machine: Machine) -> NDArray[np.intp]:
+    """The style, 0 … k − 1, of every pattern within its class."""
+    if machine.styles == 1:
+        return np.zeros(len(patterns), np.intp)
+    return within_classes(machine, patterns.patterns, patterns.classes, machine.styles)

@@ -121,8 +121,7 @@ def _columns(rows: list[dict[str, Any]]) -> Table | None:
     if not rows:
         return None
     return {
-        key: np.array([np.nan if row[key] is None else row[key] for row in rows])
-        for key in rows[0]
+        key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]
     }
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, ramp
+from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, preparation, ramp
 from thermoloom.threads import threads
 
 Array64 = NDArray[np.float64]
@@ -107,6 +107,47 @@ class Marginals:
         return self.nodes.interpolation(fields, odd=name in ("mean", "drift"))
 
 
+class HarmonicMarginals(Marginals):
+    """The same of a harmonic unit, V′ = κx, in closed form: m and d are s times their values at
+    s = 1, v does not depend on s, and q = q₀ + q₁ s².
+    """
+
+    def interpolation(self, fields: Array64, name: str) -> Array64:
+        """Columns s for m and d, columns 1 and s² for v and q."""
+        s = np.asarray(fields, np.float64)
+        if name in ("mean", "drift"):
+            return s[..., None]
+        return np.stack([np.ones_like(s), s * s], axis=-1)
+
+
+def harmonic_marginals(machine: Machine) -> HarmonicMarginals:
+    """x' = (1 − κμΔt) x + μΔt a_k s + σξ: means and variances of a linear recursion.
+
+    D = −Δx + κμΔt x' is linear in x and ξ, too: with w = κμΔt,
+    D = (2w − w²) x − (1 − w) (μΔt a_k s + σξ).
+    """
+    w = machine.drift * float(machine.potential.curvature(0.0))
+    square = machine.noise_amplitude**2
+    mean = variance = 0.0
+    for a in preparation(machine):
+        mean = (1 - w) * mean + machine.drift * float(a)
+        variance = (1 - w) ** 2 * variance + square
+    steps = machine.steps
+    means, drifts = np.empty((steps, 1)), np.empty((steps, 1))
+    variances, squares = np.zeros((steps, 2)), np.empty((steps, 2))
+    for k, a in enumerate(ramp(machine)):
+        force = machine.drift * float(a)
+        drift = (2 * w - w * w) * mean - (1 - w) * force
+        drifts[k] = drift
+        squares[k] = ((2 * w - w * w) ** 2 * variance + (1 - w) ** 2 * square, drift**2)
+        mean = (1 - w) * mean + force
+        variance = (1 - w) ** 2 * variance + square
+        means[k] = mean
+        variances[k, 0] = variance
+    nodes = FieldNodes(1.0, 1.0, 1)
+    return HarmonicMarginals(machine, nodes, means, variances, drifts, squares, 0.0)
+
+
 def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1e-8) -> Marginals:
     """m, v, d, q for |s| ≤ ``largest_field``, refined until the estimated error is small enough.
 
@@ -116,6 +157,8 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
     (modes × modes) matrix, about 20 × 120 for MNIST fields.
     """
     _check_force(machine)
+    if machine.potential.harmonic:
+        return harmonic_marginals(machine)
     largest = max(largest_field, 1e-3)
     refinement, error = 1.0, math.inf
     for _ in range(_ATTEMPTS):

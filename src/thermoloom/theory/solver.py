@@ -16,7 +16,13 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.theory.expected_loss import ExpectedLoss, Factored, Fields
+from thermoloom.theory.expected_loss import (
+    Dense,
+    ExpectedLoss,
+    Factored,
+    Fields,
+    expected_losses,
+)
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.threads import threads
 
@@ -59,8 +65,7 @@ def solve_optimum(
     theta = np.empty((machine.stages, layout(machine).size))
     total = initial = largest = 0.0
     iterations = 0
-    for stage, window in enumerate(machine.stage_windows):
-        loss = ExpectedLoss(machine, fields, marginals, window, words)
+    for stage, loss in enumerate(expected_losses(machine, fields, marginals, words)):
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
             theta[stage], steps = conjugate_gradients(loss, tolerance, progress, max_iterations)
@@ -70,7 +75,7 @@ def solve_optimum(
         largest = max(largest, _relative_gradient(loss, theta[stage]))
     found = layout(machine).symmetrized(theta).astype(np.float32)
     return Optimum(
-        parameters=Parameters(machine, found),
+        parameters=Parameters(machine, found).with_styles_of(words),
         expected_loss=total / machine.steps,
         initial_loss=initial / machine.steps,
         relative_gradient=largest,
@@ -86,6 +91,61 @@ def _relative_gradient(loss: ExpectedLoss, theta: Array64) -> float:
     return (inner(slope, slope) / first) ** 0.5 if first else 0.0
 
 
+class CompletelyWired:
+    """J with J S + (J S)ᵀ = R: the optimum of a machine in which every unit is coupled to every
+    one, itself included. It differs from ours by masks only, so it preconditions our equations.
+
+    Clamped units are eliminated first; what is left, J C + C J with C the covariance of the free
+    units given the clamped ones, is diagonal in the eigenvectors of C. Cost: one diagonalization,
+    then four products of N × N matrices each time.
+    """
+
+    def __init__(self, loss: ExpectedLoss) -> None:
+        moments = loss.moments
+        assert isinstance(moments, Dense)
+        n = loss.machine.units
+        wired = [
+            np.arange(len(moments.second))[moments.where[group]]
+            for group in ("label", "one")
+            if any(block.columns == group for block in loss.layout.blocks)
+        ]
+        self._clamped = np.concatenate([*wired, np.empty(0, np.intp)])
+        self._loss, self._where = loss, moments.where
+        second = moments.second[:n, :n] + np.diag(moments.variance)
+        self._with_clamped = moments.second[:n, self._clamped]
+        among = moments.second[np.ix_(self._clamped, self._clamped)]
+        # a label that no pattern has is coupled to nothing
+        self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
+        self._gain = self._with_clamped @ self._inverse
+        values, self._vectors = np.linalg.eigh(second - self._gain @ self._with_clamped.T)
+        values = np.maximum(values, 1e-12 * values[-1])
+        self._sums = np.add.outer(values, values)
+
+    def __call__(self, residual: Array64) -> Array64:
+        """The J of a flat R, masked by the wiring."""
+        n, form = self._loss.machine.units, self._loss.layout
+        full = np.zeros((n, self._where["one"].stop))
+        for block in form.blocks:
+            rows, columns = self._where[block.rows], self._where[block.columns]
+            full[rows, columns] = block.matrix(residual)
+            if columns.start < n and not block.symmetric:
+                full[columns, rows] = block.matrix(residual).T
+        clamped = full[:, self._clamped]
+        shared = clamped @ self._gain.T
+        Q = self._vectors
+        J = Q @ ((Q.T @ (full[:, :n] - shared - shared.T) @ Q) / self._sums) @ Q.T
+        full[:, :n] = 0.5 * (J + J.T)
+        full[:, self._clamped] = (clamped - J @ self._with_clamped) @ self._inverse
+        result = np.empty(form.size)
+        for block in form.blocks:
+            view = block.matrix(result)
+            view[...] = full[self._where[block.rows], self._where[block.columns]]
+            if block.symmetric:
+                np.fill_diagonal(view, 0)
+        result /= self._loss.machine.residual_scale
+        return result
+
+
 def conjugate_gradients(
     loss: ExpectedLoss,
     tolerance: float,
@@ -93,22 +153,29 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     linear_term: Array64 | None = None,
 ) -> tuple[Array64, int]:
-    """θ with H θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations."""
+    """θ with H θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
+
+    Where S is formed, preconditioned by the machine that is wired completely.
+    """
     inner = loss.layout.inner
+    solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else np.copy
     residual = -(loss.zero_gradient if linear_term is None else linear_term)
     theta = np.zeros_like(residual)
-    direction = residual.copy()
+    direction = solve(residual)
+    slope = inner(residual, direction)
     size = first = inner(residual, residual)
     for iteration in range(max_iterations):
         if size <= tolerance**2 * first:
             return theta, iteration
         image = loss.curvature(direction)
-        step = size / inner(direction, image)
+        step = slope / inner(direction, image)
         theta += step * direction
         residual -= step * image
-        previous, size = size, inner(residual, residual)
-        direction *= size / previous
-        direction += residual
+        size = inner(residual, residual)
+        conditioned = solve(residual)
+        previous, slope = slope, inner(residual, conditioned)
+        direction *= slope / previous
+        direction += conditioned
         if progress is not None:
             progress(iteration + 1, (size / first) ** 0.5)
     raise UserError(

@@ -113,6 +113,8 @@ def train_together(
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
     validation = {seed: validation_path(each, fields, words) for seed, each in watched.items()}
     for trainee in trainees:
+        theta = trainee.parameters.with_styles_of(words)
+        trainee.reached = trainee.reached._replace(parameters=theta)
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
     path: Path | None = None

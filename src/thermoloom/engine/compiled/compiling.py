@@ -8,40 +8,38 @@ Python functions of ``thermoloom.machine`` are compiled into it, so no formula s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
 from pathlib import Path
 from typing import Any
 
-from numba import njit, types
+import platformdirs
+from numba import config, njit, types
 from numba.extending import overload_method, register_jitable
 
-from thermoloom.machine import action, onsite
+from thermoloom import machine
+from thermoloom.machine import action
 
 
-def _definitions() -> str:
-    """Digest of the files whose functions are compiled into the kernels of other files.
+def _kernels_of_these_sources() -> str:
+    """Where compiled kernels are kept: a folder for each state of the sources they come from.
 
-    The cache on disk looks at a kernel's own file only: without this a changed potential would
-    go on being the old one.
+    Numba compiles a cached kernel anew when its own file changes, but not when one of the files
+    that it calls does: it would go on with a formula that is no longer there.
     """
-    here = Path(__file__).parent
-    shared = [here / f"{name}.py" for name in ("streams", "linear_algebra", "barrier")]
-    files = [*(Path(str(module.__file__)) for module in (action, onsite)), *shared]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
+    digest = hashlib.sha256()
+    for folder in (Path(__file__).parent, Path(machine.__file__).parent):
+        for source in sorted(folder.glob("*.py")):
+            digest.update(source.read_bytes())
+    return str(platformdirs.user_cache_path("thermoloom") / f"kernels-{digest.hexdigest()[:16]}")
 
 
-DEFINITIONS = _definitions()
+if "NUMBA_CACHE_DIR" not in os.environ:
+    config.CACHE_DIR = _kernels_of_these_sources()
 
 
-def compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator that compiles kernels, cached under a name that tells of their definitions."""
-    decorate = njit(nogil=True, cache=True, error_model="numpy", **options)
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        function.__qualname__ += f".{DEFINITIONS}"
-        return decorate(function)
-
-    return compiled
+def compiler(**options: Any) -> Any:
+    """A decorator that compiles kernels."""
+    return njit(nogil=True, cache=True, error_model="numpy", **options)
 
 
 jit = compiler()

@@ -97,6 +97,10 @@ def _layout(a):  # type: ignore[no-untyped-def]
 @jit
 def multiply(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
     """C ← α A B + β C, in place; rows of C are contiguous."""
+    if c.size == 0 or a.shape[1] == 0:  # BLAS takes no empty matrices
+        if beta == 0:
+            c[:] = 0
+        return
     form_a, ld_a = _layout(a)
     form_b, ld_b = _layout(b)
     arguments = (

@@ -1,0 +1,169 @@
+"""How near samples are to data, in any space of features: distances of distributions, of manifolds.
+
+    Fréchet distance   |μ_a − μ_b|² + tr(C_a + C_b − 2 (C_a C_b)^½)
+    KID                E k(a, a′) + E k(b, b′) − 2 E k(a, b),   k(x, y) = (x·y/d + 1)³, unbiased
+    precision          fraction of samples within the manifold of the data; recall: of data within
+                       that of the samples. A manifold is the union of balls around its points that
+                       reach their k-th neighbours.
+    diversity          1 − mean correlation of two images of one class
+
+Samples of a machine carry thermal noise of known size. They are compared with data that carry the
+same noise (``with_thermal_noise``: images where preparation takes them), and so are all peers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from thermoloom.engine import engine
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+
+Array64 = NDArray[np.float64]
+
+
+def _features(array: NDArray[Any], name: str) -> Array64:
+    rows = np.asarray(array, np.float64)
+    if rows.ndim != 2 or len(rows) < 2 or not np.isfinite(rows).all():
+        raise UserError(f"{name}: expected at least two rows of finite features, got {rows.shape}")
+    return rows
+
+
+def frechet_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """Fréchet distance of two sets of features, as if each were Gaussian."""
+    x, y = _features(a, "samples"), _features(b, "data")
+    shift = x.mean(axis=0) - y.mean(axis=0)
+    C_x, C_y = np.cov(x, rowvar=False), np.cov(y, rowvar=False)
+    values, vectors = np.linalg.eigh(np.atleast_2d(C_x))
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    both = np.linalg.eigvalsh(root @ np.atleast_2d(C_y) @ root)
+    overlap = np.sqrt(np.maximum(both, 0)).sum()
+    return float(shift @ shift + np.trace(np.atleast_2d(C_x + C_y)) - 2 * overlap)
+
+
+class KernelDistance(NamedTuple):
+    """KID: mean over blocks of samples, and its standard error."""
+
+    mean: float
+    error: float
+
+
+def kernel_distance(
+    a: NDArray[Any], b: NDArray[Any], block: int = 500, seed: int = 0
+) -> KernelDistance:
+    """Unbiased squared maximum mean discrepancy with a cubic kernel, in disjoint blocks."""
+    x, y = _features(a, "samples"), _features(b, "data")
+    rng = np.random.default_rng(seed)
+    x, y = x[rng.permutation(len(x))], y[rng.permutation(len(y))]
+    size = min(block, len(x), len(y))
+    count = min(len(x), len(y)) // size
+    values = [
+        _discrepancy(x[i * size : (i + 1) * size], y[i * size : (i + 1) * size])
+        for i in range(count)
+    ]
+    error = float(np.std(values, ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+    return KernelDistance(float(np.mean(values)), error)
+
+
+def _discrepancy(x: Array64, y: Array64) -> float:
+    def kernel(a: Array64, b: Array64) -> Array64:
+        values: Array64 = (a @ b.T / a.shape[1] + 1) ** 3
+        return values
+
+    n = len(x)
+    within = sum(float((k := kernel(z, z)).sum() - np.trace(k)) for z in (x, y)) / (n * (n - 1))
+    return within - 2 * float(kernel(x, y).mean())
+
+
+class PrecisionRecall(NamedTuple):
+    """Of samples on the data's manifold, and of data on the samples' manifold."""
+
+    precision: float
+    recall: float
+
+
+def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> PrecisionRecall:
+    """Improved precision and recall of samples ``a`` for data ``b``."""
+    x, y = _features(a, "samples"), _features(b, "data")
+    if min(len(x), len(y)) <= neighbours:
+        raise UserError(f"samples: more than {neighbours} are needed on either side")
+    across = cdist(x, y)
+
+    def radii(points: Array64) -> Array64:
+        reach: Array64 = np.sort(cdist(points, points), axis=1)[:, neighbours]
+        return reach
+
+    precision = float((across <= radii(y)).any(axis=1).mean())
+    recall = float((across <= radii(x)[:, None]).any(axis=0).mean())
+    return PrecisionRecall(precision, recall)
+
+
+def class_diversity(images: NDArray[Any], classes: NDArray[Any]) -> float:
+    """1 − mean correlation of two images of one class, averaged over classes."""
+    rows = _features(images, "images")
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-300)
+    found = []
+    for own in np.unique(classes):
+        members = unit[np.asarray(classes) == own]
+        n = len(members)
+        if n > 1:
+            total = members.sum(axis=0)
+            found.append(1 - (float(total @ total) - n) / (n * (n - 1)))
+    if not found:
+        raise UserError("classes: no class has two images")
+    return float(np.mean(found))
+
+
+def confusion(asked: NDArray[Any], found: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Samples by the class that was asked for (rows) and the one that was recognized (columns)."""
+    table = np.zeros((classes, classes), np.int64)
+    np.add.at(table, (np.asarray(asked, np.intp), np.asarray(found, np.intp)), 1)
+    return table
+
+
+class Nearest(NamedTuple):
+    """The training image most like each sample, and how alike they are."""
+
+    image: NDArray[np.intp]
+    correlation: Array64
+
+
+def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 2000) -> Nearest:
+    """The training image of largest correlation with each image: memorized, or not?"""
+
+    def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
+        wide = np.asarray(rows, np.float32)
+        centred = wide - wide.mean(axis=1, keepdims=True)
+        norm = np.linalg.norm(centred, axis=1, keepdims=True)
+        scaled: NDArray[np.float32] = centred / np.maximum(norm, np.float32(1e-20))
+        return scaled
+
+    samples = unit(images)
+    best = np.full(len(samples), -np.inf)
+    index = np.zeros(len(samples), np.intp)
+    for first in range(0, len(training), block):
+        alike = samples @ unit(training[first : first + block]).T
+        nearest = alike.argmax(axis=1)
+        value = alike[np.arange(len(samples)), nearest]
+        better = value > best
+        best[better], index[better] = value[better], first + nearest[better]
+    return Nearest(index, best)
+
+
+def with_thermal_noise(machine: Machine, patterns: NDArray[Any], seed: int) -> NDArray[np.float32]:
+    """States of visible units after preparation at these patterns: the data as the machine has it.
+
+    Pattern p is trajectory p of the validation streams of the seed.
+    """
+    states = np.empty((len(patterns), machine.visible), np.float32)
+    field = np.zeros(machine.units, np.float32)
+    for number, pattern in enumerate(patterns):
+        field[: machine.visible] = pattern
+        path = engine().path(machine, field, seed, number, stream="validation ")
+        states[number] = path.states[0, : machine.visible]
+    return states

@@ -1,0 +1,87 @@
+"""Classification by path likelihood: the label that makes the noising path of an image most likely.
+
+A clamped label adds a constant to the residuals of its stage, r_i → r_i + c a J_il, so the loss of
+a path under label l differs from that without labels by
+
+    ΔL_l = (k_BT/μΔt) Σ_t [2 c a J_l·R_t + K_t c² a² |J_l|²],      R_t = Σ_k r_k in window t
+
+and all labels of an image follow from one path, or from its expectation, which is a linear
+function of the means of its units. A class is as likely as its styles together:
+ln p(class) = ln Σ_styles w exp(−ΔL).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+from thermoloom.engine import Path
+from thermoloom.errors import UserError
+from thermoloom.machine.action import drive, loss_scale, residual, step_constants
+from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.parameters import Parameters
+from thermoloom.theory.expected_loss import Fields
+from thermoloom.theory.marginals import Array64, Marginals
+
+_IMAGES_AT_ONCE = 500
+
+
+def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
+    """E[R_t] of noising paths from these fields without labels, (P, T, N)."""
+    machine = theta.machine
+    silent = np.zeros(machine.size_of("label"), np.float64)
+    constants = step_constants(machine, np.float64)
+    wide = theta.astype(np.float64)
+    found = np.empty((len(fields), machine.stages, machine.units))
+    for first in range(0, len(fields), _IMAGES_AT_ONCE):
+        some = np.asarray(fields[first : first + _IMAGES_AT_ONCE], np.float64)
+        odd = marginals.interpolation(some, "mean")
+        for stage, (start, stop) in enumerate(machine.stage_windows):
+            steps = stop - start
+            mean = odd @ marginals.mean[start:stop].mean(axis=0)
+            alone = odd @ marginals.drift[start:stop].mean(axis=0) * constants.inverse_2kT
+            coupling = coupling_gradient(wide, mean, stage, silent)
+            found[first : first + len(some), stage] = steps * residual(constants, alone, coupling)
+    return found
+
+
+def path_residuals(theta: Parameters, path: Path) -> Array64:
+    """R_t of one noising path without labels, (T, N)."""
+    machine = theta.machine
+    constants = step_constants(machine, np.float64)
+    x = path.states.astype(np.float64)
+    silent = np.zeros(machine.size_of("label"))
+    wide = theta.astype(np.float64)
+    found = np.empty((machine.stages, machine.units))
+    for stage, (start, stop) in enumerate(machine.stage_windows):
+        before, after = x[start:stop], x[start + 1 : stop + 1]
+        coupling = coupling_gradient(wide, after, stage, silent)
+        found[stage] = residual(constants, drive(constants, before, after), coupling).sum(axis=0)
+    return found
+
+
+def label_losses(theta: Parameters, sums: Array64) -> Array64:
+    """ΔL of every label unit, (P, L), from the sums of residuals (P, T, N)."""
+    machine = theta.machine
+    if machine.labels == 0:
+        raise UserError("machine.labels = 0: a machine without labels cannot classify")
+    change = np.zeros((len(sums), machine.size_of("label")))
+    strength = machine.residual_scale * machine.label_amplitude
+    for stage, (start, stop) in enumerate(machine.stage_windows):
+        J = np.zeros((machine.units, machine.size_of("label")))
+        for group, where in machine.groups.items():
+            if f"{group}_label" in theta.layout:
+                J[where] = theta[f"{group}_label"][stage]
+        change += 2 * strength * (sums[:, stage] @ J)
+        change += (stop - start) * strength**2 * np.square(J).sum(axis=0)
+    return loss_scale(machine) * change
+
+
+def class_log_likelihoods(theta: Parameters, sums: Array64) -> Array64:
+    """ln p(path | class) up to a constant, (P, classes)."""
+    machine = theta.machine
+    losses = label_losses(theta, sums).reshape(len(sums), machine.labels, machine.styles)
+    even = np.full((machine.labels, machine.styles), 1 / machine.styles)
+    weights = even if theta.style_weights is None else theta.style_weights
+    likelihoods: Array64 = logsumexp(-losses, b=weights, axis=2)
+    return likelihoods
