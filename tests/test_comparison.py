@@ -183,6 +183,15 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
     assert json.loads((small.path / "summary.json").read_text()) == again.summary
 
 
+def test_samples_that_were_lost_are_drawn_again(small: Performed, tmp_path: Path) -> None:
+    shutil.copytree(small.path.parent / "runs", tmp_path / "runs")
+    archive = trained_path(tmp_path, small_plan().shown) / "samples-90001-8.safetensors"
+    before = archive.read_bytes()
+    archive.unlink()
+    assert compute(experiment("comparison"), small_plan(), tmp_path, Resources(1)).failures == []
+    assert archive.read_bytes() == before
+
+
 def test_numbers_do_not_depend_on_how_models_are_grouped(small: Performed, tmp_path: Path) -> None:
     plan = small_plan()
     settings = plan.model("online", 2)  # alone here, with its partner there

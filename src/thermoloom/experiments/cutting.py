@@ -18,8 +18,8 @@ from thermoloom.experiments.results import (
     Paths,
     ended,
     finished,
+    has_archive,
     measures_path,
-    order_of,
     patterns_input,
     replay_path,
     trained_path,
@@ -146,7 +146,7 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
         return []
     tasks: dict[Path, Task] = {}
     for model in models:
-        if training.has(f"{order_of(model).archive}.safetensors"):
+        if has_archive(training, model):
             continue
         for number, path in enumerate(piece_paths(Path(), model)):
             first, samples = piece(model, number)

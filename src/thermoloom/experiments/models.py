@@ -29,6 +29,7 @@ from thermoloom.experiments.results import (
     RUNS,
     Paths,
     finished,
+    has_archive,
     is_classified,
     measures_path,
     measures_settings,
@@ -179,7 +180,7 @@ def _join_pieces(workdir: Path, settings: Settings, clock: Clock) -> None:
     training, order = RunDirectory.open(trained_path(workdir, settings)), order_of(settings)
     pieces = [finished(path) for path in piece_paths(workdir, settings)]
     runs = [run for run in pieces if run is not None]
-    if training.has(f"{order.archive}.safetensors") or not runs or len(runs) < len(pieces):
+    if has_archive(training, settings) or not runs or len(runs) < len(pieces):
         return
     found = [run.load_arrays(PIECE) for run in runs]
     whole = {name: np.concatenate([arrays[name] for arrays in found]) for name in found[0]}
@@ -236,9 +237,11 @@ def measure_model(
     """
     place, identity = measures_path(workdir, settings, paths), measures_settings(settings, paths)
     with RunDirectory.create(place, MEASURES, identity) as run:
+        training = RunDirectory.open(trained_path(workdir, settings))
+        if run.state == "done" and not has_archive(training, settings):
+            generate_run(training.path, order_of(settings))  # it was lost; tables need it
         if run.state in ("done", "diverged"):
             return
-        training = RunDirectory.open(trained_path(workdir, settings))
         if training.state == "diverged":
             run.diverged(training.results["cycle"])
             return
