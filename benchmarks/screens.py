@@ -163,8 +163,9 @@ def _check_rounding(settings: Settings) -> None:
     """Both must learn the same: to the level (nearest), or on average (stochastic)."""
     path = first_steps(settings, CHECK_STEPS)
     zero = Parameters.zeros(path.machine)
+    rate = {"training": {"learning_rate": settings.learning_rate}}  # a shorter path changes it
     ours, clean = (
-        engine().learner(replace(chosen, machine=path.machine)).learn(zero, path)
+        engine().learner(replace(chosen.updated(rate), machine=path.machine)).learn(zero, path)
         for chosen in (settings, settings_for())
     )
     theirs = _numpy_training(settings, CHECK_STEPS)()
