@@ -440,9 +440,12 @@ def test_manifests_may_grow(run: Path) -> None:
     train_runs([(run, tiny())], on_cycle=lambda *_: pytest.fail("trained again"))
 
 
-def test_a_run_of_version_0_1_is_named_as_such(run: Path, tmp_path: Path) -> None:
-    values = values_of(run) | {"schema": 1}
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_run_of_version_0_1_is_named_as_such(run: Path, tmp_path: Path, schema: int) -> None:
+    """Schema 2 had ``machine`` for the host, and settings of ``physics``."""
+    values = values_of(run) | {"schema": schema}
     values["versions"]["thermoloom"] = "0.1.0"
+    values["machine"] = values.pop("host")
     del values["seal"], values["numerics"]
     write(run, values)
     older = r"older version of thermoloom \(0\.1\.0\); run it again.*or read it with that version"
