@@ -145,9 +145,7 @@ def test_runs_of_other_numerics_are_read_but_not_mixed(
         lambda: train_runs([(run, tiny())]),
         lambda: generate_run(run, Order(4, 90101)),
     ):
-        with pytest.raises(
-            UserError, match=rf"numerics {NUMERICS}, now 99.*run it again"
-        ):
+        with pytest.raises(UserError, match=rf"numerics {NUMERICS}, now 99.*run it again"):
             attempt()
     settings = RunDirectory.open(run).settings
     assert finished_results(run, "training", settings) is None
