@@ -89,6 +89,7 @@ def generate(
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
+    first: int = 0,
 ) -> Generated:
     CALLS.append("generate")
     if clamp is not None:
@@ -98,13 +99,13 @@ def generate(
     trajectories = np.empty((samples, machine.steps + 1, machine.units))
     for sample, states in enumerate(trajectories):
         x = np.zeros(machine.units)
-        for z in normals(seed, "generation preparation", sample, machine.steps, machine.units):
+        for z in normals(seed, "generation preparation", first + sample, machine.steps, machine.units):
             x = x - drift * machine.potential.gradient(x) + kick * z
         states[0] = x
-        kicks = normals(seed, "generation", sample, machine.steps, machine.units)
+        kicks = normals(seed, "generation", first + sample, machine.steps, machine.units)
         word = None if words is None else words[sample]
-        for stage, first, last in generation_windows(machine):
-            for k in range(first, last):
+        for stage, begin, end in generation_windows(machine):
+            for k in range(begin, end):
                 slope = energy_gradient(wide, states[k], stage, word)
                 states[k + 1] = states[k] - drift * slope + kick * kicks[k]
     stages = generation_windows(machine)
@@ -112,6 +113,12 @@ def generate(
         [energy_parts(wide, trajectories[:, window[edge]], window[0], words) for window in stages]
         for edge in (1, 2)
     )
+    path_heat = np.zeros((samples, machine.stages))
+    for position, (stage, begin, end) in enumerate(stages):
+        for s, states in enumerate(trajectories[:, begin : end + 1]):
+            word = None if words is None else words[s]
+            slope = energy_gradient(wide, states, stage, word)
+            path_heat[s, position] = -0.5 * np.sum((slope[1:] + slope[:-1]) * np.diff(states, axis=0))
     narrow = trajectories.astype(np.float32)
     chosen = narrow[list(snapshot_samples)][:, list(snapshot_steps)]
     return Generated(
@@ -120,6 +127,7 @@ def generate(
         _columns(starts),
         _columns(ends),
         np.zeros((samples, machine.stages)),
+        path_heat,
         chosen,
     )
 
