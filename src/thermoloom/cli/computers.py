@@ -290,6 +290,14 @@ def solve(
     stages: Stages = None,
     labels: Labels = None,
     code: Code = None,
+    heat_weight: Annotated[
+        float | None,
+        typer.Option(help="What a kT of expected heat costs beside the loss (default 0)."),
+    ] = None,
+    ridge: Annotated[
+        float | None,
+        typer.Option(help="ρ of a term ½ρ|θ|² beside the loss (default 0)."),
+    ] = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -297,7 +305,7 @@ def solve(
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     options = {
-        "training": {"rule": "optimum"},
+        "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
         "machine": {"stages": stages, "labels": labels, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
@@ -318,6 +326,9 @@ def solve(
             patterns,
         )
     results = RunDirectory.open(path).results
+    heat = results.get("expected_heat")
+    expected = [] if heat is None else [f"expected heat     {heat:.2f} E0 = "
+                                        f"{heat / settings.machine.kT:.1f} kT, of the reverse path"]
     emit(
         as_json,
         {"run": str(path), **results},
@@ -327,6 +338,7 @@ def solve(
             f"relative gradient {results['relative_gradient']:.1e}",
             f"expected loss     {results['expected_loss']:.4f} per step "
             f"({results['initial_expected_loss']:.4f} at θ = 0)",
+            *expected,
             f"validation loss   {results['loss']:.4f} per step",
             f"next: thermoloom generate {path}",
         ],
