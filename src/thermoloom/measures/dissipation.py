@@ -69,9 +69,8 @@ def fitted_factors(x: Float64) -> Factors:
     """
     count, units = x.shape
     mean = x.mean(axis=0)
-    _, singular, directions = np.linalg.svd(x - mean, full_matrices=False)
     degrees = count - 1
-    found = singular[:degrees] ** 2 / degrees
+    found, directions = _principal(x - mean, degrees)
     gamma = units / degrees
     spikes, bulk = 0, float(found.sum()) / units
     for _ in range(len(found)):
@@ -87,7 +86,20 @@ def fitted_factors(x: Float64) -> Factors:
     share = np.maximum((1 - gamma / (spike - 1) ** 2) / (1 + gamma / (spike - 1)), 0)
     variances = bulk * (1 + (spike - 1) * share)
     noise = float(found.sum()) / count
-    return Factors(mean, bulk, directions[:spikes].T, variances, noise)
+    return Factors(mean, bulk, directions[:, :spikes], variances, noise)
+
+
+def _principal(away: Float64, degrees: int) -> tuple[Float64, Float64]:
+    """Eigenvalues of the covariance, falling, and its eigenvectors (N, r): from the smaller of the
+    two matrices that have them.
+    """
+    count, units = away.shape
+    if units <= count:
+        values, vectors = np.linalg.eigh(away.T @ away)
+        return np.maximum(values[::-1], 0) / degrees, vectors[:, ::-1]
+    values, weights = np.linalg.eigh(away @ away.T)
+    values, weights = values[:0:-1], weights[:, :0:-1]  # the least one is the mean's: zero
+    return values / degrees, (away.T @ weights) / np.sqrt(values)
 
 
 def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Float64:
