@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import in_a_row, light_grid, panel
+from thermoloom.presentation.drawing import in_a_row, legend_above, light_grid, panel
 from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE, RULES, SKY
 
@@ -23,10 +23,9 @@ def draw_ledger(saved: Saved) -> Figure:
     bars.bar(places, [row["speed_limit"] for row in means], 0.62, color=SKY, label="speed limit")
     most = [row["most_production"] for row in means]
     bars.plot(places, most, "_", color=INK, markersize=13, label="most that is produced")
-    bars.set_xticks(places, names)
+    bars.set_xticks(places, names, fontsize=6)
     bars.set_ylabel("per image ($k_BT$)")
-    bars.margins(y=0.25)
-    bars.legend(fontsize=6, loc="upper left", ncols=3, columnspacing=0.9, handlelength=1.0)
+    legend_above(bars, 0.3, ncols=2, columnspacing=0.9, handlelength=1.0)
     _parts(parts, means)
     for rule in RULES:
         own = only(saved.table("ledger"), rule=rule)
@@ -52,7 +51,7 @@ def _parts(axes: Axes, means: list[dict[str, Any]]) -> None:
         axes.bar(places, list(row["parts"].values()), width, color=COLOURS[row["rule"]],
                  label=row["rule"])  # fmt: skip
     axes.axhline(0, color=FAINT, linewidth=0.8)
-    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+    axes.set_xticks(range(len(names)), [n.replace("_", "\n") for n in names], fontsize=6)
     axes.set_ylabel("drop in energy ($k_BT$)")
     axes.legend(fontsize=6.5)
 
