@@ -98,11 +98,11 @@ def generate(
     drift, kick = machine.drift, machine.noise_amplitude
     trajectories = np.empty((samples, machine.steps + 1, machine.units))
     for sample, states in enumerate(trajectories):
-        x = np.zeros(machine.units)
-        for z in normals(seed, "generation preparation", first + sample, machine.steps, machine.units):
+        x, number = np.zeros(machine.units), first + sample
+        for z in normals(seed, "generation preparation", number, machine.steps, machine.units):
             x = x - drift * machine.potential.gradient(x) + kick * z
         states[0] = x
-        kicks = normals(seed, "generation", first + sample, machine.steps, machine.units)
+        kicks = normals(seed, "generation", number, machine.steps, machine.units)
         word = None if words is None else words[sample]
         for stage, begin, end in generation_windows(machine):
             for k in range(begin, end):

@@ -21,7 +21,7 @@ from thermoloom.measures.classifier import (
     preprocess,
     standardize,
 )
-from thermoloom.prototypes import bundled_digits, load_mnist
+from thermoloom.patterns.mnist import bundled_digits, load_mnist
 
 Bytes = np.ndarray
 

@@ -20,7 +20,6 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
 
@@ -79,9 +78,7 @@ def asked_classes(
     return np.resize(chosen, samples).astype(np.int64)
 
 
-def drawn_styles(
-    theta: Parameters, asked: NDArray[np.int64], seed: int
-) -> NDArray[np.int64]:
+def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
     machine = theta.machine
     if machine.styles == 1:

@@ -12,6 +12,7 @@ from thermoloom.cli.options import (
     AsJson,
     Assignments,
     Config,
+    Values,
     compile_now,
     emit,
     merged,
@@ -304,7 +305,7 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
-    options = {
+    options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
         "machine": {"stages": stages, "labels": labels, "code": code},
     }

@@ -4,8 +4,9 @@
 
 A potential is a named tuple of its coefficients with ``energy``, ``gradient`` and ``curvature``,
 written once in plain arithmetic. NumPy evaluates them in the precision of the states, and the
-engine compiles the very same lines into its kernels. Another potential is a class here and a line
-in ``ONSITE``; its fields must be the coefficients of the arithmetic, so that float32 stays float32.
+engine compiles the very same lines into its kernels. Another potential is a class here (kernels
+on disk know it by this module) and a line in ``ONSITE``; its fields must be the coefficients of the
+arithmetic, so that float32 stays float32.
 """
 
 from __future__ import annotations
