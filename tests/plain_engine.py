@@ -118,7 +118,9 @@ def generate(
         for s, states in enumerate(trajectories[:, begin : end + 1]):
             word = None if words is None else words[s]
             slope = energy_gradient(wide, states, stage, word)
-            path_heat[s, position] = -0.5 * np.sum((slope[1:] + slope[:-1]) * np.diff(states, axis=0))
+            path_heat[s, position] = -0.5 * np.sum(
+                (slope[1:] + slope[:-1]) * np.diff(states, axis=0)
+            )
     narrow = trajectories.astype(np.float32)
     chosen = narrow[list(snapshot_samples)][:, list(snapshot_steps)]
     return Generated(

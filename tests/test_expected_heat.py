@@ -119,7 +119,7 @@ def test_without_weights_the_optimum_is_the_same_to_the_bit() -> None:
 
 
 def test_heat_falls_along_the_weight_at_the_rate_of_the_closed_form() -> None:
-    """dE[Q]/dλ = −⟨q, H⁻¹q⟩/k_BT against finite differences, and E[L] − E[L*] = λ²⟨q, H⁻¹q⟩/2kT²."""
+    """dE[Q]/dλ = −⟨q, H⁻¹q⟩/k_BT by finite differences; E[L] rises by λ²⟨q, H⁻¹q⟩/2(k_BT)²."""
     heat = heats_of(SMALL, FIELDS)[0]
     direction = minimum(1.0) - minimum(0.0)
     rate = heat.layout.inner(heat.slope, direction)

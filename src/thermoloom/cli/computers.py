@@ -328,8 +328,14 @@ def solve(
         )
     results = RunDirectory.open(path).results
     heat = results.get("expected_heat")
-    expected = [] if heat is None else [f"expected heat     {heat:.2f} E0 = "
-                                        f"{heat / settings.machine.kT:.1f} kT, of the reverse path"]
+    expected = (
+        []
+        if heat is None
+        else [
+            f"expected heat     {heat:.2f} E0 = "
+            f"{heat / settings.machine.kT:.1f} kT, of the reverse path"
+        ]
+    )
     emit(
         as_json,
         {"run": str(path), **results},

@@ -19,7 +19,7 @@ import numpy as np
 
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import measuring_tasks
+from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.optimum import RULE
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import Experiment
@@ -71,7 +71,7 @@ def tasks(plan: FrontierPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """A row a computer: expected loss and heat, exactly; heat, bounds and quality of its samples."""
+    """A row a computer: expected loss and heat, exactly; heat, bounds, quality of its samples."""
     found, missing = _collected(plan, folder)
     curve = [model for model in found if model.rule == RULE]
     if not curve:
@@ -169,8 +169,8 @@ def slope(along: Sequence[dict[str, Any]]) -> float | None:
     if len(along) < 2:
         return None
     first, last = along[0], along[-1]
-    change: float = last["expected_heat"] - first["expected_heat"]
-    return change / (last["weight"] - first["weight"])
+    change = last["expected_heat"] - first["expected_heat"]
+    return float(change / (last["weight"] - first["weight"]))
 
 
 def least_excess(

@@ -1,10 +1,10 @@
 """The ledger: what the heat of an image is spent on, for pairs, the optimum and the first machine.
 
-    heat          by part, and along the steps: what Δt leaves of it
-    dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and an entropy of few directions
-    distance      how much of online − batch is distance travelled
-    first code    hidden units that copy pixels, 100 cycles: the machine that the method began with
-    joules        at a temperature, beside Landauer's bound and prices that the user gives
+heat          by part, and along the steps: what Δt leaves of it
+dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and an entropy of few directions
+distance      how much of online − batch is distance travelled
+first code    hidden units that copy pixels, 100 cycles: the machine that the method began with
+joules        at a temperature, beside Landauer's bound and prices that the user gives
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import measuring_tasks
+from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.optimum import optimum_measures, optimum_models
 from thermoloom.experiments.pair_tables import timing
 from thermoloom.experiments.pairs import PairPlan, Pairs, collect
@@ -203,7 +203,11 @@ def joule_rows(
         f"Landauer: a black-and-white image, {machine.visible} ln 2": machine.visible * math.log(2),
     }
     return [
-        {"label": label, "kT": value, "joules": joules(machine, value * machine.kT, plan.temperature)}
+        {
+            "label": label,
+            "kT": value,
+            "joules": joules(machine, value * machine.kT, plan.temperature),
+        }
         for label, value in energies.items()
     ]
 

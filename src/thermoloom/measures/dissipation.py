@@ -6,8 +6,8 @@
 What is estimated on one half of the samples is a function, which is then averaged over the other
 half, and the other way round. So both bounds are plain means over samples that had no part in them:
 
-    W₂² ≥ E[u·(1 − A)u] + E[w·(1 − A⁻¹)w] + 2d·E[u − w] + |d|²     for every positive A and d,
-                                                                   u = x_0 − a, w = x_tf − b, d = a − b
+    W₂² ≥ E[u·(1 − A)u] + E[w·(1 − A⁻¹)w] + 2d·E[u − w] + |d|²     for every positive A, with
+                                                     u = x_0 − a, w = x_tf − b, d = a − b
     S(p_tf) ≤ −E[ln q(x_tf)]                                       for every density q
 
 The first is what duality makes of 2u·w ≤ u·Au + w·A⁻¹w, and at the best A it is the Gaussian

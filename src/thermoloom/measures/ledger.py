@@ -29,7 +29,7 @@ ROOM = 300.0
 
 def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
     """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
-    return energy / machine.kT * Boltzmann * temperature
+    return float(energy / machine.kT * Boltzmann * temperature)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class Ledger:
 
     @cached_property
     def dissipation(self) -> Dissipation | None:
-        """Entropy production between its bounds; None for few samples, or where units are clamped."""
+        """Entropy production between its bounds; None for few samples or with clamped units."""
         if self.clamped or len(self.generated.final_states) < FEWEST:
             return None
         return dissipation(self.machine, self.generated)

@@ -30,7 +30,8 @@ def draw_ledger(saved: Saved) -> Figure:
     for rule in RULES:
         own = only(saved.table("ledger"), rule=rule)
         pairs.errorbar(own["heat"], own["speed_limit"], own["speed_limit_sem"], own["heat_sem"],
-                       MARKERS[rule], color=COLOURS[rule], markersize=4, elinewidth=0.8, label=rule)  # fmt: skip
+                       MARKERS[rule], color=COLOURS[rule], markersize=4, elinewidth=0.8,
+                       label=rule)  # fmt: skip
     pairs.set_xlabel("heat ($k_BT$)")
     pairs.set_ylabel("speed limit ($k_BT$)")
     pairs.legend(fontsize=6.5)
@@ -65,9 +66,11 @@ def draw_frontier(saved: Saved) -> Figure:
     if not summary["classified"]:
         measure, label = "absolute_correlation", "correlation with nearest pattern"
     _plane(plane, along, summary)
-    heats.plot(along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)")
-    heats.errorbar(along["weight"], along["heat"], along["heat_sem"], fmt="^-", color=COLOURS["optimum"],
-                   markersize=3.5, elinewidth=0.8, label="generated")  # fmt: skip
+    heats.plot(
+        along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)"
+    )
+    heats.errorbar(along["weight"], along["heat"], along["heat_sem"], fmt="^-", markersize=3.5,
+                   color=COLOURS["optimum"], elinewidth=0.8, label="generated")  # fmt: skip
     limit = along["speed_limit"].astype(float) * summary["kT"]
     heats.plot(along["weight"], limit, ":", color=PURPLE, label="speed limit")
     heats.set_xlabel(r"weight of heat $\lambda$")
@@ -78,7 +81,7 @@ def draw_frontier(saved: Saved) -> Figure:
     quality.set_ylabel(label)
     for rule in RULES:
         own = only(table, rule=rule)
-        style = {"color": COLOURS[rule], "markersize": 4, "linestyle": "none", "label": rule}
+        style: dict[str, Any] = {"color": COLOURS[rule], "markersize": 4, "label": rule}
         plane.plot(own["expected_heat"], own["excess"], MARKERS[rule], **style)
         quality.plot(own["heat"], own[measure], MARKERS[rule], **style)
         for value in own["heat"]:
@@ -94,8 +97,8 @@ def draw_frontier(saved: Saved) -> Figure:
 def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
     """The frontier, a parabola, and its points."""
     rate, kT = summary["rate"], summary["kT"]
-    axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"], markersize=3.5,
-              label=r"$\theta(\lambda)$")  # fmt: skip
+    axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"],
+              markersize=3.5, label=r"$\theta(\lambda)$")  # fmt: skip
     if rate is not None:
         weight = np.linspace(0, float(np.max(along["weight"])), 200)
         heat = float(along["expected_heat"][0]) + rate * weight

@@ -7,7 +7,7 @@ from typing import Any
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "frontier"
+said = paper.Said("frontier")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     rows = evidence.summary["rows"]
     along = [row for row in rows if row["rule"] == "optimum"]
     quantities = [
-        paper.quantity(NAME, f"heat_{row['weight']:g}", f"heat at λ = {row['weight']:g}",
+        said.quantity(f"heat_{row['weight']:g}", f"heat at λ = {row['weight']:g}",
                        row["heat"], unit="E₀", digits=".1f")
         for row in (along[0], along[-1])[: len(along)]
     ]  # fmt: skip
@@ -25,7 +25,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             ("least_excess", "least that its expected heat allows"),
         ):
             name = f"{row['rule']}: {label}"
-            found = paper.quantity(NAME, f"{row['rule']}_{key}", name, row[key], unit="nats",
+            found = said.quantity(f"{row['rule']}_{key}", name, row[key], unit="nats",
                                    digits=".1f")  # fmt: skip
             quantities.append(found)
     return {"quantities": quantities, "statements": []}

@@ -7,21 +7,21 @@ from typing import Any
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "ledger"
+said = paper.Said("ledger")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """Heat and speed limit of each kind of computer, and what part of online − batch is distance."""
+    """Heat and speed limit of each kind of computer, and what of online − batch is distance."""
     summary = evidence.summary
     quantities = []
     for row in summary["means"]:
         quantities += [
-            paper.quantity(NAME, f"{row['rule']}_{key}", f"{label}, {row['rule']}", row[key],
+            said.quantity(f"{row['rule']}_{key}", f"{label}, {row['rule']}", row[key],
                            unit="kT", digits=".0f")
             for key, label in (("heat", "heat of an image"), ("speed_limit", "speed limit"))
         ]  # fmt: skip
     quantities += [
-        paper.quantity(NAME, f"difference_{row['key']}", f"online − batch, {row['label']}",
+        said.quantity(f"difference_{row['key']}", f"online − batch, {row['label']}",
                        row["difference"], interval=row["interval"], unit="kT", digits=".1f")
         for row in summary["differences"]
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """E[Q(θ)]: the heat that a noising path gives off when it is run backwards, a linear function of θ.
 
-    Q = Σ_t V_t(x_b) − V_t(x_a),      (a, b) the steps at which the window of stage t begins and ends
+    Q = Σ_t V_t(x_b) − V_t(x_a),      from step a to step b is the window of stage t
 
 Generation goes from b to a, so this is the heat that it would give off if it retraced noising
 paths, which is what training asks of it. Units of a noising path are independent, so for i ≠ j
@@ -68,8 +68,6 @@ def expected_heats(
                 np.fill_diagonal(block.of(products[edge]), 0)
     at = {edge: position for position, edge in enumerate(edges)}
     return [
-        ExpectedHeat(
-            form, float(onsite[at[b]] - onsite[at[a]]), products[at[b]] - products[at[a]]
-        )
+        ExpectedHeat(form, float(onsite[at[b]] - onsite[at[a]]), products[at[b]] - products[at[a]])
         for a, b in machine.stage_windows
     ]

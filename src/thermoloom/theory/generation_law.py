@@ -180,4 +180,4 @@ def _reach(machine: Machine) -> float:
     while machine.potential.energy(scale) < 40 * machine.kT:
         scale *= 2
     bound = scale * x[np.searchsorted(machine.potential.energy(scale * x), 40 * machine.kT)]
-    return min(bound, 9 * math.sqrt(2 * machine.mobility * machine.kT * machine.duration))
+    return min(float(bound), 9 * math.sqrt(2 * machine.mobility * machine.kT * machine.duration))

@@ -30,6 +30,7 @@ from thermoloom.threads import threads
 
 Array64 = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+Tables = tuple[Array64, Array64, Array64, Array64, Array64, Array64]
 
 # exp(−36) is the last bit of a double: tails below it cannot be represented beside the bulk.
 _TAIL = 36.0
@@ -204,9 +205,7 @@ def _check_force(machine: Machine) -> None:
         )
 
 
-def _largest_difference(
-    marginals: Marginals, fields: Array64, exact: tuple[Array64, ...]
-) -> float:
+def _largest_difference(marginals: Marginals, fields: Array64, exact: Tables) -> float:
     """Largest error of the interpolated functions, relative to each one's largest value."""
     worst = 0.0
     for name, expected in zip(_NAMES, exact, strict=True):
@@ -285,9 +284,7 @@ def _field_nodes(
 # The propagation.
 
 
-def _tabulate(
-    machine: Machine, fields: Array64, largest: float, refinement: float
-) -> tuple[Array64, ...]:
+def _tabulate(machine: Machine, fields: Array64, largest: float, refinement: float) -> Tables:
     """m, v, d, q of each step for these fields, each (K, fields); then E[x₀] and E[V_onsite]."""
     low, high, modes = _box(machine, largest, refinement)
     grid = low + (high - low) * np.arange(4 * modes) / (4 * modes)

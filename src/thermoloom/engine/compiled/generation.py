@@ -258,7 +258,7 @@ def _relax(
     forces(x, coupling)
     if pulled is not None:
         pulled.enter(forces, coupling, bias[row], heat, work)
-    gradient = constants.onsite.gradient(x) + (coupling + bias[row])
+    gradient = machine.potential.astype(np.float32).gradient(x) + (coupling + bias[row])
     heat -= 0.5 * (gradient * moved).sum(axis=1, dtype=np.float64)
     return heat, work
 
@@ -266,8 +266,8 @@ def _relax(
 class _Pulled:
     """A move Δc of clamped units c that follows on a move Δf of the free ones, in one step.
 
-        work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
-        heat   the gradient after the step knows of c′: ½ Δf·J_fc Δc too much, which is given back
+    work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
+    heat   the gradient after the step knows of c′: ½ Δf·J_fc Δc too much, which is given back
     """
 
     def __init__(self, clamped: _Clamped, step: int, coupling: Float32) -> None:
