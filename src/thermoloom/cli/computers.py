@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -221,6 +222,10 @@ def generate(
         **_energy("heat", generated.heat, machine.kT),
     }
     lines = [f"archive     {archive}", _energy_line("heat", generated.heat, machine.kT)]
+    left = float(generated.discretization_error.mean())
+    if math.isfinite(left):
+        results["mean_discretization_error"] = left
+        lines.append(f"  along the steps {left:+.3f} E0: what the step leaves")
     if machine.stages > 1 or known is not None:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
