@@ -113,6 +113,14 @@ def generate(
         [energy_parts(wide, trajectories[:, window[edge]], window[0], words) for window in stages]
         for edge in (1, 2)
     )
+    path_heat = np.zeros((samples, machine.stages))
+    for position, (stage, begin, end) in enumerate(stages):
+        for s, states in enumerate(trajectories[:, begin : end + 1]):
+            word = None if words is None else words[s]
+            slope = energy_gradient(wide, states, stage, word)
+            path_heat[s, position] = -0.5 * np.sum(
+                (slope[1:] + slope[:-1]) * np.diff(states, axis=0)
+            )
     narrow = trajectories.astype(np.float32)
     chosen = narrow[list(snapshot_samples)][:, list(snapshot_steps)]
     return Generated(
@@ -121,6 +129,7 @@ def generate(
         _columns(starts),
         _columns(ends),
         np.zeros((samples, machine.stages)),
+        path_heat,
         chosen,
     )
 

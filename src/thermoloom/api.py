@@ -41,6 +41,7 @@ from thermoloom.training.trainer import Reached, Trainee, train_together
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from thermoloom.measures.ledger import Ledger
     from thermoloom.measures.quality import Quality
 
 Array = NDArray[Any]
@@ -388,7 +389,8 @@ class Computer(Kept):
             known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
         chosen = self.settings.generation_seed if seed is None else seed
         made = generate(self.parameters, count, chosen, classes, known, on_progress=on_progress)
-        return Drawn(self, made, asked_classes(self.parameters, count, classes))
+        asked = asked_classes(self.parameters, count, classes)
+        return Drawn(self, made, asked, clamped=known is not None)
 
     def save(self, path: str | Path) -> None:
         """Everything in one .safetensors file, which ``load`` and the command line open.
@@ -434,6 +436,8 @@ class Drawn:
     """All that the generation left: start and end, energies in their parts, stage by stage."""
     classes: NDArray[np.int64] | None
     """The class that each sample was asked for, where the machine has labels."""
+    clamped: bool = False
+    """Whether some pixels were given."""
 
     def __len__(self) -> int:
         return len(self.states)
@@ -462,6 +466,22 @@ class Drawn:
     def work(self) -> NDArray[np.float64]:
         """W of every sample, done on the machine by switching stages and moving clamps."""
         return self.generated.work
+
+    def ledger(self) -> Ledger:
+        """Heat and work by stage and part, the error of the step, and what the heat was spent on.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
+        >>> ledger = machine.solve(tl.digits(0, 1), resize=True).generate(20, seed=1).ledger()
+        >>> [row["stage"] for row in ledger.stages], ledger.parts
+        ([2, 1], ('onsite', 'visible_hidden', 'hidden_hidden', 'bias'))
+        >>> least, most = ledger.dissipation.production
+        >>> ledger.first_law_error < 1e-9, least < most
+        (True, True)
+        """
+        from thermoloom.measures.ledger import Ledger
+
+        return Ledger(self.computer.machine, self.generated, self.clamped)
 
     def quality(self, classifier: str = "") -> Quality:
         """How recognizable, near to a pattern and diverse the samples are.

@@ -124,6 +124,10 @@ class Training(Section):
     """Seed of the fixed validation path, which starts from the first prototype."""
     validation_every: int = 10
     """Cycles between evaluations of the validation loss."""
+    heat_weight: float = 0.0
+    """λ, what a k_BT of expected heat costs beside the loss, for rule ``optimum``."""
+    ridge: float = 0.0
+    """ρ of a term ½ρ|θ|² beside the loss, for rule ``optimum``."""
 
     def check(self) -> None:
         rules = ("online", "batch", "delayed", "optimum")
@@ -148,6 +152,14 @@ class Training(Section):
         non_negative("training", self, "seed", "validation_seed")
         if self.learning_rate is not None:
             positive("training", self, "learning_rate")
+        non_negative("training", self, "heat_weight", "ridge")
+        for key in ("heat_weight", "ridge"):
+            require(
+                self.rule == "optimum" or getattr(self, key) == 0,
+                f"training.{key}",
+                getattr(self, key),
+                "only an optimum weighs it (training.rule = 'optimum'); leave it at 0",
+            )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -221,6 +222,10 @@ def generate(
         **_energy("heat", generated.heat, machine.kT),
     }
     lines = [f"archive     {archive}", _energy_line("heat", generated.heat, machine.kT)]
+    left = float(generated.discretization_error.mean())
+    if math.isfinite(left):
+        results["mean_discretization_error"] = left
+        lines.append(f"  along the steps {left:+.3f} E0: what the step leaves")
     if machine.stages > 1 or known is not None:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
@@ -291,6 +296,14 @@ def solve(
     stages: Stages = None,
     labels: Labels = None,
     code: Code = None,
+    heat_weight: Annotated[
+        float | None,
+        typer.Option(help="What a kT of expected heat costs beside the loss (default 0)."),
+    ] = None,
+    ridge: Annotated[
+        float | None,
+        typer.Option(help="ρ of a term ½ρ|θ|² beside the loss (default 0)."),
+    ] = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -298,7 +311,7 @@ def solve(
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     options: Values = {
-        "training": {"rule": "optimum"},
+        "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
         "machine": {"stages": stages, "labels": labels, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
@@ -319,6 +332,15 @@ def solve(
             patterns,
         )
     results = RunDirectory.open(path).results
+    heat = results.get("expected_heat")
+    expected = (
+        []
+        if heat is None
+        else [
+            f"expected heat     {heat:.2f} E0 = "
+            f"{heat / settings.machine.kT:.1f} kT, of the reverse path"
+        ]
+    )
     emit(
         as_json,
         {"run": str(path), **results},
@@ -328,6 +350,7 @@ def solve(
             f"relative gradient {results['relative_gradient']:.1e}",
             f"expected loss     {results['expected_loss']:.4f} per step "
             f"({results['initial_expected_loss']:.4f} at θ = 0)",
+            *expected,
             f"validation loss   {results['loss']:.4f} per step",
             f"next: thermoloom generate {path}",
         ],

@@ -94,6 +94,7 @@ def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
         "final_states": generated.final_states,
         "heat": generated.heat,
         "clamp_work": generated.clamp_work,
+        "path_heat": generated.path_heat,
     }
     for moment, energy in (("start", generated.starts), ("end", generated.ends)):
         arrays |= {f"{moment}_{part}": values for part, values in energy.parts.items()}
@@ -113,8 +114,10 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     )
     states = arrays["final_states"]
     no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
-    initial, work = arrays["initial_states"], arrays["clamp_work"]
-    return Generated(initial, states, starts, ends, work, no_snapshots)
+    work = arrays["clamp_work"]
+    path_heat = arrays.get("path_heat", np.full_like(work, np.nan))  # not in the first archives
+    initial = arrays["initial_states"]
+    return Generated(initial, states, starts, ends, work, path_heat, no_snapshots)
 
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:

@@ -123,6 +123,7 @@ def solve_run(
                 "relative_gradient": optimum.relative_gradient,
                 "expected_loss": optimum.expected_loss,
                 "initial_expected_loss": optimum.initial_loss,
+                "expected_heat": optimum.expected_heat,
                 **{key: float(curve[key][0]) for key in ("loss", "reduced_loss")},
             }
         )
@@ -135,7 +136,14 @@ def solve(
     on_iteration: Callable[[int, float], None] | None = None,
 ) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
     """The optimum, and its validation loss as a curve of one point."""
-    optimum = solve_optimum(settings.machine, fields, words, progress=on_iteration)
+    optimum = solve_optimum(
+        settings.machine,
+        fields,
+        words,
+        progress=on_iteration,
+        heat_weight=settings.training.heat_weight,
+        ridge=settings.training.ridge,
+    )
     terms = engine().terms(optimum.parameters, validation_path(settings, fields, words))
     point = (0.0, terms.loss, terms.reduced_loss)
     return optimum, {name: np.array([value]) for name, value in zip(CURVE, point, strict=True)}

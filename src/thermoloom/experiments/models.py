@@ -195,7 +195,11 @@ def _not_measured(workdir: Path, settings: Settings, paths: Paths) -> bool:
 
 def _advance(report: Report, models: list[Settings]) -> Callable[[float, float | None], None]:
     """Progress of the whole task in training cycles, samples counted by what they cost."""
-    total = sum(m.training.cycles + SAMPLE_IN_CYCLES * m.generation.samples for m in models)
+    total = sum(
+        (0 if m.training.rule == "optimum" else m.training.cycles)
+        + SAMPLE_IN_CYCLES * m.generation.samples
+        for m in models
+    )
     done = 0.0
 
     def advance(more: float, loss: float | None) -> None:

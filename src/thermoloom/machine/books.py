@@ -3,6 +3,8 @@
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
     first law     V_1(x_end) − V_T(x_start) = W − Q
+    path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
+                                                      what Δt leaves of the Stratonovich integral
 
 Stages are in the order of generation: from the noisy end of the noising path to the pattern.
 """
@@ -33,6 +35,8 @@ class Generated:
     """V of each stage at its end, (S, T)."""
     clamp_work: Float64
     """Work done by moving clamps in each stage, (S, T); zero where nothing is clamped."""
+    path_heat: Float64
+    """Heat of each stage as a Stratonovich sum over its steps, (S, T)."""
     snapshots: NDArray[np.float32]
     """States at the chosen steps of the chosen samples, (samples, steps, N)."""
 
@@ -50,6 +54,14 @@ class Generated:
     def heat(self) -> Float64:
         """Q of every sample, in E₀."""
         total: Float64 = self.stage_heat.sum(axis=1)
+        return total
+
+    @property
+    def discretization_error(self) -> Float64:
+        """Path heat − Q of every sample, in E₀: first order in Δt, and round-off where V is
+        quadratic. It tells how far the discrete path is from the Langevin equation.
+        """
+        total: Float64 = (self.path_heat - self.stage_heat).sum(axis=1)
         return total
 
     @property

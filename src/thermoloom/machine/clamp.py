@@ -56,10 +56,9 @@ class Clamp:
 
     def of_samples(self, first: int, last: int) -> NDArray[np.float32]:
         """Values of the clamped units of these samples, (samples, clamped units)."""
-        rows = np.broadcast_to(self.values[..., self.mask], (last, int(self.mask.sum())))
         if self.values.ndim == 2:
-            rows = self.values[:last, self.mask]
-        return np.ascontiguousarray(rows[first:last])
+            return np.ascontiguousarray(self.values[first:last, self.mask])
+        return np.tile(self.values[self.mask], (last - first, 1))
 
     def units(self, machine: Machine) -> NDArray[np.bool_]:
         """(N,): which of all free units are clamped."""

@@ -53,5 +53,11 @@ CHAPTERS = {
         FigureSpec("limits", "Limits, predicted and measured", "theory_figures:draw_limits"),
         FigureSpec("origin", "Where the heat comes from", "theory_figures:draw_origin"),
     ),
+    "ledger": (
+        FigureSpec("ledger", "What the heat is spent on", "heat_figures:draw_ledger"),
+    ),
+    "frontier": (
+        FigureSpec("frontier", "The least heat at every loss", "heat_figures:draw_frontier"),
+    ),
 }  # fmt: skip
 """In the order of a report on all of them."""

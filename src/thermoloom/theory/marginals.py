@@ -30,6 +30,7 @@ from thermoloom.threads import threads
 
 Array64 = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+Tables = tuple[Array64, Array64, Array64, Array64, Array64, Array64]
 
 # exp(−36) is the last bit of a double: tails below it cannot be represented beside the bulk.
 _TAIL = 36.0
@@ -37,7 +38,8 @@ _CHUNK = 256
 _REFINEMENT = 1.3
 _ATTEMPTS = 8
 _MOST_MODES = 1024  # 120 for MNIST fields; the cost grows with the cube
-_NAMES = ("mean", "variance", "drift", "square")
+_NAMES = ("mean", "variance", "drift", "square", "start", "energy")
+_ODD = ("mean", "drift", "start")
 
 
 @dataclass(frozen=True)
@@ -93,29 +95,33 @@ class Marginals:
     """d = E[D] with D = −Δx + μΔt φ(x'), odd in s."""
     square: Array64
     """q = E[D²], even in s."""
+    start: Array64
+    """E[x] before the first step, one row, odd in s."""
+    energy: Array64
+    """E[V_onsite(x)] before the first and after each step, K + 1 rows, even in s."""
     error: float
-    """Estimated error of these four, each relative to its largest value."""
+    """Estimated error of all of these, each relative to its largest value."""
 
     def at(self, name: str, fields: Array64) -> Array64:
-        """``mean``, ``variance``, ``drift`` or ``square`` at these fields, shape (K, fields)."""
+        """``mean``, ``variance``, ``drift``, ``square`` … at these fields, shape (K, fields)."""
         table: Array64 = getattr(self, name)
         values: Array64 = table @ self.interpolation(fields, name).T
         return values
 
     def interpolation(self, fields: Array64, name: str) -> Array64:
         """Interpolation matrix (fields, nodes) with the parity of the named function."""
-        return self.nodes.interpolation(fields, odd=name in ("mean", "drift"))
+        return self.nodes.interpolation(fields, odd=name in _ODD)
 
 
 class HarmonicMarginals(Marginals):
     """The same of a harmonic unit, V′ = κx, in closed form: m and d are s times their values at
-    s = 1, v does not depend on s, and q = q₀ + q₁ s².
+    s = 1, v does not depend on s, and q = q₀ + q₁ s², as E[V] is.
     """
 
     def interpolation(self, fields: Array64, name: str) -> Array64:
         """Columns s for m and d, columns 1 and s² for v and q."""
         s = np.asarray(fields, np.float64)
-        if name in ("mean", "drift"):
+        if name in _ODD:
             return s[..., None]
         return np.stack([np.ones_like(s), s * s], axis=-1)
 
@@ -132,7 +138,8 @@ def harmonic_marginals(machine: Machine) -> HarmonicMarginals:
     D = −Δx + κμΔt x' is linear in x and ξ, too: with w = κμΔt,
     D = (2w − w²) x − (1 − w) (μΔt a_k s + σξ).
     """
-    w = machine.drift * float(machine.potential.curvature(0.0))
+    stiffness = float(machine.potential.curvature(0.0))
+    w = machine.drift * stiffness
     square = machine.noise_amplitude**2
     mean = variance = 0.0
     for a in preparation(machine):
@@ -141,6 +148,8 @@ def harmonic_marginals(machine: Machine) -> HarmonicMarginals:
     steps = machine.steps
     means, drifts = np.empty((steps, 1)), np.empty((steps, 1))
     variances, squares = np.zeros((steps, 2)), np.empty((steps, 2))
+    start, energies = np.array([[mean]]), np.empty((steps + 1, 2))
+    energies[0] = (0.5 * stiffness * variance, 0.5 * stiffness * mean**2)
     for k, a in enumerate(ramp(machine)):
         force = machine.drift * float(a)
         drift = (2 * w - w * w) * mean - (1 - w) * force
@@ -150,8 +159,10 @@ def harmonic_marginals(machine: Machine) -> HarmonicMarginals:
         variance = (1 - w) ** 2 * variance + square
         means[k] = mean
         variances[k, 0] = variance
+        energies[k + 1] = (0.5 * stiffness * variance, 0.5 * stiffness * mean**2)
     nodes = FieldNodes(1.0, 1.0, 1)
-    return HarmonicMarginals(machine, nodes, means, variances, drifts, squares, 0.0)
+    tables = (means, variances, drifts, squares, start, energies)
+    return HarmonicMarginals(machine, nodes, *tables, 0.0)
 
 
 def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1e-8) -> Marginals:
@@ -200,9 +211,7 @@ def _check_force(machine: Machine) -> None:
         )
 
 
-def _largest_difference(
-    marginals: Marginals, fields: Array64, exact: tuple[Array64, Array64, Array64, Array64]
-) -> float:
+def _largest_difference(marginals: Marginals, fields: Array64, exact: Tables) -> float:
     """Largest error of the interpolated functions, relative to each one's largest value."""
     worst = 0.0
     for name, expected in zip(_NAMES, exact, strict=True):
@@ -281,10 +290,8 @@ def _field_nodes(
 # The propagation.
 
 
-def _tabulate(
-    machine: Machine, fields: Array64, largest: float, refinement: float
-) -> tuple[Array64, Array64, Array64, Array64]:
-    """m, v, d, q of each step for these fields, each (K, fields)."""
+def _tabulate(machine: Machine, fields: Array64, largest: float, refinement: float) -> Tables:
+    """m, v, d, q of each step for these fields, each (K, fields); then E[x₀] and E[V_onsite]."""
     low, high, modes = _box(machine, largest, refinement)
     grid = low + (high - low) * np.arange(4 * modes) / (4 * modes)
     spacing = (high - low) / len(grid)
@@ -308,7 +315,8 @@ def _tabulate(
         if len(history) == _CHUNK or k == machine.steps:
             values[k - len(history) + 1 : k + 1] = np.stack(history) @ observables
             history.clear()
-    return _assemble(machine, np.outer(ramp(machine), fields), values)
+    moments = _assemble(machine, np.outer(ramp(machine), fields), values)
+    return *moments, values[:1, :, 0], values[:, :, -1]
 
 
 def _prepared(machine: Machine, fields: int, transition: Array64, phase: Complex) -> Array64:
@@ -362,7 +370,7 @@ def _density_from_coefficients(wave: Array64, grid: Array64) -> Array64:
 
 
 def _observables(machine: Machine, x: Array64) -> Array64:
-    """Columns x, x², φ, φ², φ', then φ̃⁽ⁿ⁾(y)/n! and φ φ̃⁽ⁿ⁾(y)/n! for n = 0 … 3.
+    """Columns x, x², φ, φ², φ', then φ̃⁽ⁿ⁾(y)/n! and φ φ̃⁽ⁿ⁾(y)/n! for n = 0 … 3, then V.
 
     φ̃(y) = E_ξ[φ(y + σξ)] = φ(y) + σ² φ''(y)/2 is exact for a cubic force.
     """
@@ -371,7 +379,8 @@ def _observables(machine: Machine, x: Array64) -> Array64:
     square = machine.noise_amplitude**2
     smoothed = [terms[0] + square * terms[2], terms[1] + 3 * square * terms[3], *terms[2:]]
     columns = [x, x**2, force, force**2, stiffness]
-    return np.stack([*columns, *smoothed, *(force * value for value in smoothed)], axis=1)
+    weighted = [force * value for value in smoothed]
+    return np.stack([*columns, *smoothed, *weighted, machine.potential.energy(x)], axis=1)
 
 
 def _assemble(

@@ -1,7 +1,10 @@
 """θ* = argmin E[L(θ)]: the parameters that training approaches, without any trajectory.
 
 The expected loss is quadratic, so each stage has its exact optimum, H θ* = −g₀, found by conjugate
-gradients from the moments of the steps of its window.
+gradients from the moments of the steps of its window. The expected heat of the reverse path is
+linear in θ, so with a price on heat, and on large parameters, there is one optimum as well:
+
+    E[L(θ)] + λ E[Q(θ)]/k_BT + ½ρ|θ|²  →  (H + ρ) θ = −(g₀ + λ q/k_BT)
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import (
+    MANY,
     Dense,
     ExpectedLoss,
     Factored,
@@ -45,6 +50,8 @@ class Optimum:
     """Estimated relative error of the marginals."""
     seconds: float
     """Wall time, marginals included."""
+    expected_heat: float | None = None
+    """E[Q] of the reverse path in E₀; None where it was not asked for and costs a long sum."""
 
 
 def solve_optimum(
@@ -54,8 +61,12 @@ def solve_optimum(
     tolerance: float = 1e-6,
     progress: Callable[[int, float], None] | None = None,
     max_iterations: int = 1000,
+    heat_weight: float = 0.0,
+    ridge: float = 0.0,
 ) -> Optimum:
-    """H θ* = −g₀ of every stage, until |∇L| ≤ ``tolerance`` · |∇L(0)|.
+    """(H + ρ) θ = −(g₀ + λq/k_BT) of every stage, until the gradient has fallen by ``tolerance``.
+
+    ``heat_weight`` is λ, what a k_BT of expected heat costs in units of the loss; ``ridge`` is ρ.
 
     ``words`` (P, L) are the label states of the patterns. ``progress`` is called with the
     iteration and the relative gradient.
@@ -65,14 +76,22 @@ def solve_optimum(
     theta = np.empty((machine.stages, layout(machine).size))
     total = initial = largest = 0.0
     iterations = 0
+    heats: list[ExpectedHeat] = []
+    if heat_weight or len(fields) <= MANY:
+        heats = expected_heats(machine, fields, marginals, words)
     for stage, loss in enumerate(expected_losses(machine, fields, marginals, words)):
+        linear = loss.zero_gradient
+        if heat_weight:
+            linear = linear + (heat_weight / machine.kT) * heats[stage].slope
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
-            theta[stage], steps = conjugate_gradients(loss, tolerance, progress, max_iterations)
+            theta[stage], steps = conjugate_gradients(
+                loss, tolerance, progress, max_iterations, linear, ridge
+            )
         iterations += steps
         total += loss.total(theta[stage])
         initial += loss.zero_value
-        largest = max(largest, _relative_gradient(loss, theta[stage]))
+        largest = max(largest, _relative_gradient(loss, theta[stage], linear, ridge))
     found = layout(machine).symmetrized(theta).astype(np.float32)
     return Optimum(
         parameters=Parameters(machine, found).with_styles_of(words),
@@ -82,12 +101,13 @@ def solve_optimum(
         iterations=iterations,
         marginal_error=marginals.error,
         seconds=time.perf_counter() - began,
+        expected_heat=sum(h.value(t) for h, t in zip(heats, theta, strict=True)) if heats else None,
     )
 
 
-def _relative_gradient(loss: ExpectedLoss, theta: Array64) -> float:
-    inner, slope = loss.layout.inner, loss.slope(theta)
-    first = inner(loss.zero_gradient, loss.zero_gradient)
+def _relative_gradient(loss: ExpectedLoss, theta: Array64, linear: Array64, ridge: float) -> float:
+    inner, slope = loss.layout.inner, loss.curvature(theta) + linear + ridge * theta
+    first = inner(linear, linear)
     return (inner(slope, slope) / first) ** 0.5 if first else 0.0
 
 
@@ -152,8 +172,9 @@ def conjugate_gradients(
     progress: Callable[[int, float], None] | None = None,
     max_iterations: int = 1000,
     linear_term: Array64 | None = None,
+    ridge: float = 0.0,
 ) -> tuple[Array64, int]:
-    """θ with H θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
+    """θ with (H + ρ) θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
 
     Where S is formed, preconditioned by the machine that is wired completely.
     """
@@ -168,6 +189,8 @@ def conjugate_gradients(
         if size <= tolerance**2 * first:
             return theta, iteration
         image = loss.curvature(direction)
+        if ridge:
+            image += ridge * direction
         step = slope / inner(direction, image)
         theta += step * direction
         residual -= step * image

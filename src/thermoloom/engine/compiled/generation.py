@@ -10,7 +10,6 @@ random numbers. Cost: 2.1 MFLOP a sample and step for 784 + 512 units, as matrix
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +67,7 @@ def generate(
     parts = theta.layout.parts
     books = {name: np.zeros((samples, machine.stages, len(parts))) for name in ("start", "end")}
     clamp_work = np.zeros((samples, machine.stages))
+    path_heat = np.zeros((samples, machine.stages))
     switched = np.zeros((samples, machine.stages - 1))
     forces = [_Forces(theta, stage) for stage in range(machine.stages)]
     windows = generation_windows(machine)
@@ -102,7 +102,7 @@ def generate(
                 switched[own, position - 1] = switching_work(wide, x, left, stage, word)
             _enter(books["start"][own, position], energy_parts(wide, x, stage, word, mask))
             bias, row = _bias_rows(theta, stage, word, len(x))
-            clamp_work[own, position] = _relax(
+            path_heat[own, position], clamp_work[own, position] = _relax(
                 machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped, observe
             )
             _enter(books["end"][own, position], energy_parts(wide, x, stage, word, mask))
@@ -115,7 +115,7 @@ def generate(
         EnergyParts({part: books[name][..., i] for i, part in enumerate(parts)})
         for name in ("start", "end")
     )
-    generated = Generated(initial, final, starts, ends, clamp_work, snapshots)
+    generated = Generated(initial, final, starts, ends, clamp_work, path_heat, snapshots)
     _check_books(generated, switched)
     return generated
 
@@ -225,42 +225,65 @@ def _relax(
     span: tuple[int, int],
     clamped: _Clamped | None,
     observe: Callable[[int], None],
-) -> Any:
-    """Evolve a group of samples through the steps of one stage, in place; returns the work that
-    moving clamps did on each.
+) -> tuple[Float64, Float64]:
+    """Evolve a group of samples through the steps of one stage, in place.
+
+    Returns the heat of each as a Stratonovich sum over its steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx over
+    free units, and the work that moving clamps did on it.
     """
     key = stream_key(seed, "generation")
     constants = step_constants(machine)
-    coupling = np.empty_like(x)
+    coupling, moved = np.empty_like(x), np.zeros_like(x)
+    free = np.ones(machine.units, np.float32)
+    if clamped is not None:
+        free[clamped.units] = 0
     z = np.empty((len(x), STEPS_PER_BLOCK, machine.units), np.float32)
-    work = np.zeros(len(x))
-    moved: Float32 | None = None
+    heat, work = np.zeros(len(x)), np.zeros(len(x))
+    pulled: _Pulled | None = None
     begin, end = span
     for step in range(begin, end):
         if step == begin or step % STEPS_PER_BLOCK == 0:
             noise_block(key, first, step // STEPS_PER_BLOCK, z)
         forces(x, coupling)
-        if clamped is not None and moved is not None:
-            work += _work_of_move(forces, clamped, moved, coupling, bias[row])
-        coupled_step(x, coupling, bias, row, z, step % STEPS_PER_BLOCK, constants)
+        if pulled is not None:
+            pulled.enter(forces, coupling, bias[row], heat, work)
+        if clamped is not None and clamped.moves:
+            pulled = _Pulled(clamped, step, coupling)
+        coupled_step(
+            x, coupling, bias, row, z, step % STEPS_PER_BLOCK, constants, free, moved, heat
+        )
         if clamped is not None:
             clamped.place(x, step + 1)
-            moved = clamped.at(step + 1) - clamped.at(step) if clamped.moves else None
         observe(step + 1)
-    if clamped is not None and moved is not None:
-        forces(x, coupling)
-        work += _work_of_move(forces, clamped, moved, coupling, bias[row])
-    return work
+    forces(x, coupling)
+    if pulled is not None:
+        pulled.enter(forces, coupling, bias[row], heat, work)
+    gradient = machine.potential.astype(np.float32).gradient(x) + (coupling + bias[row])
+    heat -= 0.5 * (gradient * moved).sum(axis=1, dtype=np.float64)
+    return heat, work
 
 
-def _work_of_move(
-    forces: _Forces, clamped: _Clamped, moved: Float32, coupling: Float32, bias: Float32
-) -> Float64:
-    """V(after) − V(before) of moving clamped units by ``moved``, from the gradient after it."""
-    units = clamped.units
-    wide = moved.astype(np.float64)
-    work: Float64 = (wide * (coupling[:, units] + bias[:, units])).sum(axis=1)
-    if forces.within is not None:
-        among = forces.within[np.ix_(units, units)].astype(np.float64)
-        work -= 0.5 * ((wide @ among) * wide).sum(axis=1)
-    return work
+class _Pulled:
+    """A move Δc of clamped units c that follows on a move Δf of the free ones, in one step.
+
+    work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
+    heat   the gradient after the step knows of c′: ½ Δf·J_fc Δc too much, which is given back
+    """
+
+    def __init__(self, clamped: _Clamped, step: int, coupling: Float32) -> None:
+        self._units = clamped.units
+        self._moved = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
+        self._before = coupling[:, clamped.units].astype(np.float64)
+
+    def enter(
+        self, forces: _Forces, coupling: Float32, bias: Float32, heat: Float64, work: Float64
+    ) -> None:
+        """Add work and heat, given Σ_j J_ij x_j after the step."""
+        units, moved = self._units, self._moved
+        after = coupling[:, units].astype(np.float64)
+        own: Float64 = np.zeros(len(moved))
+        if forces.within is not None:
+            among = forces.within[np.ix_(units, units)].astype(np.float64)
+            own = ((moved @ among) * moved).sum(axis=1)
+        work += (moved * (after + bias[:, units])).sum(axis=1) - 0.5 * own
+        heat += 0.5 * ((moved * (after - self._before)).sum(axis=1) - own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.compiling import fast_jit, jit
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
 
 
@@ -43,15 +43,32 @@ def noise_block(key, first_trajectory, block, z):  # type: ignore[no-untyped-def
         fill_normals(key, first_trajectory + s, block, 0, z[s])
 
 
+@fast_jit
+def _product(a, b):  # type: ignore[no-untyped-def]
+    """a·b, added up in float64."""
+    total = 0.0
+    for i in range(a.size):
+        total += np.float64(a[i] * b[i])
+    return total
+
+
 @jit
-def coupled_step(x, coupling, bias, row, z, step, constants):  # type: ignore[no-untyped-def]
+def coupled_step(x, coupling, bias, row, z, step, constants, free, moved, heat):  # type: ignore[no-untyped-def]
     """One step in place for samples x (S, N), given Σ_j J_ij x_j and the normals z[s, step].
 
-    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient.
+    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient,
+    which takes the place of ``coupling``. ``moved`` holds the last Δx of units that are ``free``
+    (1, else 0), and ``heat`` takes up −½ gradient·(last Δx + this Δx): over all steps the
+    Stratonovich sum but for the end of the last one.
     """
     onsite, drift, kick = constants.onsite, constants.drift, constants.kick
     for s in range(x.shape[0]):
-        b = bias[row[s]]
+        b, gradient, change = bias[row[s]], coupling[s], moved[s]
         for i in range(x.shape[1]):
-            gradient = onsite.gradient(x[s, i]) + (coupling[s, i] + b[i])
-            x[s, i] += kick * z[s, step, i] - drift * gradient
+            gradient[i] = onsite.gradient(x[s, i]) + (gradient[i] + b[i])
+        given = _product(gradient, change)
+        for i in range(x.shape[1]):
+            before = x[s, i]
+            x[s, i] = before + (kick * z[s, step, i] - drift * gradient[i])
+            change[i] = free[i] * (x[s, i] - before)
+        heat[s] -= 0.5 * (given + _product(gradient, change))

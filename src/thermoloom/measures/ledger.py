@@ -1,0 +1,156 @@
+"""The ledger of a generation: heat and work by stage and part, and what the heat was spent on.
+
+    by stage   Q, the same along the steps (what Δt leaves is their difference), W of the switch
+    by part    onsite, each block of couplings, biases
+    in all     first law, entropy production between its bounds, joules at a temperature
+
+All energies are means over samples in E₀.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.constants import Boltzmann
+
+from thermoloom.machine.books import Generated
+from thermoloom.machine.definition import Machine
+from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
+from thermoloom.measures.statistics import Spread, spread
+
+ROOM = 300.0
+"""Temperature in kelvin, where none is given."""
+
+
+def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
+    """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
+    return float(energy / machine.kT * Boltzmann * temperature)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ledger:
+    """Books of a generation; prints as a table."""
+
+    machine: Machine
+    generated: Generated
+    clamped: bool = False
+    """Whether some units did not move on their own."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Terms of the energy."""
+        return tuple(self.generated.starts.parts)
+
+    @cached_property
+    def stages(self) -> list[dict[str, Any]]:
+        """A row for each stage, in the order of generation: heat, work before it, parts of both.
+
+        ``work`` is that of switching to the stage and of moving clamps in it.
+        """
+        return [self._stage(position) for position in range(self.machine.stages)]
+
+    def _stage(self, position: int) -> dict[str, Any]:
+        books = self.generated
+        starts, ends = books.starts.parts, books.ends.parts
+        heat = {p: _mean(starts[p][:, position] - ends[p][:, position]) for p in self.parts}
+        switch = dict.fromkeys(self.parts, 0.0)
+        if position:
+            switch = {p: _mean(starts[p][:, position] - ends[p][:, position - 1]) for p in switch}
+        moving = _mean(books.clamp_work[:, position])
+        return {
+            "stage": self.machine.stages - position,
+            "heat": spread(books.stage_heat[:, position]),
+            "path_heat": _mean(books.path_heat[:, position]),
+            "heat_parts": heat,
+            "work": sum(switch.values()) + moving,
+            "work_parts": switch,
+            "clamp_work": moving,
+        }
+
+    @property
+    def heat(self) -> Spread:
+        """Q of a sample."""
+        return spread(self.generated.heat)
+
+    @property
+    def work(self) -> Spread:
+        """W of a sample."""
+        return spread(self.generated.work)
+
+    @property
+    def discretization_error(self) -> Spread:
+        """Heat along the steps − Q."""
+        return spread(self.generated.discretization_error)
+
+    @property
+    def first_law_error(self) -> float:
+        """Largest |ΔV − (W − Q)| of a sample, relative to the largest energy."""
+        return self.generated.first_law_error
+
+    @cached_property
+    def dissipation(self) -> Dissipation | None:
+        """Entropy production between its bounds; None for few samples or with clamped units."""
+        if self.clamped or len(self.generated.final_states) < FEWEST:
+            return None
+        return dissipation(self.machine, self.generated)
+
+    def joules(self, temperature: float = ROOM) -> float:
+        """Mean heat of a sample in joules, where k_BT is that of a temperature in kelvin."""
+        return joules(self.machine, self.heat.mean, temperature)
+
+    def __repr__(self) -> str:
+        count, kT = len(self.generated.final_states), self.machine.kT
+        names = ["stage", "heat", "by steps", *self.parts, "work"]
+        lines = [
+            f"Ledger of {count} samples: mean energies in E0, kT = {kT:g} E0",
+            *_aligned([names, *self._rows()]),
+            f"first law closes to {self.first_law_error:.0e} of the energies; the step leaves "
+            f"{self.discretization_error.mean:+.3f} E0 of the heat",
+            f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM:g} K",
+        ]
+        found = self.dissipation
+        if found is not None:
+            low, high = found.production
+            least, most = found.entropy_interval
+            lines.append(
+                f"entropy produced: at least {low:.1f} ± {found.speed_limit.sem:.1f} k (speed "
+                f"limit, {100 * found.share:.0f} % of the heat), at most {high:.1f} k; that of the "
+                f"states changes by {least:.0f} to {most:.0f} k"
+            )
+        return "\n".join(lines)
+
+    def _rows(self) -> list[list[str]]:
+        rows = [
+            [
+                str(row["stage"]),
+                _with_error(row["heat"]),
+                f"{row['path_heat']:.2f}",
+                *(f"{value:.2f}" for value in row["heat_parts"].values()),
+                f"{row['work']:.2f}",
+            ]
+            for row in self.stages
+        ]
+        if len(rows) > 1:
+            sums = [sum(row["heat_parts"][part] for row in self.stages) for part in self.parts]
+            path = sum(row["path_heat"] for row in self.stages)
+            means = [f"{value:.2f}" for value in (path, *sums, self.work.mean)]
+            rows.append(["all", _with_error(self.heat), *means])
+        return rows
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(np.mean(values))
+
+
+def _with_error(found: Spread) -> str:
+    return f"{found.mean:.2f}" + ("" if found.sem is None else f" ± {found.sem:.2f}")
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]

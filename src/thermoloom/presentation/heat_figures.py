@@ -1,0 +1,108 @@
+"""Figures of the ledger and of the frontier: what heat is spent on, and how little would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from thermoloom.presentation.drawing import in_a_row, legend_above, light_grid, panel
+from thermoloom.presentation.saved import Saved, only
+from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE, RULES, SKY
+
+
+def draw_ledger(saved: Saved) -> Figure:
+    """(a) heat, its bound and what is left of it; (b) heat by part; (c) pairs."""
+    figure, (bars, parts, pairs) = in_a_row((1.15, 1.15, 0.9), 2.7)
+    means = saved.summary["means"]
+    names = [row["rule"].replace(", ", "\n") for row in means]
+    places = np.arange(len(means))
+    bars.bar(places, [row["heat"] for row in means], 0.62, color=GREY, label="heat")
+    bars.bar(places, [row["speed_limit"] for row in means], 0.62, color=SKY, label="speed limit")
+    most = [row["most_production"] for row in means]
+    bars.plot(places, most, "_", color=INK, markersize=13, label="most that is produced")
+    bars.set_xticks(places, names, fontsize=6)
+    bars.set_ylabel("per image ($k_BT$)")
+    legend_above(bars, 0.3, ncols=2, columnspacing=0.9, handlelength=1.0)
+    _parts(parts, means)
+    for rule in RULES:
+        own = only(saved.table("ledger"), rule=rule)
+        pairs.errorbar(own["heat"], own["speed_limit"], own["speed_limit_sem"], own["heat_sem"],
+                       MARKERS[rule], color=COLOURS[rule], markersize=4, elinewidth=0.8,
+                       label=rule)  # fmt: skip
+    pairs.set_xlabel("heat ($k_BT$)")
+    pairs.set_ylabel("speed limit ($k_BT$)")
+    pairs.legend(fontsize=6.5)
+    titles = ("heat and its bounds", "heat by part", "distance and heat")
+    for axes, letter, title in zip((bars, parts, pairs), "abc", titles, strict=True):
+        light_grid(axes)
+        panel(axes, letter, title)
+    return figure
+
+
+def _parts(axes: Axes, means: list[dict[str, Any]]) -> None:
+    """Drop of each part of the energy, side by side for each kind of computer."""
+    shown = [row for row in means if row["rule"] in COLOURS]
+    names = list(shown[0]["parts"])
+    width = 0.8 / len(shown)
+    for number, row in enumerate(shown):
+        places = np.arange(len(names)) + (number - (len(shown) - 1) / 2) * width
+        axes.bar(places, list(row["parts"].values()), width, color=COLOURS[row["rule"]],
+                 label=row["rule"])  # fmt: skip
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.set_xticks(range(len(names)), [n.replace("_", "\n") for n in names], fontsize=6)
+    axes.set_ylabel("drop in energy ($k_BT$)")
+    axes.legend(fontsize=6.5)
+
+
+def draw_frontier(saved: Saved) -> Figure:
+    """(a) expected heat and loss, (b) heat of generation by weight, (c) quality and heat."""
+    figure, (plane, heats, quality) = in_a_row((1, 1, 1), 2.6)
+    table, summary = saved.table("computers"), saved.summary
+    along = only(table, rule="optimum")
+    measure, label = "max_softmax", "mean maximum softmax"
+    if not summary["classified"]:
+        measure, label = "absolute_correlation", "correlation with nearest pattern"
+    _plane(plane, along, summary)
+    heats.plot(
+        along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)"
+    )
+    heats.errorbar(along["weight"], along["heat"], along["heat_sem"], fmt="^-", markersize=3.5,
+                   color=COLOURS["optimum"], elinewidth=0.8, label="generated")  # fmt: skip
+    limit = along["speed_limit"].astype(float) * summary["kT"]
+    heats.plot(along["weight"], limit, ":", color=PURPLE, label="speed limit")
+    heats.set_xlabel(r"weight of heat $\lambda$")
+    heats.set_ylabel("heat ($E_0$)")
+    quality.plot(along["heat"], along[measure], "^-", color=COLOURS["optimum"], markersize=3.5,
+                 label=r"$\theta(\lambda)$")  # fmt: skip
+    quality.set_xlabel("heat of generation ($E_0$)")
+    quality.set_ylabel(label)
+    for rule in RULES:
+        own = only(table, rule=rule)
+        style: dict[str, Any] = {"color": COLOURS[rule], "markersize": 4, "label": rule}
+        plane.plot(own["expected_heat"], own["excess"], MARKERS[rule], **style)
+        quality.plot(own["heat"], own[measure], MARKERS[rule], **style)
+        for value in own["heat"]:
+            heats.axhline(value, color=COLOURS[rule], linewidth=0.5, alpha=0.5, zorder=0)
+    titles = ("least loss at every heat", "what generation does", "quality and heat")
+    for axes, letter, title in zip((plane, heats, quality), "abc", titles, strict=True):
+        light_grid(axes)
+        axes.legend(fontsize=6)
+        panel(axes, letter, title)
+    return figure
+
+
+def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
+    """The frontier, a parabola, and its points."""
+    rate, kT = summary["rate"], summary["kT"]
+    axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"],
+              markersize=3.5, label=r"$\theta(\lambda)$")  # fmt: skip
+    if rate is not None:
+        weight = np.linspace(0, float(np.max(along["weight"])), 200)
+        heat = float(along["expected_heat"][0]) + rate * weight
+        axes.plot(heat, -(weight**2) * rate / (2 * kT), "-", color=COLOURS["optimum"], linewidth=1)
+    axes.set_xlabel("expected heat of the reverse path ($E_0$)")
+    axes.set_ylabel("loss above the optimum's (nats)")
+    axes.set_yscale("symlog", linthresh=1.0)

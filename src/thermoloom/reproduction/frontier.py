@@ -1,0 +1,31 @@
+"""The frontier is ours: headline numbers, and nothing of the paper's to judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thermoloom.reproduction import paper
+from thermoloom.reproduction.evidence import Evidence
+
+said = paper.Said("frontier")
+
+
+def judge(evidence: Evidence) -> dict[str, Any]:
+    """Heat at the ends of the curve, and how far trained computers are from it."""
+    rows = evidence.summary["rows"]
+    along = [row for row in rows if row["rule"] == "optimum"]
+    quantities = [
+        said.quantity(f"heat_{row['weight']:g}", f"heat at λ = {row['weight']:g}",
+                       row["heat"], unit="E₀", digits=".1f")
+        for row in (along[0], along[-1])[: len(along)]
+    ]  # fmt: skip
+    for row in evidence.summary["trained"]:
+        for key, label in (
+            ("excess", "loss above the optimum's"),
+            ("least_excess", "least that its expected heat allows"),
+        ):
+            name = f"{row['rule']}: {label}"
+            found = said.quantity(f"{row['rule']}_{key}", name, row[key], unit="nats",
+                                   digits=".1f")  # fmt: skip
+            quantities.append(found)
+    return {"quantities": quantities, "statements": []}

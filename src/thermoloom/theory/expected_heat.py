@@ -1,0 +1,73 @@
+"""E[Q(θ)]: the heat that a noising path gives off when it is run backwards, a linear function of θ.
+
+    Q = Σ_t V_t(x_b) − V_t(x_a),      from step a to step b is the window of stage t
+
+Generation goes from b to a, so this is the heat that it would give off if it retraced noising
+paths, which is what training asks of it. Units of a noising path are independent, so for i ≠ j
+
+    ∂E[Q]/∂J_ij = E[m_i(b) m_j(b) − m_i(a) m_j(a)]       mean over patterns, m = E[x | pattern]
+
+and the onsite energy adds a number that no θ changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Layout, layout
+from thermoloom.theory.expected_loss import Fields
+from thermoloom.theory.marginals import Array64, Marginals
+
+_PATTERNS_AT_ONCE = 128
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedHeat:
+    """E[Q(θ)] = Q₀ + ⟨q, θ⟩ of one stage, in E₀; θ is its flat vector."""
+
+    layout: Layout
+    onsite: float
+    """Q₀, of the onsite energy."""
+    slope: Array64
+    """q, flat, every undirected edge as the expected loss has it."""
+
+    def value(self, theta: Array64) -> float:
+        """E[Q] of these parameters."""
+        return self.onsite + self.layout.inner(self.slope, theta)
+
+
+def expected_heats(
+    machine: Machine, fields: Fields, marginals: Marginals, words: Fields | None = None
+) -> list[ExpectedHeat]:
+    """The expected heat of every stage, in one pass over the patterns (P, N)."""
+    edges = sorted({edge for window in machine.stage_windows for edge in window})
+    means = np.concatenate([marginals.start, marginals.mean])[edges]
+    energies = marginals.energy[edges]
+    form = layout(machine)
+    products = np.zeros((len(edges), form.size))
+    onsite = np.zeros(len(edges))
+    for first in range(0, len(fields), _PATTERNS_AT_ONCE):
+        some = np.asarray(fields[first : first + _PATTERNS_AT_ONCE], np.float64)
+        clamped = {"one": np.ones((len(some), 1))}
+        if words is not None:
+            clamped["label"] = words[first : first + _PATTERNS_AT_ONCE].astype(np.float64)
+        m = marginals.interpolation(some, "mean") @ means.T
+        onsite += (marginals.interpolation(some, "energy") @ energies.T).sum(axis=(0, 1))
+        for edge in range(len(edges)):
+            states = clamped | {g: m[:, where, edge] for g, where in machine.groups.items()}
+            for block in form.blocks:
+                block.matrix(products[edge])[...] += states[block.rows].T @ states[block.columns]
+    products /= len(fields)
+    onsite /= len(fields)
+    for block in form.blocks:
+        if block.symmetric:
+            for edge in range(len(edges)):
+                np.fill_diagonal(block.of(products[edge]), 0)
+    at = {edge: position for position, edge in enumerate(edges)}
+    return [
+        ExpectedHeat(form, float(onsite[at[b]] - onsite[at[a]]), products[at[b]] - products[at[a]])
+        for a, b in machine.stage_windows
+    ]

@@ -1,0 +1,183 @@
+"""The law of generated states, where it is known without sampling.
+
+    start   units are independent: one density, carried through all steps of preparation
+    end     harmonic machines (J₄ = 0): x′ = (1 − μΔtM) x − μΔt b + √(2μk_BTΔt) ξ is linear, so
+            states stay Gaussian and their mean and covariance are those of a recursion
+
+With them heat, entropy and distance travelled of a harmonic machine are closed forms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.protocol import generation_windows
+from thermoloom.theory.marginals import Array64
+
+_POINTS_PER_KICK = 1.2
+"""Points of the grid for each standard deviation of a thermal kick: sums over a Gaussian at this
+spacing are exact to 1e-12."""
+_MOST_POINTS = 4000
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Mean (N,) and covariance (N, N) of states."""
+
+    mean: Array64
+    covariance: Array64
+
+    @property
+    def entropy(self) -> float:
+        """½ ln det(2πe C), in nats."""
+        sign, log = np.linalg.slogdet(2 * np.pi * np.e * self.covariance)
+        return 0.5 * float(log) if sign > 0 else -math.inf
+
+    def energy(self, stiffness: Array64, bias: Array64) -> float:
+        """E[½xᵀMx + b·x]."""
+        second = self.covariance + np.outer(self.mean, self.mean)
+        return 0.5 * float(np.sum(stiffness * second)) + float(bias @ self.mean)
+
+
+def gelbrich(p: Gaussian, q: Gaussian) -> float:
+    """W₂² of two Gaussians, and a lower bound of it for any laws of these means and covariances."""
+    root = np.real(scipy.linalg.sqrtm(p.covariance))
+    cross = np.linalg.eigvalsh(root @ q.covariance @ root)
+    overlap = float(np.sqrt(np.maximum(cross, 0)).sum())
+    spread = float(np.trace(p.covariance + q.covariance)) - 2 * overlap
+    return float(np.sum((p.mean - q.mean) ** 2)) + max(spread, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class GenerationLaw:
+    """Exact books of a harmonic machine, for one word of its labels."""
+
+    machine: Machine
+    laws: Sequence[Gaussian]
+    """At the start of generation, then after each stage in turn."""
+    stage_heat: Sequence[float]
+    """E[Q] of each stage, in E₀."""
+
+    @property
+    def heat(self) -> float:
+        """E[Q], in E₀."""
+        return sum(self.stage_heat)
+
+    @property
+    def entropy_change(self) -> float:
+        """ΔS of the states, in nats."""
+        return self.laws[-1].entropy - self.laws[0].entropy
+
+    @property
+    def entropy_production(self) -> float:
+        """Σ = βQ + ΔS, in nats."""
+        return self.heat / self.machine.kT + self.entropy_change
+
+    @property
+    def speed_limit(self) -> float:
+        """W₂²/(μk_BT t_f) ≤ Σ, in nats."""
+        return gelbrich(self.laws[0], self.laws[-1]) / transport_scale(self.machine)
+
+
+def transport_scale(machine: Machine) -> float:
+    """μk_BT t_f: a squared distance travelled by it is one nat of entropy at least."""
+    return machine.mobility * machine.kT * machine.duration
+
+
+def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
+    """Means and covariances after every stage, step by step as the engine takes them."""
+    machine = theta.machine
+    if not machine.potential.harmonic:
+        raise UserError(
+            f"machine.J4 = {machine.J4:g}: states are Gaussian only where it is 0; generate instead"
+        )
+    own = float(machine.potential.curvature(0.0))
+    law = Gaussian(np.zeros(machine.units), np.eye(machine.units) * _prepared_variance(machine))
+    laws, heats = [law], []
+    for stage, begin, end in generation_windows(machine):
+        stiffness = own * np.eye(machine.units) + _couplings(theta, stage)
+        bias = effective_bias(theta.astype(np.float64), stage, word)
+        after = _relaxed(machine, law, stiffness, bias, end - begin)
+        heats.append(law.energy(stiffness, bias) - after.energy(stiffness, bias))
+        laws.append(after)
+        law = after
+    return GenerationLaw(machine, laws, heats)
+
+
+def _prepared_variance(machine: Machine) -> float:
+    factor = (1 - machine.drift * float(machine.potential.curvature(0.0))) ** 2
+    return machine.noise_amplitude**2 * _geometric(factor, machine.steps)
+
+
+def _geometric(factor: float, count: int) -> float:
+    """1 + f + … + f^(n−1)."""
+    return count if abs(1 - factor) < 1e-14 else (1 - factor**count) / (1 - factor)
+
+
+def _couplings(theta: Parameters, stage: int) -> Array64:
+    """All J_ij of free units as one symmetric matrix."""
+    groups = theta.machine.groups
+    J = np.zeros((theta.machine.units, theta.machine.units))
+    for block in theta.layout.couplings:
+        if block.columns in groups:
+            rows, columns = groups[block.rows], groups[block.columns]
+            J[rows, columns] = block.of(theta.vector[stage])
+            J[columns, rows] = block.of(theta.vector[stage]).T
+    return J
+
+
+def _relaxed(
+    machine: Machine, law: Gaussian, stiffness: Array64, bias: Array64, steps: int
+) -> Gaussian:
+    """The law after so many steps, mode by mode."""
+    values, modes = np.linalg.eigh(stiffness)
+    factor = 1 - machine.drift * values
+    power = factor**steps
+    pushed = np.array([_geometric(f, steps) for f in factor])
+    kicked = np.array([_geometric(f * f, steps) for f in factor])
+    mean = modes @ (power * (modes.T @ law.mean) - machine.drift * pushed * (modes.T @ bias))
+    carried = np.outer(power, power) * (modes.T @ law.covariance @ modes)
+    covariance = modes @ (carried + np.diag(machine.noise_amplitude**2 * kicked)) @ modes.T
+    return Gaussian(mean, covariance)
+
+
+def prepared_entropy(machine: Machine) -> float:
+    """Entropy of one unit at the start of generation, in nats: K steps from x = 0, alone."""
+    potential = machine.potential
+    if potential.harmonic:
+        return 0.5 * math.log(2 * np.pi * np.e * _prepared_variance(machine))
+    kick = machine.noise_amplitude
+    reach = _reach(machine)
+    points = 2 * math.ceil(reach * _POINTS_PER_KICK / kick) + 1
+    if points > _MOST_POINTS:
+        raise UserError(
+            f"machine.dt = {machine.dt:g}: steps too short to follow the density of a unit "
+            f"({points} points); its entropy is not known"
+        )
+    x = np.linspace(-reach, reach, points)
+    spacing = x[1] - x[0]
+    y = x - machine.drift * potential.gradient(x)
+    step = np.exp(-0.5 * ((x[:, None] - y) / kick) ** 2) * (spacing / (kick * math.sqrt(2 * np.pi)))
+    density = np.exp(-0.5 * (x / kick) ** 2) / (kick * math.sqrt(2 * np.pi))
+    density = np.linalg.matrix_power(step, machine.steps - 1) @ density
+    inside = density[density > 0]
+    return float(-spacing * np.sum(inside * np.log(inside)))
+
+
+def _reach(machine: Machine) -> float:
+    """Beyond it a prepared unit is not found: V(x) > 40 k_BT, or further than it can diffuse."""
+    x = np.linspace(0, 1, 20001)
+    scale = 1.0
+    while machine.potential.energy(scale) < 40 * machine.kT:
+        scale *= 2
+    bound = scale * x[np.searchsorted(machine.potential.energy(scale * x), 40 * machine.kT)]
+    return min(float(bound), 9 * math.sqrt(2 * machine.mobility * machine.kT * machine.duration))
