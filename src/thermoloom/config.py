@@ -46,7 +46,7 @@ class PrototypeSettings(Section):
     digits: tuple[int, ...] = (0, 1, 2)
     """Classes taken from MNIST, in training order."""
     per_digit: int = 1
-    """How many of the first training images of each class."""
+    """How many of the first training images of each class; 0 takes all."""
     path: str = ""
     """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
     resize: bool = False
@@ -64,7 +64,7 @@ class PrototypeSettings(Section):
             self.source,
             f"must be one of {', '.join(sources)}",
         )
-        positive("prototypes", self, "per_digit")
+        non_negative("prototypes", self, "per_digit")
         if self.source == "bundled":
             require(
                 self.per_digit <= 10,

@@ -48,6 +48,10 @@ Stages = Annotated[
 Labels = Annotated[
     int | None, typer.Option(help="Label units, one for each class to ask for (default 0).")
 ]
+Styles = Annotated[
+    int | None,
+    typer.Option(help="Label units of each class, drawn by a die in generation (default 1)."),
+]
 Code = Annotated[
     str | None,
     typer.Option(
@@ -73,6 +77,7 @@ def train(
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
     stages: Stages = None,
     labels: Labels = None,
+    styles: Styles = None,
     code: Code = None,
     out: Out = None,
     config: Config = None,
@@ -85,7 +90,7 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": {"stages": stages, "labels": labels, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -289,6 +294,7 @@ def show(
 def solve(
     stages: Stages = None,
     labels: Labels = None,
+    styles: Styles = None,
     code: Code = None,
     out: Out = None,
     config: Config = None,
@@ -298,7 +304,7 @@ def solve(
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     options = {
         "training": {"rule": "optimum"},
-        "machine": {"stages": stages, "labels": labels, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
