@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from tests.machines import random_parameters
+from machines import random_parameters
 from thermoloom.computers.archives import Order, generate_run
 from thermoloom.computers.trained import learned_patterns, parameters_of, solve_run
 from thermoloom.config import Settings

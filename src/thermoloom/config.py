@@ -120,6 +120,9 @@ class Training(Section):
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
     """Factor on α, for scans around the default."""
+    learning_rate_decay: float | None = None
+    """Cycles after which α has fallen to a half: cycle n learns at α/(1 + n/decay), counted from 0;
+    α does not change if not given."""
     validation_seed: int = 777001
     """Seed of the fixed validation path, which starts from the first prototype."""
     validation_every: int = 10
@@ -146,8 +149,8 @@ class Training(Section):
             )
         positive("training", self, "cycles", "validation_every", "learning_rate_scale")
         non_negative("training", self, "seed", "validation_seed")
-        if self.learning_rate is not None:
-            positive("training", self, "learning_rate")
+        given = ("learning_rate", "learning_rate_decay")
+        positive("training", self, *(key for key in given if getattr(self, key) is not None))
 
 
 @dataclass(frozen=True)
@@ -303,6 +306,11 @@ class Settings:
         if base is None:
             base = self.machine.dt / self.machine.duration
         return base * self.training.learning_rate_scale
+
+    def learning_rate_of(self, cycle: int) -> float:
+        """α of a cycle, counted from 0."""
+        decay = self.training.learning_rate_decay
+        return self.learning_rate if decay is None else self.learning_rate / (1 + cycle / decay)
 
     @property
     def generation_seed(self) -> int:

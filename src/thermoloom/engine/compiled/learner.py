@@ -542,12 +542,15 @@ class Learner:
         path: Path,
         errors: Float32 | None = None,
         change: Float32 | None = None,
+        rate: float | None = None,
     ) -> Parameters:
         """θ after one noising path.
 
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
         added to θ at the end. An incomplete last period of a window is applied at its end.
+        ``rate``: α on this path, where it is another one.
         """
+        rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
         learned = np.empty_like(theta.vector)
@@ -556,7 +559,7 @@ class Learner:
             _fill(self._scratch, theta, stage, word)
             before = self._scratch.bias.copy()
             after = path.states[first + 1 : last + 1]
-            strips.append(self._learn_window(after, start[first:last], word))
+            strips.append(self._learn_window(rule, after, start[first:last], word))
             _take(self._scratch, before, theta, stage, word, learned[stage])
         if change is not None:
             learned += change
@@ -565,10 +568,12 @@ class Learner:
         self.shortest_strip = min(strips)
         return theta.with_vector(learned)
 
-    def _learn_window(self, after: Float32, start: Float32, word: Float32 | None) -> int:
+    def _learn_window(
+        self, rule: _Rule, after: Float32, start: Float32, word: Float32 | None
+    ) -> int:
         """Train the scratch parameters on the steps of one window; returns the strips' length."""
         squares = clamped_squares(self.machine, word)
-        rule = self._rule._replace(
+        rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
         count = min(thread_count(), PIECES)
