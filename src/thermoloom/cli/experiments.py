@@ -22,10 +22,12 @@ DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
 """Results folder by preset: a quick look never stands in the way of the full experiment."""
 
 run_app = typer.Typer(
-    help="Run an experiment: one of the paper's, or theory.", no_args_is_help=True
+    help="Run an experiment: one of the paper's, theory or digits.", no_args_is_help=True
 )
 
-Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a small version).")]
+Preset = Annotated[
+    str, typer.Option(help="paper (all of it; of digits: full) or quick (a small version).")
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -65,6 +67,7 @@ QUESTIONS = {
     "precision": "Figure 5: how many bits to store, how many to train?",
     "controls": "Figure 6: how fast may a computer learn, how late be updated?",
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
+    "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
 }
 
 

@@ -10,7 +10,7 @@ from thermoloom.errors import UserError
 if TYPE_CHECKING:
     from thermoloom.experiments.plan import Experiment
 
-NAMES = ("comparison", "prototypes", "noise", "precision", "controls", "theory")
+NAMES = ("comparison", "prototypes", "noise", "precision", "controls", "theory", "digits")
 """Every experiment: a module of this name here, and one of the same name in ``presentation``."""
 MOST_SEEDS = 10_000
 """Of one experiment; each is a training of hours."""

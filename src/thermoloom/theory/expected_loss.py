@@ -203,7 +203,7 @@ def _moments(
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
-    if len(fields) * len(modes[0].one) <= machine.units / 3:
+    if not modes[0].linear and len(fields) * len(modes[0].one) <= machine.units / 3:
         return [Factored(machine, each, fields, words) for each in modes]
     return [*dense_moments(machine, modes, fields, words)]
 
@@ -319,7 +319,7 @@ def linear_moments(
     among = np.zeros((labels + 1, labels + 1))
     wide = np.float64 if count <= MANY else np.float32
     for first in range(0, count, MANY):
-        some = np.asarray(fields[first : first + MANY], wide)
+        some: NDArray[Any] = fields[first : first + MANY].astype(wide)
         clamped = np.ones((len(some), labels + 1))
         if words is not None:
             clamped[:, :-1] = words[first : first + MANY]
