@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from machines import every_machine, random_parameters, some_fields, some_path
+
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.action import path_terms

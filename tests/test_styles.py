@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machines import random_parameters
 from scipy.stats import chisquare
 
-from machines import random_parameters
 from thermoloom.computers.archives import Order, generate_run
 from thermoloom.computers.trained import learned_patterns, parameters_of, solve_run
 from thermoloom.config import Settings
@@ -119,11 +119,13 @@ def test_weights_of_styles_last(tmp_path: Path) -> None:
     theta = parameters_of(run)
     expected = theta.with_styles_of(label_words(patterns, settings.machine)).style_weights
     assert np.array_equal(theta.style_weights, expected)
-    assert expected is not None and expected[3].max() < 1
+    assert expected is not None
+    assert expected[3].max() < 1
     generate_run(tmp_path / "run", Order(4, 1, (3, 5)))
     # images of bytes are kept as bytes, and give the patterns again to the bit
     kept = run.load_arrays("prototypes")
-    assert kept["pixels"].dtype == np.uint8 and "patterns" not in kept
+    assert kept["pixels"].dtype == np.uint8
+    assert "patterns" not in kept
     assert np.array_equal(learned_patterns(run).patterns, patterns.patterns)
 
 

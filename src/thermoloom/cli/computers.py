@@ -12,6 +12,7 @@ from thermoloom.cli.options import (
     AsJson,
     Assignments,
     Config,
+    Values,
     compile_now,
     emit,
     merged,
@@ -264,6 +265,10 @@ def _energy_line(name: str, values: NDArray[np.float64], kT: float) -> str:
 def show(
     run: ComputerPath,
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
+    movie: Annotated[
+        bool,
+        typer.Option("--movie", help="Also an animation, noise turning into images (GIF)."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images, with the classes asked for, as PNG."""
@@ -285,10 +290,29 @@ def show(
         images = generated.final_states[:, : settings.machine.visible]
         names = None if asked is None else [str(own) for own in asked]
         pictures["samples.png"] = sample_sheet(images, patterns.shape, heading, samples, names)
+    if movie and patterns.shape is None:
+        notes.append("the visible layer is no image, so there is no movie")
+    elif movie:
+        pictures["movie.gif"] = _movie(run, patterns.shape)
     for name, data in pictures.items():
         write_atomically(beside(run, name), data)
     paths = [str(beside(run, name)) for name in pictures]
     emit(as_json, {"pictures": paths, "notes": notes}, [*paths, *notes])
+
+
+def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
+    """Ten samples on their way, a class each where there are labels, with the heat counted."""
+    from thermoloom.computers.stored import open_computer
+    from thermoloom.generation import trajectories
+    from thermoloom.presentation.movie import FRAMES, SHOWN, animation
+
+    kept = open_computer(run)
+    assert shape is not None
+    compile_now()
+    settings = kept.settings
+    made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
+    images = made.states[..., : settings.machine.visible]
+    return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
 
 
 def solve(
@@ -302,7 +326,7 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches: the least expected loss, without a path."""
-    options = {
+    options: Values = {
         "training": {"rule": "optimum"},
         "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
     }

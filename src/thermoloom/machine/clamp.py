@@ -56,9 +56,9 @@ class Clamp:
 
     def of_samples(self, first: int, last: int) -> NDArray[np.float32]:
         """Values of the clamped units of these samples, (samples, clamped units)."""
-        rows = np.broadcast_to(self.values[..., self.mask], (last, int(self.mask.sum())))
-        if self.values.ndim == 2:
-            rows = self.values[:last, self.mask]
+        rows = self.values[..., self.mask]
+        if rows.ndim == 1:
+            rows = np.broadcast_to(rows, (last, rows.size))
         return np.ascontiguousarray(rows[first:last])
 
     def units(self, machine: Machine) -> NDArray[np.bool_]:

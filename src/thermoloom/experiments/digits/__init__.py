@@ -101,12 +101,10 @@ class DigitsPlan(Plan):
 
     @property
     def machine(self) -> Work:
-        more = {"data_samples": self.data_samples}
-        return Work("digits-machine", self.sampled, more)
-
-    @property
-    def sampled(self) -> Settings:
-        return self.model()
+        settings = self.model()
+        samples = settings.generation.samples
+        more = {"data_samples": self.data_samples, "samples": samples}
+        return Work("digits-machine", settings, more)
 
     @property
     def inpainting(self) -> Work:
@@ -188,7 +186,7 @@ def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
     named.setdefault(best.path, ("optimum of the online machine", best))
     found += [work.task(name) for name, work in named.values()]
     if plan.machine.found(folder):
-        inputs = [trained_path(Path(), plan.sampled)]
+        inputs = [trained_path(Path(), plan.model())]
         found.append(plan.inpainting.task("inpainting", inputs))
         found.append(plan.classes.task("classification", inputs))
     return found

@@ -81,9 +81,9 @@ def energies(generated: Generated) -> dict[str, Any]:
 # --- the machine ----------------------------------------------------------------------------------
 
 
-def measure_machine(job: Job, data_samples: int) -> dict[str, Any]:
+def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]:
     """Solve, sample, judge: all measures, a sheet of ten columns, trajectories of all classes."""
-    settings = job.settings
+    settings = job.settings.updated({"generation": {"samples": samples}})
     theta = solved(job)
     path = trained_path(job.workdir, settings)
     generated = generate_run(path, order_of(settings))
@@ -102,12 +102,7 @@ def measure_machine(job: Job, data_samples: int) -> dict[str, Any]:
     visible = settings.machine.visible
     job.run.save_arrays(
         "images",
-        {
-            "sheet": asked.images[: SHOWN * labels],
-            "frames": shown.snapshots[..., :visible],
-            "data": states[: SHOWN * labels],
-            "style_means": style_means(job.patterns, theta)[: SHOWN * labels],
-        },
+        {"sheet": asked.images[: SHOWN * labels], "frames": shown.snapshots[..., :visible]},
         {"steps": [round(step) for step in steps], "last": last, "shape": job.patterns.shape},
     )
     table = asked.confusion
@@ -124,15 +119,10 @@ def measure_machine(job: Job, data_samples: int) -> dict[str, Any]:
         "held_out": data.held_out,
         "data": itself | {"clean_asked": clean.few(job.patterns)["asked"]},
         "style_means": Asked(drawn, asked.classes).few(job.patterns),
-        "solved": finished_results_of(path),
+        "solved": dict(RunDirectory.open(path).results),
         "first_law_error": generated.first_law_error,
         **energies(generated),
     }
-
-
-def finished_results_of(path: Any) -> dict[str, Any]:
-    """What solving came to."""
-    return dict(RunDirectory.open(path).results)
 
 
 def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
@@ -154,7 +144,8 @@ def style_draws(
     asked = asked_classes(theta, count, None)
     assert asked is not None
     unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)
-    return style_means(patterns, theta)[unit]
+    drawn: NDArray[np.float32] = style_means(patterns, theta)[unit]
+    return drawn
 
 
 # --- what makes it work ---------------------------------------------------------------------------
