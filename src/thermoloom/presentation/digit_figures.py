@@ -115,7 +115,7 @@ def draw_curves(saved: Saved) -> Figure:
         panel(place, letter)
     _online(places[8], saved)
     panel(places[8], "i")
-    places[0].legend(loc="lower right")
+    places[0].legend(loc="center right")
     return figure
 
 
@@ -149,5 +149,7 @@ def _online(axes: Axes, saved: Saved) -> None:
     if best is not None:
         axes.axhline(best, color=FAINT, linestyle=":")
     axes.set_xscale("log")
-    axes.set_ylim(-0.05, 1.05)
+    axes.set_xticks(table["cycles"], [str(cycles) for cycles in table["cycles"]])
+    axes.minorticks_off()
+    axes.set_ylim(-0.05, 1.3)
     light_grid(axes)

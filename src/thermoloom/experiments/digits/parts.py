@@ -140,7 +140,7 @@ def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
 def style_draws(
     patterns: Patterns, theta: Parameters, count: int, seed: int
 ) -> NDArray[np.float32]:
-    """The mean of the style that the die gave each sample: what it would be without fluctuations."""
+    """The mean of the style that the die gave each sample: images without fluctuations."""
     asked = asked_classes(theta, count, None)
     assert asked is not None
     unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)
@@ -261,7 +261,7 @@ def _right(name: str, scores: NDArray[Any], classes: NDArray[np.intp]) -> dict[s
 def learn_online(
     job: Job, cycles: int, samples: int, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Train by the online rule up to ``cycles``, on from where the work ``before`` ended; sample."""
+    """Train by the online rule up to ``cycles``, on from where ``before`` ended; sample."""
     settings, machine = job.settings, job.settings.machine
     words = label_words(job.patterns, machine)
     trainee = Trainee.new(settings)
