@@ -15,8 +15,10 @@ import pytest
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
+    Network,
     bundled_classifier,
     classify,
+    image_features,
     load_classifier,
     preprocess,
     standardize,
@@ -167,7 +169,7 @@ def test_training_without_pytorch_says_what_to_install(
 def test_training_and_export_where_pytorch_is_at_hand() -> None:
     pytest.importorskip("torch", reason="PyTorch is an extra")
     pytest.importorskip("onnx", reason="onnx is an extra")
-    from thermoloom.measures.classifier import Classifier, onnx_network
+    from thermoloom.measures.classifier import Classifier
     from thermoloom.measures.classifier_training import Recipe, onnx_file, train
 
     images, classes = bundled_digits()
@@ -177,5 +179,31 @@ def test_training_and_export_where_pytorch_is_at_hand() -> None:
     assert losses[-1] < 0.1 * losses[0]
     content = onnx_file(model, recipe)
     assert content == onnx_file(train(images, classes, recipe), recipe)  # the same bits again
-    scores = Classifier(onnx_network(content), {}).probabilities(standardize(images / 255))
+    scores = Classifier(Network(content), {}).probabilities(standardize(images / 255))
     assert np.mean(scores.argmax(axis=1) == classes) > 0.95
+
+
+def test_logits_are_a_linear_function_of_the_features(copied: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is an extra")
+    graph = onnx.load(copied / "classifier.onnx").graph
+    weights = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    inputs = preprocess(bundled_digits()[0])
+    network = load_classifier(copied)
+    features = network.features(inputs)
+    assert features.shape == (100, 128)
+    assert features.min() == 0  # after ReLU
+    logits = features @ weights["9.weight"].T + weights["9.bias"]
+    np.testing.assert_allclose(network.network(inputs), logits, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(image_features(bundled_digits()[0], network), features)
+
+
+def test_features_of_no_images_and_of_an_older_network(copied: Path) -> None:
+    assert bundled_classifier().features(np.zeros((0, 1, 28, 28), np.float32)).shape == (0, 128)
+    onnx = pytest.importorskip("onnx", reason="onnx is an extra")
+    model = onnx.load(copied / "classifier.onnx")
+    del model.graph.output[1]
+    older = Network(model.SerializeToString())
+    inputs = preprocess(bundled_digits()[0][:3])
+    assert np.array_equal(older(inputs), bundled_classifier().network(inputs))
+    with pytest.raises(UserError, match="no output 'features'"):
+        older.features(inputs)

@@ -207,3 +207,15 @@ def test_wrong_requests_are_named(small: Machine) -> None:
     lost["hidden_bias"][0, 0] = np.inf
     with pytest.raises(UserError, match="not finite"):
         generate(lost, 1, 1)
+
+
+def test_every_sample_has_its_own_clamp_whatever_the_groups() -> None:
+    """More images than an engine computes together: rows are taken, not repeated."""
+    from thermoloom.machine.clamp import Clamp
+
+    values = np.arange(60, dtype=np.float32).reshape(12, 5)
+    clamp = Clamp(np.array([True, False, True, False, False]), values)
+    assert clamp.of_samples(0, 4).tolist() == values[:4, [0, 2]].tolist()
+    assert clamp.of_samples(8, 12).tolist() == values[8:, [0, 2]].tolist()
+    one = Clamp(clamp.mask, values[3])
+    assert one.of_samples(2, 4).tolist() == values[[3, 3]][:, [0, 2]].tolist()

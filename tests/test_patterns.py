@@ -23,7 +23,9 @@ from thermoloom.patterns.patterns import (
     from_images,
     in_turn,
     load_patterns,
+    moments,
     normalized,
+    scaled,
 )
 
 SMALL = Machine(visible=6, hidden=4)
@@ -404,3 +406,24 @@ def test_unreadable_sources_are_named(tmp_path: Path) -> None:
     assert "real numbers" in message(tmp_path / "complex.npy")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     assert "broken.png: not a readable PNG image" in message(tmp_path)
+
+
+def test_all_images_of_each_class_in_turn() -> None:
+    classes = np.array([1, 0, 0, 2, 0, 1], np.uint8)
+    assert in_turn(classes, (0, 1), 0) == [1, 0, 2, 5, 4]
+    assert in_turn(classes, (2, 0), 0) == [3, 1, 2, 4]
+    with pytest.raises(UserError, match="class 7 has only 0"):
+        in_turn(classes, (7,), 0)
+    everything = load_patterns(PrototypeSettings(digits=(4, 1), per_digit=0), Machine())
+    assert everything.classes == (4, 1) * 10
+
+
+def test_patterns_do_not_depend_on_how_many_are_normalized_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = bundled_digits()[0].reshape(100, -1)
+    whole = normalized(rows)
+    monkeypatch.setattr("thermoloom.patterns.patterns.ROWS_AT_ONCE", 7)
+    assert np.array_equal(normalized(rows), whole)
+    again = scaled(rows, *moments(rows))
+    assert np.array_equal(again, whole)

@@ -226,3 +226,57 @@ def test_residual_errors_change_training_and_only_the_learner(
     trained = train(noisy, fields, words).parameters
     assert relative_difference(trained, reference) < 5e-6
     assert not trained.same_as(train(clean, fields, words).parameters)
+
+
+@pytest.mark.parametrize("rule", ["online", "batch"])
+def test_learning_rate_that_falls_from_cycle_to_cycle(rule: str) -> None:
+    """Cycle n at α/(1 + n/decay), against the stepwise reference."""
+    machine = MACHINES["all stages"]
+    fields, words = some_fields(machine), words_of(machine)
+    assert words is not None
+    settings = settings_for(machine, rule=rule, learning_rate_decay=1.5)
+    rates = [settings.learning_rate_of(cycle) for cycle in range(5)]
+    assert rates[3] == pytest.approx(settings.learning_rate / 3)
+    reference = Parameters.zeros(machine)
+    for cycle, rate in enumerate(rates):
+        path = engine().path(machine, fields[cycle % 3], 3, cycle).states
+        reference = learn_stepwise(reference, path, rate, settings.period, word=words[cycle % 3])
+    trained = train(settings, fields, words).parameters
+    assert relative_difference(trained, reference) < 5e-6
+    constant = train(settings_for(machine, rule=rule), fields, words).parameters
+    assert relative_difference(constant, reference) > 1e-2
+    # it goes on from a checkpoint with the rate of its next cycle
+    trainee = Trainee.new(settings)
+    for _ in train_together([trainee], fields, words):
+        if trainee.cycle == 2:
+            break
+    again = Trainee.restore(settings, trainee.arrays(), trainee.cycle)
+    for _ in train_together([again], fields, words):
+        pass
+    assert again.parameters.same_as(trained)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        {"update_noise": 0.3},
+        {"bits": 8, "range_visible_hidden": 0.02, "range_hidden_hidden": 0.02},
+    ],
+    ids=["update noise", "grid"],
+)
+def test_every_rule_knows_the_rate_of_its_cycle(
+    small: Machine, fields: np.ndarray, errors: dict[str, float]
+) -> None:
+    """Trajectory n at α with decay n is learned as at α/2."""
+    path = engine().path(small, fields[0], 3, 4)
+    start = random_parameters(small, 0.005, dtype=np.float32)
+    found = []
+    for training in ({"learning_rate_decay": 4}, {"learning_rate_scale": 0.5}):
+        settings = settings_for(small, **training).updated({"imperfections": errors})
+        found.append(engine().learner(settings).learn(start, path))
+    assert found[0].same_as(found[1])
+
+
+def test_decay_must_be_positive(small: Machine) -> None:
+    with pytest.raises(UserError, match="learning_rate_decay"):
+        settings_for(small, learning_rate_decay=0)

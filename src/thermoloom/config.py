@@ -46,7 +46,7 @@ class PrototypeSettings(Section):
     digits: tuple[int, ...] = (0, 1, 2)
     """Classes taken from MNIST, in training order."""
     per_digit: int = 1
-    """How many of the first training images of each class."""
+    """How many of the first training images of each class; 0 takes all."""
     path: str = ""
     """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
     resize: bool = False
@@ -64,7 +64,7 @@ class PrototypeSettings(Section):
             self.source,
             f"must be one of {', '.join(sources)}",
         )
-        positive("prototypes", self, "per_digit")
+        non_negative("prototypes", self, "per_digit")
         if self.source == "bundled":
             require(
                 self.per_digit <= 10,
@@ -120,6 +120,9 @@ class Training(Section):
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
     """Factor on α, for scans around the default."""
+    learning_rate_decay: float | None = None
+    """Cycles after which α has fallen to a half: cycle n learns at α/(1 + n/decay), counted from 0;
+    α does not change if not given."""
     validation_seed: int = 777001
     """Seed of the fixed validation path, which starts from the first prototype."""
     validation_every: int = 10
@@ -150,8 +153,8 @@ class Training(Section):
             )
         positive("training", self, "cycles", "validation_every", "learning_rate_scale")
         non_negative("training", self, "seed", "validation_seed")
-        if self.learning_rate is not None:
-            positive("training", self, "learning_rate")
+        given = ("learning_rate", "learning_rate_decay")
+        positive("training", self, *(key for key in given if getattr(self, key) is not None))
         non_negative("training", self, "heat_weight", "ridge")
         for key in ("heat_weight", "ridge"):
             require(
@@ -315,6 +318,11 @@ class Settings:
         if base is None:
             base = self.machine.dt / self.machine.duration
         return base * self.training.learning_rate_scale
+
+    def learning_rate_of(self, cycle: int) -> float:
+        """α of a cycle, counted from 0."""
+        decay = self.training.learning_rate_decay
+        return self.learning_rate if decay is None else self.learning_rate / (1 + cycle / decay)
 
     @property
     def generation_seed(self) -> int:

@@ -10,6 +10,7 @@ Everything is checked here, then the engine computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.energy import label_word
+from thermoloom.machine.energy import energy, label_word
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import generation_windows
 
 
 def generate(
@@ -53,11 +55,8 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
-    asked = asked_classes(theta, first + samples, classes)
-    words = None
-    if asked is not None:
-        styles = drawn_styles(theta, asked, seed)
-        words = label_word(machine, asked[first:], styles[first:])
+    words = drawn_words(theta, first + samples, seed, classes)
+    words = None if words is None else words[first:]
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
     )
@@ -90,6 +89,52 @@ def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDAr
     reached = throws[:, None] * cumulative[asked, -1:] >= cumulative[asked]
     styles: NDArray[np.int64] = np.minimum(reached.sum(axis=1), machine.styles - 1)
     return styles
+
+
+def drawn_words(
+    theta: Parameters, samples: int, seed: int, classes: Sequence[int] | int | None
+) -> NDArray[np.float32] | None:
+    """States of the label units of each sample, (S, L); None where there are none."""
+    asked = asked_classes(theta, samples, classes)
+    if asked is None:
+        return None
+    return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """Samples on their way from noise to image, with the heat given off so far."""
+
+    steps: list[int]
+    """Steps of generation, from 0 to K."""
+    states: NDArray[np.float32]
+    """(samples, steps, N)."""
+    heat: NDArray[np.float64]
+    """Q up to each step, (samples, steps), in E₀."""
+
+
+def trajectories(
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    frames: int,
+    classes: Sequence[int] | int | None = None,
+) -> Trajectories:
+    """Samples at equally spaced times, with Q(t) = Σ V_stage(start of the stage) − V_stage(x)."""
+    machine = theta.machine
+    shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
+    stages = generation_windows(machine)
+    steps = sorted({*shown, *(first for _, first, _ in stages), machine.steps})
+    made = generate(theta, samples, seed, classes, None, steps, range(samples))
+    words = drawn_words(theta, samples, seed, classes)
+    heat = np.zeros((samples, len(steps)))
+    for stage, first, last in stages:
+        start, stop = steps.index(first), steps.index(last)
+        inside = made.snapshots[:, start : stop + 1]
+        V = np.stack([energy(theta, x, stage, words) for x in np.swapaxes(inside, 0, 1)], axis=1)
+        heat[:, start : stop + 1] = heat[:, start : start + 1] + V[:, :1] - V
+    places = [steps.index(step) for step in shown]
+    return Trajectories(shown, made.snapshots[:, places], heat[:, places])
 
 
 def replay_differs(

@@ -50,6 +50,10 @@ Stages = Annotated[
 Labels = Annotated[
     int | None, typer.Option(help="Label units, one for each class to ask for (default 0).")
 ]
+Styles = Annotated[
+    int | None,
+    typer.Option(help="Label units of each class, drawn by a die in generation (default 1)."),
+]
 Code = Annotated[
     str | None,
     typer.Option(
@@ -75,6 +79,7 @@ def train(
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
     stages: Stages = None,
     labels: Labels = None,
+    styles: Styles = None,
     code: Code = None,
     out: Out = None,
     config: Config = None,
@@ -87,7 +92,7 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": {"stages": stages, "labels": labels, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -265,6 +270,10 @@ def _energy_line(name: str, values: NDArray[np.float64], kT: float) -> str:
 def show(
     run: ComputerPath,
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
+    movie: Annotated[
+        bool,
+        typer.Option("--movie", help="Also an animation, noise turning into images (GIF)."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images, with the classes asked for, as PNG."""
@@ -286,15 +295,35 @@ def show(
         images = generated.final_states[:, : settings.machine.visible]
         names = None if asked is None else [str(own) for own in asked]
         pictures["samples.png"] = sample_sheet(images, patterns.shape, heading, samples, names)
+    if movie and patterns.shape is None:
+        notes.append("the visible layer is no image, so there is no movie")
+    elif movie:
+        pictures["movie.gif"] = _movie(run, patterns.shape)
     for name, data in pictures.items():
         write_atomically(beside(run, name), data)
     paths = [str(beside(run, name)) for name in pictures]
     emit(as_json, {"pictures": paths, "notes": notes}, [*paths, *notes])
 
 
+def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
+    """Ten samples on their way, a class each where there are labels, with the heat counted."""
+    from thermoloom.computers.stored import open_computer
+    from thermoloom.generation import trajectories
+    from thermoloom.presentation.movie import FRAMES, SHOWN, animation
+
+    kept = open_computer(run)
+    assert shape is not None
+    compile_now()
+    settings = kept.settings
+    made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
+    images = made.states[..., : settings.machine.visible]
+    return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
+
+
 def solve(
     stages: Stages = None,
     labels: Labels = None,
+    styles: Styles = None,
     code: Code = None,
     heat_weight: Annotated[
         float | None,
@@ -312,7 +341,7 @@ def solve(
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
-        "machine": {"stages": stages, "labels": labels, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named

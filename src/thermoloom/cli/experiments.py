@@ -25,7 +25,9 @@ run_app = typer.Typer(
     help="Run an experiment: one of the paper's, or one of ours beyond it.", no_args_is_help=True
 )
 
-Preset = Annotated[str, typer.Option(help="paper (all of it) or quick (a small version).")]
+Preset = Annotated[
+    str, typer.Option(help="paper (all of it; of digits: full) or quick (a small version).")
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -67,6 +69,7 @@ QUESTIONS = {
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",
+    "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
 }
 
 

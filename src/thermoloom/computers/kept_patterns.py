@@ -14,7 +14,7 @@ from typing import Any
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.patterns.patterns import Patterns, load_patterns, moments, scaled
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.runs.manifest import MANIFEST, run_path
@@ -78,7 +78,7 @@ def patterns_of(settings: Settings, folder: Path) -> Patterns:
 
 def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
     """Patterns and what they are called, as arrays of a run."""
-    run.save_arrays(name, pattern_arrays(patterns), pattern_names(patterns))
+    run.save_arrays(name, kept_arrays(patterns), pattern_names(patterns))
 
 
 def read_patterns(run: RunDirectory, name: str) -> Patterns:
@@ -87,15 +87,33 @@ def read_patterns(run: RunDirectory, name: str) -> Patterns:
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Of ``pattern_arrays`` and ``pattern_names``."""
+    """Of ``kept_arrays`` and ``pattern_names``."""
+    pixels = arrays.get("pixels")
+    if pixels is None:
+        patterns = arrays["patterns"]
+    else:
+        patterns = scaled(pixels, arrays["mean"], arrays["deviation"])
     return Patterns(
-        arrays["patterns"],
+        patterns,
         tuple(names["labels"]),
         tuple(names["shape"]) if names["shape"] else None,
         tuple(names["classes"]),
         names["digits"],
         arrays.get("code"),
+        pixels,
     )
+
+
+def kept_arrays(patterns: Patterns) -> dict[str, Any]:
+    """The numbers of patterns as they are kept: images of bytes with the mean and the deviation of
+    each, which give the patterns again to the bit in a quarter of the room.
+    """
+    arrays = pattern_arrays(patterns)
+    if patterns.pixels is not None:
+        del arrays["patterns"]
+        mean, deviation = moments(patterns.pixels)
+        arrays |= {"pixels": patterns.pixels, "mean": mean, "deviation": deviation}
+    return arrays
 
 
 def pattern_arrays(patterns: Patterns) -> dict[str, Any]:

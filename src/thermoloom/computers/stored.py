@@ -24,7 +24,7 @@ from thermoloom.computers.archives import (
     generated_of,
     read_archive,
 )
-from thermoloom.computers.kept_patterns import pattern_arrays, pattern_names, patterns_from
+from thermoloom.computers.kept_patterns import kept_arrays, pattern_names, patterns_from
 from thermoloom.computers.trained import (
     TRAINING_SECTIONS,
     learned_patterns,
@@ -73,7 +73,7 @@ def save_computer(path: Path, kept: Kept) -> None:
         raise UserError(f"{path}: must end in {SUFFIX}")
     arrays = {f"theta.{name}": array for name, array in kept.parameters.arrays.items()}
     arrays |= {f"curve.{name}": column for name, column in kept.curve.items()}
-    arrays |= {f"learned.{name}": array for name, array in pattern_arrays(kept.patterns).items()}
+    arrays |= {f"learned.{name}": array for name, array in kept_arrays(kept.patterns).items()}
     settings = {k: v for k, v in kept.settings.as_dict().items() if k in TRAINING_SECTIONS}
     metadata = {
         "kind": "computer",

@@ -30,7 +30,7 @@ from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.fields import check_labels, label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
@@ -61,7 +61,7 @@ def training_path(folder: Path, settings: Settings) -> Path:
 def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
     """Refuse settings that cannot be learned, or not there; nothing is written."""
     check_learning(settings, unit_fields(patterns, settings.machine))
-    label_words(patterns, settings.machine)
+    check_labels(patterns, settings.machine)
     refuse_claimed(path, KIND, training_settings(named(settings, patterns)))
 
 
@@ -105,11 +105,11 @@ def solve_run(
 ) -> None:
     """The computer of least expected loss (rule ``optimum``), as a run like any other."""
     learned = patterns_of(settings, path.parent) if patterns is None else patterns
-    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
     identity = training_settings(named(settings, learned))
     if finished_results(path, KIND, identity) is not None:
         return
     check_run(path, settings, learned)
+    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
     # solved before the directory is claimed: what has no solution leaves nothing behind
     optimum, curve = solve(settings, fields, words, on_iteration)
     with RunDirectory.create(path, KIND, identity) as run:

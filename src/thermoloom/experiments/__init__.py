@@ -17,6 +17,7 @@ NAMES = (
     "precision",
     "controls",
     "theory",
+    "digits",
     "ledger",
     "frontier",
 )

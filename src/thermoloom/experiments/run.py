@@ -24,7 +24,7 @@ from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.experiments.results import RUNS
 from thermoloom.feasibility import check_learning, measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.fields import check_labels, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
@@ -116,7 +116,7 @@ def _check_models(models: Iterable[Settings]) -> None:
         require_memory(measures_memory(model.machine, model.generation.samples))
         patterns = load_patterns(model.prototypes, model.machine)
         check_learning(model, unit_fields(patterns, model.machine))
-        label_words(patterns, model.machine)
+        check_labels(patterns, model.machine)
         if model.measures.classifier:
             classifier_in(model.measures.classifier)
 

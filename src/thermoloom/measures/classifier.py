@@ -25,6 +25,8 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import read_file, user_path
 
 CLASSES = 10
+FEATURES = 128
+"""Units of the last layer before the classes."""
 SIDE = 28
 MEAN, DEVIATION = 0.1307, 0.3081
 """Mean and standard deviation of the MNIST training pixels in [0, 1]: the usual normalization."""
@@ -35,20 +37,39 @@ NUMBERS = ("test_accuracy", "test_images")
 CHUNK = 250  # images at once; bounds the memory of the convolutions
 
 
+Layer = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
 @dataclass(frozen=True)
 class Classifier:
     """A network checked against its record: ``record`` is the content of classifier.json."""
 
-    network: Callable[[NDArray[np.float32]], NDArray[np.float32]]
-    """Normalized images (S, 1, 28, 28) → logits (S, 10)."""
+    network: Network
+    """Normalized images (S, 1, 28, 28) → logits (S, 10), and features (S, 128) on the way."""
     record: dict[str, Any]
 
     def probabilities(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Softmax probabilities (S, 10) of normalized images (S, 1, 28, 28)."""
-        logits = [self.network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
-        stacked = np.concatenate([np.zeros((0, CLASSES), np.float32), *logits])
-        result: NDArray[np.float64] = softmax(stacked.astype(np.float64), axis=1)
+        logits = _in_chunks(self.network, inputs, CLASSES)
+        result: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
         return result
+
+    def features(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """States (S, 128) of the last layer before the classes, of normalized images."""
+        return _in_chunks(self.network.features, inputs, FEATURES)
+
+
+def _in_chunks(network: Layer, inputs: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    found = [network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
+    return np.concatenate([np.zeros((0, width), np.float32), *found])
+
+
+def image_features(
+    images: NDArray[Any], classifier: Classifier | None = None
+) -> NDArray[np.float32]:
+    """Features (S, 128) of images (S, 784) or (S, 28, 28), rescaled one by one."""
+    chosen = bundled_classifier() if classifier is None else classifier
+    return chosen.features(preprocess(images))
 
 
 def classify(images: NDArray[Any], classifier: Classifier | None = None) -> NDArray[np.float64]:
@@ -131,7 +152,7 @@ def load_classifier(folder: Path) -> Classifier:
     """classifier.onnx and its record classifier.json from ``folder``, refused if damaged."""
     content, description = _files(folder)
     network = folder / "classifier.onnx"
-    classifier = Classifier(onnx_network(content), description)
+    classifier = Classifier(Network(content), description)
     try:
         shape = classifier.network(np.zeros((2, 1, SIDE, SIDE), np.float32)).shape
     except Exception as error:  # whatever a foreign network makes the library say
@@ -141,25 +162,40 @@ def load_classifier(folder: Path) -> Classifier:
     return classifier
 
 
-def onnx_network(content: bytes) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+class Network:
     """The network in an ONNX file as a function of its one input, on one thread."""
-    import onnxruntime  # heavy: only those who classify wait for it
 
-    options = onnxruntime.SessionOptions()
-    # one thread: the sums come out the same on any number of cores, and workers do not compete
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library has many, and no common one
-        raise UserError(f"classifier.onnx: no network that ONNX Runtime reads ({error})") from None
-    name = session.get_inputs()[0].name
+    def __init__(self, content: bytes) -> None:
+        import onnxruntime  # heavy: only those who classify wait for it
 
-    def network(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = session.run(None, {name: inputs})[0]
+        options = onnxruntime.SessionOptions()
+        # one thread: the sums come out the same on any number of cores, and workers do not compete
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        try:
+            self._session = onnxruntime.InferenceSession(
+                content, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the library has many, and no common one
+            reason = f"no network that ONNX Runtime reads ({error})"
+            raise UserError(f"classifier.onnx: {reason}") from None
+        self._input = self._session.get_inputs()[0].name
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def __call__(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits: what the network gives first."""
+        logits: NDArray[np.float32] = self._session.run(self._outputs[:1], {self._input: inputs})[0]
         return logits
 
-    return network
+    def features(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """States of the last layer before the classes."""
+        if "features" not in self._outputs:
+            raise UserError(
+                "classifier.onnx: has no output 'features', it was written before 0.2; train it "
+                "again with 'thermoloom classifier train'"
+            )
+        found: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
+        return found
 
 
 def _rows(images: NDArray[Any]) -> NDArray[np.float64]:

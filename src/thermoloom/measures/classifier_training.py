@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
+    CLASSES,
     DEVIATION,
+    FEATURES,
     MEAN,
     PERCENTILES,
     SIDE,
     Classifier,
+    Network,
     classify,
-    onnx_network,
     standardize,
 )
 from thermoloom.patterns.mnist import MNIST_SHA256, load_mnist
@@ -73,7 +75,7 @@ def train_classifier(
     test_images, test_classes = load_mnist(mnist, "test")
     model = train(images, classes, recipe, progress)
     content = onnx_file(model, recipe)
-    network = Classifier(onnx_network(content), {})
+    network = Classifier(Network(content), {})
     _check_export(model, network, test_images[:200])
     record = {
         "file": "classifier.onnx",
@@ -89,6 +91,10 @@ def train_classifier(
             "ReLU",
             "fully connected, 10 classes",
         ],
+        "outputs": {
+            "logits": f"of the {CLASSES} classes",
+            "features": f"of the {FEATURES} units, after ReLU",
+        },
         "recipe": asdict(recipe),
         "not_in_the_paper": ["batch_size", "padding", "loss", "ReLU after the 128 units"],
         "training_data": {
@@ -151,14 +157,14 @@ def build_model(recipe: Recipe) -> Any:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(features, 128),
+        nn.Linear(features, FEATURES),
         nn.ReLU(),
-        nn.Linear(128, 10),
+        nn.Linear(FEATURES, CLASSES),
     )
 
 
 def onnx_file(model: Any, recipe: Recipe) -> bytes:
-    """The model as an ONNX file: images (S, 1, 28, 28) → logits (S, 10).
+    """The model as an ONNX file: images (S, 1, 28, 28) → logits (S, 10), and the features (S, 128).
 
     Written node by node: ten lines that show the network, and no exporter whose output
     changes with its version.
@@ -176,15 +182,18 @@ def onnx_file(model: Any, recipe: Recipe) -> bytes:
         node("MaxPool", ["e"], ["f"], kernel_shape=[2, 2], strides=[2, 2]),
         node("Flatten", ["f"], ["g"]),
         node("Gemm", ["g", "7.weight", "7.bias"], ["h"], transB=1),
-        node("Relu", ["h"], ["i"]),
-        node("Gemm", ["i", "9.weight", "9.bias"], ["logits"], transB=1),
+        node("Relu", ["h"], ["features"]),
+        node("Gemm", ["features", "9.weight", "9.bias"], ["logits"], transB=1),
     ]
     float32 = onnx.TensorProto.FLOAT
     graph = onnx.helper.make_graph(
         nodes,
         "mnist-classifier",
         [value("image", float32, ["samples", 1, SIDE, SIDE])],
-        [value("logits", float32, ["samples", 10])],
+        [
+            value("logits", float32, ["samples", CLASSES]),
+            value("features", float32, ["samples", FEATURES]),
+        ],
         [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     opset = onnx.helper.make_opsetid("", OPSET)

@@ -14,12 +14,12 @@ than pure ones; words of ±A make mixtures dearer. Another code is a class here 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
@@ -99,8 +99,6 @@ def within_classes(
     machine: Machine, patterns: Float32, classes: Sequence[int], k: int
 ) -> NDArray[np.intp]:
     """k-means within each class: the cluster, 0 … k − 1, of every pattern."""
-    from scipy.cluster.vq import kmeans2  # only codes of clusters need it
-
     label = _classes(patterns, classes)
     found = np.empty(len(patterns), np.intp)
     for rank, own in enumerate(np.unique(label)):
@@ -108,12 +106,45 @@ def within_classes(
         found[members] = np.arange(len(members))
         if len(members) > k:
             rng = np.random.default_rng([machine.code_seed, rank])
-            rows = patterns[members].astype(np.float64)
-            # one thread: sums of the library must not depend on how many there are
-            with threads(1), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an empty cluster is a word not used
-                found[members] = kmeans2(rows, k, iter=20, minit="++", seed=rng)[1]
+            with threads(1):  # sums of the library must not depend on how many there are
+                found[members] = kmeans(patterns[members].astype(np.float64), k, rng)
     return found
+
+
+def kmeans(
+    rows: NDArray[np.float64], k: int, rng: np.random.Generator, rounds: int = 20
+) -> NDArray[np.intp]:
+    """The cluster of each row by Lloyd's iteration, from seeds drawn as k-means++ draws them.
+
+    A cluster that loses its last row stays where it was.
+    """
+    squares = np.square(rows).sum(axis=1)
+
+    def distances(centres: NDArray[np.float64]) -> NDArray[np.float64]:
+        """|x − c|², (rows, centres)."""
+        found: NDArray[np.float64] = (
+            squares[:, None] - 2 * rows @ centres.T + np.square(centres).sum(axis=1)
+        )
+        return found
+
+    centres = np.empty((k, rows.shape[1]))
+    nearest = np.full(len(rows), np.inf)
+    for n in range(k):
+        total = nearest.sum()
+        even = n == 0 or total <= 0
+        chosen = rng.choice(len(rows), p=None if even else nearest / total)
+        centres[n] = rows[chosen]
+        np.minimum(nearest, np.maximum(distances(centres[n : n + 1])[:, 0], 0), out=nearest)
+    cluster = np.full(len(rows), -1, np.intp)
+    for _ in range(rounds):
+        before, cluster = cluster, distances(centres).argmin(axis=1)
+        if np.array_equal(before, cluster):
+            break
+        member = csr_array((np.ones(len(rows)), cluster, np.arange(len(rows) + 1)), (len(rows), k))
+        counts = np.bincount(cluster, minlength=k)
+        sums = member.T @ rows
+        centres[counts > 0] = sums[counts > 0] / counts[counts > 0, None]
+    return cluster
 
 
 def _classes(patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:

@@ -24,6 +24,8 @@ def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
         raise UserError(
             f"machine.visible = {machine.visible}: the patterns have {visible.shape[1]} values"
         )
+    if machine.hidden == 0:
+        return visible
     hidden = patterns.code if machine.code == "given" else None
     if hidden is None:
         hidden = CODES[machine.code].fields(machine, visible, patterns.classes)
@@ -37,8 +39,16 @@ def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
 
 def label_words(patterns: Patterns, machine: Machine) -> Float32 | None:
     """States of the label units for each pattern, (P, L); None where there are none."""
+    check_labels(patterns, machine)
     if machine.labels == 0:
         return None
+    return label_word(machine, np.array(patterns.classes), styles_of(patterns, machine))
+
+
+def check_labels(patterns: Patterns, machine: Machine) -> None:
+    """Refuse patterns whose classes the machine's label units cannot ask for."""
+    if machine.labels == 0:
+        return
     if not patterns.classes:
         raise UserError(
             f"machine.labels = {machine.labels}: the patterns have no classes; put images into one "
@@ -49,7 +59,6 @@ def label_words(patterns: Patterns, machine: Machine) -> Float32 | None:
             f"machine.labels = {machine.labels}: the patterns have classes up to "
             f"{max(patterns.classes)}; take machine.labels = {max(patterns.classes) + 1}"
         )
-    return label_word(machine, np.array(patterns.classes), styles_of(patterns, machine))
 
 
 def styles_of(patterns: Patterns, machine: Machine) -> NDArray[np.intp]:

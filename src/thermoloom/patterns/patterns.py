@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ from thermoloom.patterns.images import read_images, read_npy
 from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
 
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+ROWS_AT_ONCE = 2000
+"""Images that are normalized together: bounds the memory in float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,9 @@ class Patterns:
     """Whether the classes are those of MNIST: its classifier knows and judges nothing else."""
     code: Float32 | None = None
     """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
+    pixels: Bytes | None = None
+    """Grey values (P, N_v) that the patterns were made from, where they are bytes: ``normalized``
+    makes the patterns of them again, which are four times as large."""
 
     def __post_init__(self) -> None:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
@@ -84,10 +91,10 @@ def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
         digits, classes = load_mnist(settings.path or None)
     chosen = in_turn(classes, settings.digits, settings.per_digit)
     return from_images(
-        list(digits[chosen]),
+        digits[chosen],
         machine,
-        labels=[str(classes[i]) for i in chosen],
-        classes=[int(classes[i]) for i in chosen],
+        labels=[str(own) for own in classes[chosen]],
+        classes=classes[chosen].tolist(),
         digits=True,
         resize=settings.resize,
         code=code,
@@ -107,7 +114,7 @@ def _given_code(settings: PrototypeSettings, machine: Machine) -> Float32 | None
 
 
 def from_images(
-    images: Sequence[NDArray[Any]],
+    images: Sequence[NDArray[Any]] | NDArray[Any],
     machine: Machine,
     labels: Sequence[str] | None = None,
     *,
@@ -126,22 +133,16 @@ def from_images(
         raise UserError("prototypes: no images given; at least one is needed")
     if len(names) != len(images):
         raise UserError(f"prototypes: {len(names)} labels for {len(images)} images; one each")
-    named = zip(images, names, strict=True)
-    fitted = [_fit(_checked(image, name), name, machine, resize) for image, name in named]
-    shapes = {image.shape for image in fitted}
-    if len(shapes) > 1:
-        raise UserError(
-            f"prototypes: images of different shapes {sorted(shapes)}; make them alike, or set "
-            "prototypes.resize = true"
-        )
-    shape = fitted[0].shape
+    fitted = _stacked(images, names, machine, resize)
+    shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
     return Patterns(
-        patterns=normalized(np.stack(fitted).reshape(len(fitted), -1), names),
+        patterns=normalized(rows, names),
         labels=tuple(names),
         shape=(shape[0], shape[1]) if len(shape) == 2 else None,
         classes=tuple(int(own) for own in classes),
         digits=digits,
         code=code,
+        pixels=rows if rows.dtype == np.uint8 else None,
     )
 
 
@@ -150,34 +151,82 @@ def normalized(images: NDArray[Any], names: Sequence[str] | None = None) -> Floa
 
     A row without contrast or with a value that is not finite is refused by its name.
     """
-    rows = np.asarray(images, dtype=np.float64)
+    rows = np.asarray(images)
     rows = rows.reshape(len(rows), -1)
-    for i, row in enumerate(rows):
-        name = str(i) if names is None else names[i]
-        if not np.isfinite(row).all():
-            raise UserError(f"prototype {name}: has values that are not finite; remove the image")
-        # min = max, not sd = 0: the mean of equal numbers may be off by round-off
-        if row.min() == row.max() or not 0 < row.std() < math.inf:
-            raise UserError(
-                f"prototype {name}: constant image, it has no contrast to learn; remove it"
-            )
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    scaled: Float32 = (centred / rows.std(axis=1, keepdims=True)).astype(np.float32)
-    return scaled
+    finite = np.isfinite(rows).all(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = moments(rows)
+        # min < max, not sd > 0: the mean of equal numbers may be off by round-off
+        varies = (rows.min(axis=1) < rows.max(axis=1)) & (deviation > 0) & np.isfinite(deviation)
+    if len(wrong := np.flatnonzero(~finite | ~varies)):
+        first = int(wrong[0])
+        why = "constant image, it has no contrast to learn; remove it"
+        if not finite[first]:
+            why = "has values that are not finite; remove the image"
+        raise UserError(f"prototype {first if names is None else names[first]}: {why}")
+    return scaled(rows, mean, deviation)
+
+
+def moments(rows: NDArray[Any]) -> tuple[Float64, Float64]:
+    """Mean and standard deviation of every row, in float64."""
+    mean, deviation = np.empty(len(rows)), np.empty(len(rows))
+    for some in _blocks(len(rows)):
+        wide = rows[some].astype(np.float64)
+        mean[some], deviation[some] = wide.mean(axis=1), wide.std(axis=1)
+    return mean, deviation
+
+
+def scaled(rows: NDArray[Any], mean: Float64, deviation: Float64) -> Float32:
+    """(y − mean)/deviation of every row, in float32: the same bits on every machine."""
+    patterns = np.empty(rows.shape, np.float32)
+    for some in _blocks(len(rows)):
+        centred = rows[some].astype(np.float64) - mean[some, None]
+        patterns[some] = centred / deviation[some, None]
+    return patterns
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Rows in portions, so that few of them are in float64 at a time."""
+    return (slice(i, i + ROWS_AT_ONCE) for i in range(0, count, ROWS_AT_ONCE))
 
 
 def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     """Indices of the first images of each class, digits in turn: 0, 1, 2, 0, 1, 2, …
 
     So consecutive cycles alternate between classes, and the first pattern is the first digit's.
+    ``per_digit`` = 0 takes all; a class that has no more of them is passed over.
     """
-    found = {digit: np.flatnonzero(classes == digit)[:per_digit] for digit in digits}
-    for digit, indices in found.items():
-        if len(indices) < per_digit:
+    found = [np.flatnonzero(classes == digit)[: per_digit or None] for digit in digits]
+    for digit, indices in zip(digits, found, strict=True):
+        if len(indices) < max(per_digit, 1):
             raise UserError(
                 f"prototypes.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
             )
-    return [int(found[digit][rank]) for rank in range(per_digit) for digit in digits]
+    ranks = np.concatenate([np.arange(len(indices)) for indices in found])
+    turns = np.repeat(np.arange(len(found)), [len(indices) for indices in found])
+    order: list[int] = np.concatenate(found)[np.lexsort((turns, ranks))].tolist()
+    return order
+
+
+def _stacked(
+    images: Sequence[NDArray[Any]] | NDArray[Any],
+    names: Sequence[str],
+    machine: Machine,
+    resize: bool,
+) -> NDArray[Any]:
+    """Images of one shape that fit the machine, (P, …)."""
+    if type(images) is np.ndarray and images.dtype == np.uint8 and not resize:
+        _fit(images[0], names[0], machine, resize)  # bytes are real numbers, and all are alike
+        return images
+    named = zip(images, names, strict=True)
+    fitted = [_fit(_checked(image, name), name, machine, resize) for image, name in named]
+    shapes = {image.shape for image in fitted}
+    if len(shapes) > 1:
+        raise UserError(
+            f"prototypes: images of different shapes {sorted(shapes)}; make them alike, or set "
+            "prototypes.resize = true"
+        )
+    return np.stack(fitted)
 
 
 def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:

@@ -53,6 +53,12 @@ CHAPTERS = {
         FigureSpec("limits", "Limits, predicted and measured", "theory_figures:draw_limits"),
         FigureSpec("origin", "Where the heat comes from", "theory_figures:draw_origin"),
     ),
+    "digits": (
+        FigureSpec("sheet", "Ten digits on demand", "digit_figures:draw_sheet"),
+        FigureSpec("denoising", "From noise to all ten digits", "digit_figures:draw_denoising"),
+        FigureSpec("confusion", "Asked, recognized, completed", "digit_figures:draw_confusion"),
+        FigureSpec("curves", "What makes it work", "digit_figures:draw_curves"),
+    ),
     "ledger": (
         FigureSpec("ledger", "What the heat is spent on", "heat_figures:draw_ledger"),
     ),

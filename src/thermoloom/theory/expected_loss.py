@@ -21,11 +21,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
-from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
+from thermoloom.theory.marginals import (
+    Array64,
+    HarmonicMarginals,
+    Marginals,
+    solve_marginals,
+)
 
 Fields = NDArray[np.floating[Any]]
 
@@ -69,6 +75,15 @@ class TimeModes:
         self._drift = marginals.drift[window].T @ basis
         self._variance = marginals.variance[window].sum(axis=0)
         self._square = marginals.square[window].sum(axis=0)
+
+    @property
+    def linear(self) -> bool:
+        """Whether means are proportional to fields: those of harmonic units."""
+        return isinstance(self._marginals, HarmonicMarginals)
+
+    def per_field(self) -> tuple[Array64, Array64, Array64, Array64]:
+        """m and d of a field of 1, in modes; Σ_k v and Σ_k q of harmonic units as c₀ + c₁ s²."""
+        return self._mean[0], self._drift[0], self._variance, self._square
 
     def interpolation(self, fields: Fields) -> tuple[Array64, Array64]:
         """Interpolation in the field of odd and of even functions, (P, N, nodes) each."""
@@ -188,7 +203,7 @@ def _moments(
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
-    if len(fields) * len(modes[0].one) <= machine.units / 3:
+    if not modes[0].linear and len(fields) * len(modes[0].one) <= machine.units / 3:
         return [Factored(machine, each, fields, words) for each in modes]
     return [*dense_moments(machine, modes, fields, words)]
 
@@ -273,6 +288,8 @@ def dense_moments(
     machine: Machine, modes: list[TimeModes], fields: Fields, words: Fields | None
 ) -> list[Dense]:
     """Moments of many patterns in each of some windows, in one pass over the patterns."""
+    if modes[0].linear:
+        return linear_moments(machine, modes, fields, words)
     found = [Dense(machine, float(each.one @ each.one)) for each in modes]
     wide = np.float64 if len(fields) <= MANY else np.float32
     interpolation = modes[0].interpolation
@@ -287,6 +304,32 @@ def dense_moments(
             moments.add(each.modes_of(odd, even, wide), clamped, count / len(fields))
     for moments in found:
         moments.close()
+    return found
+
+
+def linear_moments(
+    machine: Machine, modes: list[TimeModes], fields: Fields, words: Fields | None
+) -> list[Dense]:
+    """The same where the means of all units are proportional to their fields: the correlations of
+    the fields, with each other and with the clamped units, are those of every window.
+    """
+    count, n = len(fields), machine.units
+    labels = machine.size_of("label")
+    both, with_clamped = np.zeros((n, n)), np.zeros((n, labels + 1))
+    among = np.zeros((labels + 1, labels + 1))
+    wide = np.float64 if count <= MANY else np.float32
+    for first in range(0, count, MANY):
+        some: NDArray[Any] = fields[first : first + MANY].astype(wide)
+        clamped = np.ones((len(some), labels + 1))
+        if words is not None:
+            clamped[:, :-1] = words[first : first + MANY]
+        sparse = csr_array(clamped)  # the word of a class is one number that is not 0
+        both += some.T @ some / count
+        with_clamped += (sparse.T @ some.astype(np.float64)).T / count
+        among += (sparse.T @ sparse).toarray() / count
+    found = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    for moments, each in zip(found, modes, strict=True):
+        moments.set_linear(each, both, with_clamped, among)
     return found
 
 
@@ -324,6 +367,21 @@ class Dense:
         self.second[n:, n:] += weight * self._steps * (clamped.T @ clamped)
         self.variance += share * paths.variance.mean(axis=0)
         self.square += share * float(paths.square.mean())
+
+    def set_linear(
+        self, modes: TimeModes, both: Array64, with_clamped: Array64, among: Array64
+    ) -> None:
+        """All patterns at once, from E[s sᵀ], E[s cᵀ] and E[c cᵀ], c the clamped units."""
+        n, squares = self._units, np.diagonal(both)
+        mean, drift, variance, square = modes.per_field()
+        self.second[:n, :n] = (mean @ mean) * both
+        self.second[:n, n:] = (mean @ modes.one) * with_clamped
+        self.second[n:, n:] = self._steps * among
+        self.cross[:, :n] = (drift @ mean / self._drift) * both
+        self.cross[:, n:] = (drift @ modes.one / self._drift) * with_clamped
+        self.variance = variance[0] + variance[1] * squares
+        self.square = float((square[0] + square[1] * squares).sum())
+        self.close()
 
     def close(self) -> None:
         """All patterns have been taken up."""

@@ -137,6 +137,9 @@ class CompletelyWired:
         # a label that no pattern has is coupled to nothing
         self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
         self._gain = self._with_clamped @ self._inverse
+        self._vectors = np.empty((n, 0))
+        if all(block.columns in ("label", "one") for block in loss.layout.blocks):
+            return  # free units are coupled to clamped ones alone
         values, self._vectors = np.linalg.eigh(second - self._gain @ self._with_clamped.T)
         values = np.maximum(values, 1e-12 * values[-1])
         self._sums = np.add.outer(values, values)
@@ -151,11 +154,13 @@ class CompletelyWired:
             if columns.start < n and not block.symmetric:
                 full[columns, rows] = block.matrix(residual).T
         clamped = full[:, self._clamped]
-        shared = clamped @ self._gain.T
         Q = self._vectors
-        J = Q @ ((Q.T @ (full[:, :n] - shared - shared.T) @ Q) / self._sums) @ Q.T
-        full[:, :n] = 0.5 * (J + J.T)
-        full[:, self._clamped] = (clamped - J @ self._with_clamped) @ self._inverse
+        if Q.size:
+            shared = clamped @ self._gain.T
+            J = Q @ ((Q.T @ (full[:, :n] - shared - shared.T) @ Q) / self._sums) @ Q.T
+            full[:, :n] = 0.5 * (J + J.T)
+            clamped = clamped - J @ self._with_clamped
+        full[:, self._clamped] = clamped @ self._inverse
         result = np.empty(form.size)
         for block in form.blocks:
             view = block.matrix(result)

@@ -61,7 +61,8 @@ class _LearnerOfSettings:
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
-        return self._inner.learn(theta, path, errors)
+        rate = settings.learning_rate_of(path.number)
+        return self._inner.learn(theta, path, errors, rate=rate)
 
 
 def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearner:

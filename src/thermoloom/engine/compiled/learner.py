@@ -584,12 +584,15 @@ class Learner:
         path: Path,
         errors: Float32 | None = None,
         change: Float32 | None = None,
+        rate: float | None = None,
     ) -> Parameters:
         """θ after one noising path.
 
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
         added to θ at the end. An incomplete last period of a window is applied at its end.
+        ``rate``: α on this path, where it is another one.
         """
+        rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
         given = np.ascontiguousarray(theta.vector, np.float32)
@@ -599,7 +602,7 @@ class Learner:
             bias = effective_bias(theta, stage, word)
             self._scratch.bias[:] = bias
             steps = path.states[first + 1 : last + 1], start[first:last]
-            strips.append(self._learn_window(*steps, word, given[stage], learned[stage]))
+            strips.append(self._learn_window(rule, *steps, word, given[stage], learned[stage]))
             change_of_bias = self._scratch.bias - bias
             share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
@@ -610,11 +613,17 @@ class Learner:
         return theta.with_vector(learned)
 
     def _learn_window(
-        self, after: Float32, start: Float32, word: Float32 | None, given: Float32, learned: Float32
+        self,
+        rule: _Rule,
+        after: Float32,
+        start: Float32,
+        word: Float32 | None,
+        given: Float32,
+        learned: Float32,
     ) -> int:
         """Couplings of free units after the steps of one window; returns the strips' length."""
         squares = clamped_squares(self.machine, word)
-        rule = self._rule._replace(
+        rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
         count = min(thread_count(), PIECES)

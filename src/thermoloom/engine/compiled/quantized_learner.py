@@ -166,7 +166,13 @@ class QuantizedLearner:
         """The integers n of J_vh and J_hh, (T, …)."""
         return {name: levels(theta[name], self.bits, span) for name, span in self.ranges.items()}
 
-    def learn(self, theta: Parameters, path: Path, errors: Float32 | None = None) -> Parameters:
+    def learn(
+        self,
+        theta: Parameters,
+        path: Path,
+        errors: Float32 | None = None,
+        rate: float | None = None,
+    ) -> Parameters:
         """θ after one noising path; its number counts in the rounding stream."""
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
@@ -184,7 +190,7 @@ class QuantizedLearner:
                 path.states[first : last + 1],
                 start[first:last],
                 self._grid(),
-                self.learning_rate,
+                self.learning_rate if rate is None else rate,
                 ones,
                 step_constants(self.machine, np.float64)._replace(onsite=None),
                 (self.stochastic, self._key, path.number, first),

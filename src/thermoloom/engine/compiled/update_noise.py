@@ -317,14 +317,21 @@ class UpdateNoiseLearner:
         self._learner = Learner(machine, learning_rate, period)
         self._start = np.empty((machine.steps, machine.units), np.float32)
 
-    def learn(self, theta: Parameters, path: Path, errors: Float32 | None = None) -> Parameters:
+    def learn(
+        self,
+        theta: Parameters,
+        path: Path,
+        errors: Float32 | None = None,
+        rate: float | None = None,
+    ) -> Parameters:
         """θ after one noising path; its number counts in the stream of the noise."""
         projected, walk = self.noise.trajectory(path.states, path.number)
-        scale = self.learning_rate * self.amplitude
+        rate = self.learning_rate if rate is None else rate
+        scale = rate * self.amplitude
         np.multiply(projected, np.float32(-scale * self.machine.residual_scale), out=self._start)
         self._start += path.prepared
         moved = replace(path, prepared=self._start)
-        return self._learner.learn(theta, moved, errors, _flat(walk, np.float32(-scale)))
+        return self._learner.learn(theta, moved, errors, _flat(walk, np.float32(-scale)), rate)
 
 
 def _flat(walk: Walk, scale: np.float32) -> Float32:

@@ -1,4 +1,4 @@
-"""Runs of the theory's own: a prediction or a probe in its run directory, found by its settings.
+"""Runs of an experiment's own: a prediction, a probe, a measure, found by its settings.
 
 One task function carries out all of them: it opens the run, leaves it alone if it is done, and
 else calls the function of its kind, ``function(job, **more)``, which fills it.
@@ -22,6 +22,7 @@ from thermoloom.config import Settings
 from thermoloom.experiments.results import RUNS, finished, patterns_input
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report, Task, resolve
@@ -32,13 +33,19 @@ from thermoloom.theory.solver import conjugate_gradients
 TOLERANCE = 1e-6
 """Relative gradient at which θ* counts as solved, as in ``thermoloom solve``."""
 FUNCTIONS = {
-    "limits": "predicted:predict_limits",
-    "prediction": "predicted:predict_rule",
-    "offset-probe": "probes:train_with_offset",
-    "grid-probe": "probes:train_on_grids",
-    "heat-origin": "mixtures:measure_heats",
-    "heat-predicted": "mixtures:measure_predicted",
-    "spread": "mixtures:measure_spread",
+    "limits": "theory.predicted:predict_limits",
+    "prediction": "theory.predicted:predict_rule",
+    "offset-probe": "theory.probes:train_with_offset",
+    "grid-probe": "theory.probes:train_on_grids",
+    "heat-origin": "theory.mixtures:measure_heats",
+    "heat-predicted": "theory.mixtures:measure_predicted",
+    "spread": "theory.mixtures:measure_spread",
+    "digits-machine": "digits.parts:measure_machine",
+    "digits-point": "digits.parts:measure_point",
+    "digits-peer": "digits.peers:measure_peer",
+    "digits-inpainting": "digits.parts:measure_inpainting",
+    "digits-classes": "digits.parts:measure_classes",
+    "digits-online": "digits.parts:learn_online",
 }
 """What carries out each kind of work."""
 
@@ -57,7 +64,8 @@ class Work:
     @property
     def identity(self) -> dict[str, Any]:
         more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
-        return training_settings(self.settings) | {"theory": more}
+        room = FUNCTIONS[self.kind].partition(".")[0]
+        return training_settings(self.settings) | {room: more}
 
     @property
     def path(self) -> Path:
@@ -92,10 +100,14 @@ class Job:
     report: Report
 
     @cached_property
+    def patterns(self) -> Patterns:
+        """What is learned, kept in the results folder."""
+        return patterns_of(self.settings, self.workdir / RUNS)
+
+    @cached_property
     def fields(self) -> NDArray[np.float32]:
-        """Fields of the patterns, which are kept in the results folder."""
-        patterns = patterns_of(self.settings, self.workdir / RUNS)
-        return unit_fields(patterns, self.settings.machine)
+        """Fields of the patterns."""
+        return unit_fields(self.patterns, self.settings.machine)
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -125,7 +137,7 @@ def carry_out(
     with RunDirectory.create(workdir / work.path, kind, work.identity) as run:
         if run.state != "done":
             began = time.perf_counter()
-            function = resolve(f"thermoloom.experiments.theory.{FUNCTIONS[kind]}")
+            function = resolve(f"thermoloom.experiments.{FUNCTIONS[kind]}")
             results = function(Job(workdir, work.settings, run, report), **more)
             run.finish({**results, "seconds": time.perf_counter() - began})
     return {}

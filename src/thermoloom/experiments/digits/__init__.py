@@ -1,0 +1,350 @@
+"""Ten digits on demand: a machine that draws the digit it is asked for, and what makes it work.
+
+Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
+learns all of MNIST and is held against test images. The machine was chosen after looking at many,
+by the same classifier and the same kind of images; the curves show what was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thermoloom.config import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.errors import UserError
+from thermoloom.experiments.digits.peers import MACHINES, PEERS, available
+from thermoloom.experiments.plan import SECTION, Experiment, Plan
+from thermoloom.experiments.results import save_rows, trained_path
+from thermoloom.experiments.theory.works import Work
+from thermoloom.machine.definition import Machine
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
+
+BOLTZMANN, ROOM = 1.380649e-23, 300.0
+"""J/K, and the temperature at which heat is given in joules."""
+HARMONIC = Machine(
+    hidden=0,
+    labels=10,
+    styles=100,
+    stages=4,
+    wiring=("visible-visible", "visible-label"),
+    biases=("visible",),
+    J4=0.0,
+    dt=2.5e-3,
+)
+"""784 harmonic units, wired completely, and label units for a hundred styles of each class."""
+TEN = PrototypeSettings(digits=tuple(range(10)), per_digit=0)
+PAPERS_UNITS = {
+    "hidden": 512, "labels": 10, "styles": 1, "wiring": list(Machine().wiring),
+    "biases": ["hidden"], "J4": 1.0,
+}  # fmt: skip
+"""What makes a machine of the paper's units of any other, with labels."""
+
+
+@dataclass(frozen=True)
+class DigitsPlan(Plan):
+    """Which machines are solved, and how many samples are drawn of each."""
+
+    settings: Settings = field(
+        default_factory=lambda: Settings(HARMONIC, TEN, generation=GenerationSettings(samples=2000))
+    )
+    seeds: tuple[int, ...] = (101,)
+    data_samples: int = 2000
+    """Images that samples are held against: test images, where MNIST is at hand."""
+    styles: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
+    stages: tuple[int, ...] = (1, 2, 4, 8, 16)
+    quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
+    """J₄."""
+    label_amplitude: tuple[float, ...] = (0.3, 1.0, 3.0, 30.0)
+    per_class: tuple[int, ...] = (1, 10, 100, 1000)
+    """Patterns of each class, beside all of them."""
+    duration: tuple[float, ...] = (1.25, 2.5, 5.0, 8.0)
+    """t_f."""
+    temperature: tuple[float, ...] = (0.03, 0.1, 0.3)
+    """k_BT."""
+    codes: tuple[str, ...] = ("projection", "signs", "clusters")
+    """Codes of hidden units, for the paper's units with labels."""
+    few_samples: int = 300
+    """Samples of each machine of the curves."""
+    quartic_patterns: int = 6000
+    """Patterns that machines with quartic units learn at most: their moments cost more."""
+    peers: tuple[str, ...] = PEERS
+    inpainting_samples: int = 200
+    """Images of which a half is hidden."""
+    classified_samples: int = 10000
+    online_cycles: tuple[int, ...] = (300, 1000, 3000)
+    """Noising trajectories after which the local rule is sampled."""
+    online_styles: int = 30
+    online_amplitude: float = 30.0
+    """Label amplitude for the local rule: labels must learn faster than couplings."""
+    online_rate: float = 4e-4
+    online_decay: float = 2000.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [peer for peer in self.peers if peer not in PEERS]
+        if unknown:
+            raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
+        if self.settings.prototypes.source == "images":
+            raise UserError("prototypes.source: digits are of MNIST; take bundled or mnist")
+        if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
+            raise UserError(f"{SECTION}.online_cycles: must rise")
+
+    def model(self, machine: dict[str, Any] | None = None, **training: Any) -> Settings:
+        """The optimum of the machine, or of one that differs."""
+        values = {"rule": "optimum", "seed": self.seeds[0]} | training
+        return self.settings.updated({"machine": machine or {}, "training": values})
+
+    # the parts, each a run of its own
+
+    @property
+    def machine(self) -> Work:
+        settings = self.model()
+        samples = settings.generation.samples
+        more = {"data_samples": self.data_samples, "samples": samples}
+        return Work("digits-machine", settings, more)
+
+    @property
+    def inpainting(self) -> Work:
+        return Work("digits-inpainting", self.model(), {"images": self.inpainting_samples})
+
+    @property
+    def classes(self) -> Work:
+        return Work("digits-classes", self.model(), {"images": self.classified_samples})
+
+    def peer(self, name: str) -> Work:
+        changed: dict[str, Any] = {}
+        if name in MACHINES:
+            changed = PAPERS_UNITS | {"stages": 1, "labels": 10 * (name == "labelled")}
+        more = {
+            "peer": name,
+            "samples": self.settings.generation.samples,
+            "data_samples": self.data_samples,
+            "patterns": self.quartic_patterns,
+        }
+        return Work("digits-peer", self.model(changed), more)
+
+    def points(self) -> Iterator[tuple[str, Any, Work]]:
+        """(curve, value, work) of every machine of the curves."""
+        machine = self.settings.machine
+        curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
+            "styles": [(k, {"styles": k}, 0) for k in self.styles],
+            "stages": [(T, {"stages": T, "windows": []}, 0) for T in self.stages],
+            "quartic": [(j, {"J4": j}, 0 if j == 0 else self.quartic_patterns)
+                        for j in self.quartic],
+            "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
+            "patterns a class": [(n, {}, n * machine.labels) for n in self.per_class],
+            "duration": [(t, {"duration": t}, 0) for t in self.duration],
+            "temperature": [(kT, {"kT": kT}, 0) for kT in self.temperature],
+            "code": [(c, PAPERS_UNITS | {"code": c}, self.quartic_patterns) for c in self.codes],
+        }  # fmt: skip
+        for curve, values in curves.items():
+            for value, changed, patterns in values:
+                more = {"patterns": patterns, "samples": self.few_samples}
+                yield curve, value, Work("digits-point", self.model(changed), more)
+
+    @property
+    def online_machine(self) -> dict[str, Any]:
+        return {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
+
+    @property
+    def online_optimum(self) -> Work:
+        """Where the local rule ends."""
+        more = {"patterns": 0, "samples": self.few_samples}
+        return Work("digits-point", self.model(self.online_machine), more)
+
+    def online(self) -> list[Work]:
+        """The local rule after growing numbers of trajectories, each on from the one before."""
+        found: list[Work] = []
+        for cycles in self.online_cycles:
+            settings = self.model(
+                self.online_machine, rule="online", cycles=cycles,
+                learning_rate=self.online_rate, learning_rate_decay=self.online_decay,
+            )  # fmt: skip
+            before = dict(found[-1].more) if found else None
+            more = {"cycles": cycles, "samples": self.few_samples, "before": before}
+            found.append(Work("digits-online", settings, more))
+        return found
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
+    """The machine, the curves, peers and the local rule; then what asks the solved machine."""
+    found = [plan.machine.task("the machine")]
+    for number, work in enumerate(plan.online()):
+        previous = plan.online()[number - 1] if number else None
+        if previous is None or previous.found(folder):
+            inputs = [] if previous is None else [previous.path]
+            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
+    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
+    best = plan.online_optimum
+    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
+    named.setdefault(best.path, ("optimum of the online machine", best))
+    found += [work.task(name) for name, work in named.values()]
+    if plan.machine.found(folder):
+        inputs = [trained_path(Path(), plan.model())]
+        found.append(plan.inpainting.task("inpainting", inputs))
+        found.append(plan.classes.task("classification", inputs))
+    return found
+
+
+def models(plan: DigitsPlan) -> list[Settings]:
+    """The machine, and as many samples of it as all others draw; none of them is kept."""
+    others = plan.few_samples * sum(1 for _ in plan.points())
+    return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]
+
+
+# --- tables and summary ---------------------------------------------------------------------------
+
+
+def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+    """Tables of every part that is there, and what they come to."""
+    main = plan.machine.found(folder)
+    if main is None:
+        raise UserError(f"{folder}: the machine was not measured; run the same command again")
+    missing = [f"{peer}: needs scikit-learn (the extra peers)" for peer in plan.peers
+               if peer not in available(plan.peers)]  # fmt: skip
+    arrays, about = main.load_arrays("images"), main.load_metadata("images")
+    run.save_arrays("images", arrays, {k: about[k] for k in ("steps", "last", "shape")})
+    run.save_table("confusion", main.load_table("confusion"))
+    points = _points(plan, folder, missing)
+    if points:
+        save_rows(run, "points", points)
+    peers = _peers(plan, folder, main, missing)
+    save_rows(run, "peers", peers)
+    online = _online(plan, folder, missing)
+    if online:
+        save_rows(run, "online", online)
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for name, work in (("inpainting", plan.inpainting), ("classes", plan.classes)):
+        found = work.found(folder)
+        parts[name] = []
+        if found is None:
+            missing.append(f"{name}: not measured")
+            continue
+        table = found.load_table(name)
+        run.save_table(name, table)
+        parts[name] = [
+            {key: column[i].item() for key, column in table.items()}
+            for i in range(len(next(iter(table.values()))))
+        ]
+        if found.has("images.safetensors"):
+            about = found.load_metadata("images")
+            run.save_arrays(name, found.load_arrays("images"), {"shape": about["shape"]})
+    results, kT = main.results, plan.settings.machine.kT
+    best = plan.online_optimum.found(folder)
+    return {
+        "missing": missing,
+        "seeds": list(plan.seeds),
+        "machine": results,
+        "heat_rows": [energy_row(name, results[name], kT) for name in ("heat", "work")],
+        "points": points,
+        "peers": peers,
+        "online": online,
+        "online_optimum": None if best is None else best.results.get("asked"),
+        **parts,
+        "timing": _timing(plan, folder),
+    }
+
+
+def energy_row(name: str, of: dict[str, Any], kT: float) -> dict[str, Any]:
+    """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
+    mean, sem = of["mean"], of["sem"]
+    joules = mean / kT * BOLTZMANN * ROOM
+    return {"what": name, "mean": mean, "sem": sem, "kT": mean / kT, "joules": joules}
+
+
+POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns")
+PEER = ("images", "data", "asked", "diversity", "negatives", "frechet", "kid", "kid_error",
+        "precision", "recall", "nearest_correlation", "patterns")  # fmt: skip
+
+
+def _points(plan: DigitsPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for curve, value, work in plan.points():
+        found = work.found(folder)
+        if found is None:
+            missing.append(f"{curve} {value}: not measured")
+            continue
+        own = found.results
+        rows.append(
+            {"curve": curve, "value": str(value), "diverged": own["diverged"]}
+            | {key: own.get(key) for key in POINT}
+            | {key: own[key]["mean"] if key in own else None for key in ("heat", "work")}
+        )
+    return rows
+
+
+def _peers(
+    plan: DigitsPlan, folder: Path, main: RunDirectory, missing: list[str]
+) -> list[dict[str, Any]]:
+    own = main.results["measured"] | {"patterns": main.results["patterns"]}
+    rows = [{"model": "this machine"} | {key: own.get(key) for key in PEER}]
+    for peer in available(plan.peers):
+        found = plan.peer(peer).found(folder)
+        if found is None:
+            missing.append(f"{peer}: not measured")
+        else:
+            rows.append({"model": peer} | {key: found.results.get(key) for key in PEER})
+    return rows
+
+
+def _online(plan: DigitsPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for work in plan.online():
+        found = work.found(folder)
+        if found is None:
+            missing.append(f"online, {work.more['cycles']} trajectories: not measured")
+        else:
+            keys = ("cycles", "diverged", "images", "asked", "diversity", "negatives")
+            rows.append({key: found.results.get(key) for key in keys})
+    return rows
+
+
+def _timing(plan: DigitsPlan, folder: Path) -> dict[str, float]:
+    works = {
+        "machine": [plan.machine],
+        "curves": [work for _, _, work in plan.points()],
+        "peers": [plan.peer(name) for name in plan.peers],
+        "online": plan.online(),
+        "inpainting": [plan.inpainting],
+        "classification": [plan.classes],
+    }
+    found = {name: [work.found(folder) for work in own] for name, own in works.items()}
+    return {
+        name: sum(run.results["seconds"] for run in runs if run is not None)
+        for name, runs in found.items()
+    }
+
+
+FULL = DigitsPlan()
+QUICK = DigitsPlan(
+    settings=FULL.settings.updated({"machine": {"styles": 10}, "generation": {"samples": 100}}),
+    data_samples=100,
+    styles=(1, 10),
+    stages=(1, 4),
+    quartic=(0.0, 1.0),
+    label_amplitude=(1.0, 30.0),
+    per_class=(1, 10),
+    duration=(1.25, 2.5),
+    temperature=(0.1, 0.3),
+    codes=("projection", "clusters"),
+    few_samples=40,
+    inpainting_samples=40,
+    classified_samples=100,
+    online_cycles=(10, 40),
+    online_styles=10,
+)
+EXPERIMENT = Experiment(
+    name="digits",
+    title="Ten digits on demand",
+    presets={"full": FULL, "paper": FULL, "quick": QUICK},
+    models=models,
+    tasks=tasks,
+    assemble=assemble,
+    varied=("training.rule", "training.period", "training.seed"),
+)

@@ -1,0 +1,280 @@
+"""What is measured of machines for ten digits: one function a part, each in a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.archives import generate_run
+from thermoloom.computers.trained import parameters_of, solve_run
+from thermoloom.experiments.results import finished, order_of, save_rows, trained_path
+from thermoloom.experiments.theory.works import Job, Work
+from thermoloom.generation import asked_classes, drawn_styles, generate
+from thermoloom.machine.books import Generated
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.asked import Asked, Data, reference_data
+from thermoloom.measures.statistics import spread
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.known import clamp_of
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.store import RunDirectory
+from thermoloom.theory.likelihood import (
+    class_log_likelihoods,
+    expected_residuals,
+    path_residuals,
+)
+from thermoloom.theory.solver import solve_optimum
+from thermoloom.training.trainer import Trainee, train_together
+
+SHOWN = 10
+"""Samples of each class on the sheet."""
+FRAMES = 8
+"""Times of a denoising trajectory that are shown, both ends included."""
+SAMPLED_PATHS = 200
+"""Images that are classified by one sampled path, beside the expectation."""
+
+
+def data_of(job: Job) -> Data:
+    """Test images where MNIST is at hand."""
+    chosen = job.settings.prototypes
+    return reference_data(job.patterns, chosen.path if chosen.source == "mnist" else None)
+
+
+def solved(job: Job) -> Parameters:
+    """The machine of the settings, in a run like any other; solved if it is not there."""
+    path = trained_path(job.workdir, job.settings)
+    if finished(path) is None:
+        solve_run(path, job.settings, patterns=job.patterns)
+    return parameters_of(RunDirectory.open(path))
+
+
+def first_patterns(patterns: Patterns, count: int) -> Patterns:
+    """The first patterns, which take the classes in turn."""
+    if count == 0 or count >= len(patterns):
+        return patterns
+    cut = slice(count)
+    return replace(
+        patterns,
+        patterns=patterns.patterns[cut],
+        labels=patterns.labels[cut],
+        classes=patterns.classes[cut],
+        pixels=None if patterns.pixels is None else patterns.pixels[cut],
+    )
+
+
+def asked_of(theta: Parameters, generated: Generated, classifier: str) -> Asked:
+    """Images of a generation in which all classes were asked for in turn."""
+    images = generated.final_states[:, : theta.machine.visible]
+    asked = asked_classes(theta, len(images), None)
+    return Asked(images, None if asked is None else asked.astype(np.intp), classifier)
+
+
+def energies(generated: Generated) -> dict[str, Any]:
+    """Heat and work of a sample, in E₀."""
+    return {"heat": asdict(spread(generated.heat)), "work": asdict(spread(generated.work))}
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]:
+    """Solve, sample, judge: all measures, a sheet of ten columns, trajectories of all classes."""
+    settings = job.settings.updated({"generation": {"samples": samples}})
+    theta = solved(job)
+    path = trained_path(job.workdir, settings)
+    generated = generate_run(path, order_of(settings))
+    asked, data = asked_of(theta, generated, settings.measures.classifier), data_of(job)
+    states = data.states(settings.machine, data_samples)
+    classes = data.classes[: len(states)]
+    measured = asked.many(job.patterns, states)
+    itself = Asked(states, classes, settings.measures.classifier).few(job.patterns)
+    clean = Asked(data.patterns[: len(states)], classes, settings.measures.classifier)
+    labels = settings.machine.labels
+    last, steps = settings.machine.steps, np.linspace(0, settings.machine.steps, FRAMES)
+    shown = generate(
+        theta, labels, settings.generation_seed, snapshot_samples=range(labels),
+        snapshot_steps=[round(step) for step in steps],
+    )  # fmt: skip
+    visible = settings.machine.visible
+    job.run.save_arrays(
+        "images",
+        {"sheet": asked.images[: SHOWN * labels], "frames": shown.snapshots[..., :visible]},
+        {"steps": [round(step) for step in steps], "last": last, "shape": job.patterns.shape},
+    )
+    table = asked.confusion
+    assert table is not None  # the machine has labels
+    save_rows(
+        job.run, "confusion",
+        [{"asked": i} | {f"as_{j}": int(n) for j, n in enumerate(row)}
+         for i, row in enumerate(table)],
+    )  # fmt: skip
+    drawn = style_draws(job.patterns, theta, len(asked.images), settings.generation_seed)
+    return {
+        "measured": measured,
+        "patterns": len(job.patterns),
+        "held_out": data.held_out,
+        "data": itself | {"clean_asked": clean.few(job.patterns)["asked"]},
+        "style_means": Asked(drawn, asked.classes).few(job.patterns),
+        "solved": dict(RunDirectory.open(path).results),
+        "first_law_error": generated.first_law_error,
+        **energies(generated),
+    }
+
+
+def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
+    """Mean of the patterns of every style, (L, N_v); 0 where there is none."""
+    words = label_words(patterns, theta.machine)
+    assert words is not None
+    unit = words.argmax(axis=1)
+    counts = np.bincount(unit, minlength=words.shape[1])
+    sums = np.zeros((words.shape[1], patterns.patterns.shape[1]))
+    np.add.at(sums, unit, patterns.patterns)
+    means: NDArray[np.float32] = (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
+    return means
+
+
+def style_draws(
+    patterns: Patterns, theta: Parameters, count: int, seed: int
+) -> NDArray[np.float32]:
+    """The mean of the style that the die gave each sample: images without fluctuations."""
+    asked = asked_classes(theta, count, None)
+    assert asked is not None
+    unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)
+    drawn: NDArray[np.float32] = style_means(patterns, theta)[unit]
+    return drawn
+
+
+# --- what makes it work ---------------------------------------------------------------------------
+
+
+def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
+    """A machine solved on the first ``patterns`` (0: all) and sampled; nothing of it is kept."""
+    learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
+    words = label_words(learned, machine)
+    optimum = solve_optimum(machine, unit_fields(learned, machine), words)
+    judged = sampled(job, optimum.parameters, samples)
+    return judged | {"solving": optimum.seconds, "patterns": len(learned)}
+
+
+def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
+    """Rate, diversity, negatives, heat and work of so many samples; diverged if not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        generated = generate(theta, samples, job.settings.generation_seed)
+    if not np.isfinite(generated.final_states).all():
+        return {"diverged": True}
+    judged = asked_of(theta, generated, job.settings.measures.classifier).few(job.patterns)
+    data = data_of(job)
+    states = data.states(theta.machine, samples)
+    known = Asked(states, data.classes[: len(states)], job.settings.measures.classifier)
+    return judged | energies(generated) | {
+        "diverged": False,
+        "data_diversity": known.few(job.patterns)["diversity"],
+    }
+
+
+# --- inpainting -----------------------------------------------------------------------------------
+
+
+def measure_inpainting(job: Job, images: int) -> dict[str, Any]:
+    """Half of each test image is known, its class is asked for, the rest is drawn."""
+    theta, machine = solved(job), job.settings.machine
+    data = data_of(job)
+    truth, classes = data.patterns[:images], data.classes[:images]
+    side = round(machine.visible**0.5)
+    row, column = np.divmod(np.arange(machine.visible), side)
+    thermal = machine.kT / float(machine.potential.curvature(0.0))
+    labels, learned = np.array(job.patterns.classes), job.patterns.patterns
+    mean = learned.mean(axis=0)
+    class_means = {c: learned[labels == c].mean(axis=0) for c in job.patterns.targets}
+    own_mean = np.stack([class_means[c] for c in classes])
+    rows, pictures = [], {"truth": truth[:SHOWN]}
+    for name, known in {"top": row < side // 2, "left": column < side // 2}.items():
+        clamp = clamp_of(machine, job.patterns, truth, len(truth), known)
+        done = generate(theta, len(truth), job.settings.generation_seed, classes.tolist(), clamp)
+        drawn = done.final_states[:, : machine.visible]
+        full = np.where(known, truth, drawn)
+        asked = Asked(full.astype(np.float32), classes, job.settings.measures.classifier)
+        hidden = ~known
+        error = float(np.square(drawn[:, hidden] - truth[:, hidden]).mean())
+        rows.append(
+            {
+                "known": name,
+                "images": len(truth),
+                "kept": float(np.mean(asked.recognized == classes)),
+                "error": error - thermal,
+                "mean_image": float(np.square(mean[hidden] - truth[:, hidden]).mean()),
+                "class_mean": float(np.square((own_mean - truth)[:, hidden]).mean()),
+                "heat": float(done.heat.mean()),
+                "work": float(done.work.mean()),
+            }
+        )
+        pictures[name] = drawn[:SHOWN]
+        pictures[f"{name}_known"] = known
+    save_rows(job.run, "inpainting", rows)
+    job.run.save_arrays("images", pictures, {"shape": job.patterns.shape})
+    return {"held_out": data.held_out}
+
+
+# --- classification -------------------------------------------------------------------------------
+
+
+def measure_classes(job: Job, images: int) -> dict[str, Any]:
+    """The class whose labels make the noising path of an image most likely."""
+    from thermoloom.experiments.digits.peers import discriminants
+
+    theta, data = solved(job), data_of(job)
+    fields, classes = data.patterns[:images], data.classes[:images]
+    hidden = np.zeros((len(fields), job.settings.machine.hidden), np.float32)
+    every = np.concatenate([fields, hidden], axis=1)
+    expected = class_log_likelihoods(theta, expected_residuals(theta, every, job.marginals))
+    few = every[:SAMPLED_PATHS]
+    sums = np.stack([path_residuals(theta, _path(job, field, n)) for n, field in enumerate(few)])
+    by_path = class_log_likelihoods(theta, sums)
+    rows = [
+        _right("the machine, expected path", expected, classes),
+        _right("the machine, one sampled path", by_path, classes[: len(few)]),
+        *discriminants(job.patterns, fields, classes),
+    ]
+    save_rows(job.run, "classes", rows)
+    return {"held_out": data.held_out, "steps": job.settings.machine.steps}
+
+
+def _path(job: Job, field: NDArray[np.float32], number: int) -> Any:
+    from thermoloom.engine import engine
+
+    seed = job.settings.training.validation_seed
+    return engine().path(job.settings.machine, field, seed, number, stream="validation ")
+
+
+def _right(name: str, scores: NDArray[Any], classes: NDArray[np.intp]) -> dict[str, Any]:
+    right = scores.argmax(axis=1) == classes
+    return {"classifier": name, "images": len(right), "accuracy": float(right.mean())}
+
+
+# --- the local rule -------------------------------------------------------------------------------
+
+
+def learn_online(
+    job: Job, cycles: int, samples: int, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Train by the online rule up to ``cycles``, on from where ``before`` ended; sample."""
+    settings, machine = job.settings, job.settings.machine
+    words = label_words(job.patterns, machine)
+    trainee = Trainee.new(settings)
+    if before is not None:
+        model = settings.updated({"training": {"cycles": before["cycles"]}})
+        run = Work("digits-online", model, before).found(job.workdir)
+        assert run is not None  # a task that reads it is given only then
+        trainee = Trainee.restore(settings, run.load_arrays("computer"), before["cycles"])
+    for _ in train_together([trainee], job.fields, words):
+        job.report(trainee.cycle, cycles, trainee.curve[-1][1] if trainee.curve else None)
+    job.run.save_arrays("computer", trainee.arrays())
+    if trainee.diverged:
+        return {"cycles": trainee.cycle, "diverged": True}
+    return {"cycles": trainee.cycle} | sampled(job, trainee.parameters, samples)
+
+

@@ -1,0 +1,168 @@
+"""Other models of the same images, drawn from and judged alike: their images get the thermal noise
+of the machine, and all are seen by the same classifier.
+
+    gaussian   a Gaussian for each class
+    mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
+    rbm        a restricted Boltzmann machine with 512 hidden units for each class
+    paper      the paper's machine on the same patterns: hidden units, one stage, no labels
+    labelled   the same with a label unit for each class
+
+The middle two, and the discriminants, need scikit-learn (the extra ``peers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.experiments.digits.parts import asked_of, data_of, first_patterns
+from thermoloom.experiments.theory.works import Job
+from thermoloom.generation import generate
+from thermoloom.measures.asked import NOISE_SEED, Asked
+from thermoloom.measures.fidelity import with_thermal_noise
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns, normalized
+from thermoloom.theory.solver import solve_optimum
+
+Float32 = NDArray[np.float32]
+Draw = Callable[[Patterns, NDArray[np.intp], int, int], Float32]
+"""``draw(patterns, classes, styles, seed)``: a pattern of each of these classes."""
+
+LEARNING = ("gaussian", "mixture", "rbm")
+MACHINES = ("paper", "labelled")
+PEERS = (*LEARNING, *MACHINES)
+RIDGE = 1e-3
+"""Added to the variance of every pixel, so that few images have a covariance of full rank."""
+UNITS, ROUNDS, GIBBS = 512, 20, 500
+
+
+def has_scikit() -> bool:
+    """Whether scikit-learn is at hand."""
+    return find_spec("sklearn") is not None
+
+
+def available(peers: tuple[str, ...]) -> list[str]:
+    """Those of the peers that can be computed here."""
+    return [peer for peer in peers if has_scikit() or peer not in ("mixture", "rbm")]
+
+
+def measure_peer(
+    job: Job, peer: str, samples: int, data_samples: int, patterns: int
+) -> dict[str, Any]:
+    """Learn the patterns (machines with hidden units: the first ``patterns``), draw, judge."""
+    settings, data = job.settings, data_of(job)
+    if peer in MACHINES:
+        learned, machine = first_patterns(job.patterns, patterns), settings.machine
+        words = label_words(learned, machine)
+        theta = solve_optimum(machine, unit_fields(learned, machine), words).parameters
+        drawn = generate(theta, samples, settings.generation_seed)
+        asked = asked_of(theta, drawn, settings.measures.classifier)
+    else:
+        learned = job.patterns
+        classes = np.resize(np.array(learned.targets, np.intp), samples)
+        images = DRAW[peer](learned, classes, settings.machine.styles, settings.training.seed)
+        states = with_thermal_noise(settings.machine, images, NOISE_SEED + 1)
+        asked = Asked(states, classes, settings.measures.classifier)
+    job.run.save_arrays("images", {"sheet": asked.images[:100]})
+    states = data.states(settings.machine, data_samples)
+    return asked.many(learned, states) | {"patterns": len(learned)}
+
+
+def _by_class(
+    patterns: Patterns,
+    classes: NDArray[np.intp],
+    draw: Callable[[Float32, int, int], NDArray[Any]],
+) -> Float32:
+    """Images of each class from the images of that class, in the order asked for."""
+    own, drawn = np.array(patterns.classes), np.empty((len(classes), patterns.patterns.shape[1]))
+    for asked in np.unique(classes):
+        places = np.flatnonzero(classes == asked)
+        drawn[places] = draw(patterns.patterns[own == asked], len(places), int(asked))
+    return drawn.astype(np.float32)
+
+
+def draw_gaussian(
+    patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int
+) -> Float32:
+    """Mean and covariance of each class."""
+
+    def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
+        wide = rows.astype(np.float64)
+        covariance = np.cov(wide, rowvar=False) + RIDGE * np.eye(wide.shape[1])
+        normal = np.random.default_rng([seed, asked]).normal(size=(count, wide.shape[1]))
+        found: NDArray[Any] = wide.mean(axis=0) + normal @ np.linalg.cholesky(covariance).T
+        return found
+
+    return _by_class(patterns, classes, draw)
+
+
+def draw_mixture(
+    patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int
+) -> Float32:
+    """As many components as the machine has styles, where a class has ten images for each."""
+    from sklearn.mixture import GaussianMixture
+
+    def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
+        components = max(1, min(styles, len(rows) // 10))
+        model = GaussianMixture(
+            components, covariance_type="diag", reg_covar=RIDGE, max_iter=20,
+            random_state=seed + asked,
+        )  # fmt: skip
+        images: NDArray[Any] = model.fit(rows).sample(count)[0]
+        # it gives them component by component: the order must not depend on the asked class
+        return images[np.random.default_rng([seed, asked]).permutation(count)]
+
+    return _by_class(patterns, classes, draw)
+
+
+def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+    """Grey values as probabilities; Gibbs sampling from random images, the last mean is drawn."""
+    from sklearn.neural_network import BernoulliRBM
+
+    if patterns.pixels is None:
+        raise ValueError("images of bytes are needed")
+    grey = patterns.pixels.astype(np.float32) / 255
+
+    def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
+        own = grey[np.array(patterns.classes) == asked]
+        model = BernoulliRBM(
+            UNITS, learning_rate=0.02, batch_size=20, n_iter=ROUNDS, random_state=seed + asked
+        )
+        model.fit(own)
+        rng = np.random.default_rng([seed, asked])
+        state = (rng.random((count, own.shape[1])) < own.mean(axis=0)).astype(np.float64)
+        for _ in range(GIBBS):
+            hidden = rng.random((count, UNITS)) < model.transform(state)
+            mean = 1 / (1 + np.exp(-(hidden @ model.components_ + model.intercept_visible_)))
+            state = (rng.random(mean.shape) < mean).astype(np.float64)
+        return normalized(mean)
+
+    return _by_class(patterns, classes, draw)
+
+
+DRAW: dict[str, Draw] = {"gaussian": draw_gaussian, "mixture": draw_mixture, "rbm": draw_rbm}
+
+
+def discriminants(
+    patterns: Patterns, images: Float32, classes: NDArray[np.intp]
+) -> list[dict[str, Any]]:
+    """Logistic regression and linear discriminants on the same images; none without the library."""
+    if not has_scikit():
+        return []
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression
+
+    own, rows = np.array(patterns.classes), []
+    models = {
+        "logistic regression": LogisticRegression(max_iter=100, C=0.01),
+        "linear discriminants": LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.01),
+    }
+    for name, model in models.items():
+        right = model.fit(patterns.patterns, own).predict(images) == classes
+        row = {"classifier": name, "images": len(images), "accuracy": float(right.mean())}
+        rows.append(row)
+    return rows

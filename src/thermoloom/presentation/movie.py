@@ -1,0 +1,67 @@
+"""An animation of samples on their way from noise to images, with the heat counted."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from thermoloom.presentation.sheets import grey_scale
+
+SHOWN = 10
+"""Samples side by side, in two rows."""
+FRAMES = 60
+MILLISECONDS, LAST = 60, 2500
+"""How long a frame is shown, and the last one, in which all has come to rest."""
+WIDTH = 700
+"""Pixels of the animation, about."""
+COLUMNS, GAP, LINE = 5, 4, 26
+
+
+def animation(
+    states: NDArray[np.float32],
+    shape: tuple[int, int],
+    heat: Sequence[float] | NDArray[Any],
+    kT: float,
+) -> bytes:
+    """GIF of visible states (samples, frames, N_v), ``heat`` (frames,) the mean of a sample in E₀.
+
+    One grey scale for all frames, that of the last one.
+    """
+    low, high = grey_scale(states[:, -1])
+    grey = np.clip((states - low) / max(high - low, 1e-12), 0, 1)
+    pixels = np.round(255 * grey).astype(np.uint8)
+    columns = min(COLUMNS, len(states))
+    zoom = max(1, (WIDTH // columns - GAP) // shape[1])
+    font = ImageFont.load_default()
+    frames = [
+        _frame(pixels[:, number].reshape(-1, *shape), columns, zoom, _counted(value, kT), font)
+        for number, value in enumerate(heat)
+    ]
+    buffer = io.BytesIO()
+    pauses = [MILLISECONDS] * (len(frames) - 1) + [LAST]
+    frames[0].save(
+        buffer, "GIF", save_all=True, append_images=frames[1:], duration=pauses, loop=0
+    )
+    return buffer.getvalue()
+
+
+def _counted(heat: float, kT: float) -> str:
+    return f"heat given off: {heat:.1f} E0 = {heat / kT:.0f} kT an image"
+
+
+def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: Any) -> Image.Image:
+    """The images in rows, and a line of text below."""
+    height, width = (zoom * side + GAP for side in images.shape[1:])
+    rows = -(-len(images) // columns)
+    frame = Image.new("L", (columns * width + GAP, rows * height + GAP + LINE), 255)
+    for number, own in enumerate(images):
+        row, column = divmod(number, columns)
+        large = Image.fromarray(np.kron(own, np.ones((zoom, zoom), np.uint8)))
+        frame.paste(large, (GAP + column * width, GAP + row * height))
+    ImageDraw.Draw(frame).text((GAP, rows * height + GAP + 6), text, fill=0, font=font)
+    return frame

@@ -1,0 +1,158 @@
+"""The experiment on ten digits: its parts at toy size, what it refuses, peers by seed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from thermoloom.errors import UserError
+from thermoloom.experiments import experiment
+from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, energy_row, tasks
+from thermoloom.experiments.digits.parts import first_patterns, style_draws, style_means
+from thermoloom.experiments.digits.peers import available, draw_gaussian, draw_mixture, draw_rbm
+from thermoloom.generation import drawn_styles
+from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.fields import label_words
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.presentation.report import write_report
+from thermoloom.reproduction import reproduce
+from thermoloom.runs.execution import Resources
+
+TOY = {
+    "machine": {
+        "styles": 2, "stages": 2, "dt": 5e-3, "duration": 0.1, "wiring": ["visible-label"],
+    },
+    "generation": {"samples": 20},
+    "experiment": {
+        "data_samples": 30, "styles": [1], "stages": [1], "quartic": [0.0],
+        "label_amplitude": [2.0], "per_class": [1], "duration": [0.05], "temperature": [0.2],
+        "codes": ["clusters"], "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
+        "inpainting_samples": 12, "classified_samples": 30, "online_cycles": [2, 5],
+        "online_styles": 2,
+    },
+}  # fmt: skip
+"""Images alone, without couplings between pixels: solved at once."""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    plan = EXPERIMENT.plan("quick", TOY)
+    performed = reproduce(EXPERIMENT, plan, folder, Resources(1))
+    assert performed.failures == []
+    write_report(performed.path)
+    return performed.path
+
+
+def summary_of(path: Path) -> dict:
+    return json.loads((path / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_every_part_is_measured_and_drawn(done: Path) -> None:
+    summary = summary_of(done)
+    assert summary["missing"] == []
+    assert {row["curve"] for row in summary["points"]} == {
+        "styles", "stages", "quartic", "label amplitude", "patterns a class", "duration",
+        "temperature", "code",
+    }  # fmt: skip
+    assert [row["cycles"] for row in summary["online"]] == [2, 5]
+    assert [row["known"] for row in summary["inpainting"]] == ["top", "left"]
+    assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
+    assert summary["machine"]["measured"]["images"] == 20
+    assert not summary["machine"]["held_out"]
+    for name in ("sheet", "denoising", "confusion", "curves"):
+        assert (done / f"{name}.png").stat().st_size > 1000
+    page = (done / "report.html").read_text(encoding="utf-8")
+    assert "mixture of Gaussians with shared covariance" in page
+    assert "very images that it has learned" in page
+
+
+def test_confusion_counts_every_sample(done: Path) -> None:
+    rows = np.loadtxt(done / "confusion.csv", delimiter=",", skiprows=1)
+    assert rows[:, 1:].sum() == 20
+    assert np.all(rows[:, 1:].sum(axis=1) == 2)  # all classes in turn
+    asked = summary_of(done)["machine"]["measured"]["asked"]
+    assert np.trace(rows[:, 1:]) / 20 == pytest.approx(asked)
+
+
+def test_again_computes_nothing(done: Path) -> None:
+    plan = EXPERIMENT.plan("quick", TOY)
+    runs = {p: p.stat().st_mtime_ns for p in (done.parent / "runs").glob("*/manifest.json")}
+    before = summary_of(done)
+    reproduce(EXPERIMENT, plan, done.parent, Resources(1))
+    assert {p: p.stat().st_mtime_ns for p in runs} == runs
+    assert summary_of(done)["points"] == before["points"]
+
+
+def test_heat_in_joules_by_hand() -> None:
+    row = energy_row("heat", {"mean": 200.0, "sem": 1.0}, kT=0.1)
+    assert row["kT"] == 2000
+    assert row["joules"] == pytest.approx(2000 * 4.1419e-21, rel=1e-4)
+
+
+def test_presets_and_what_is_refused() -> None:
+    assert experiment("digits") is EXPERIMENT
+    assert EXPERIMENT.preset_of(EXPERIMENT.plan("full")) == "full"
+    assert EXPERIMENT.plan("paper") == EXPERIMENT.plan("full")
+    with pytest.raises(UserError, match="peers: gan: must be among"):
+        DigitsPlan(peers=("gan",))
+    with pytest.raises(UserError, match="online_cycles: must rise"):
+        DigitsPlan(online_cycles=(10, 5))
+    with pytest.raises(UserError, match="digits are of MNIST"):
+        EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
+
+
+def test_peers_that_need_scikit_learn_are_left_out_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("thermoloom.experiments.digits.peers.find_spec", lambda name: None)
+    assert available(("gaussian", "mixture", "rbm", "paper")) == ["gaussian", "paper"]
+    names = [task.name for task in tasks(EXPERIMENT.plan("quick"), tmp_path, 1)]
+    assert "peer: gaussian" in names
+    assert "peer: rbm" not in names
+
+
+def test_names_of_tasks_are_unique(tmp_path: Path) -> None:
+    names = [task.name for task in tasks(EXPERIMENT.plan("quick"), tmp_path, 1)]
+    assert len(set(names)) == len(names)
+
+
+# --- peers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("draw", [draw_gaussian, draw_mixture, draw_rbm])
+def test_peers_are_reproducible_by_seed(draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    if draw is not draw_gaussian:
+        pytest.importorskip("sklearn", reason="scikit-learn is an extra")
+    monkeypatch.setattr("thermoloom.experiments.digits.peers.GIBBS", 5)
+    plan = EXPERIMENT.plan("quick")
+    patterns = first_patterns(load_patterns(plan.settings.prototypes, plan.settings.machine), 40)
+    classes = np.array([0, 1, 0, 1, 1])
+    found = draw(patterns, classes, 2, 3)
+    assert found.shape == (5, 784)
+    assert np.isfinite(found).all()
+    assert np.array_equal(found, draw(patterns, classes, 2, 3))
+    assert not np.array_equal(found, draw(patterns, classes, 2, 4))
+    # a sample is more like the mean of its class than like that of the other one
+    own = np.array(patterns.classes)
+    means = np.stack([patterns.patterns[own == c].mean(axis=0) for c in (0, 1)])
+    assert np.array_equal((found @ means.T).argmax(axis=1), classes)
+
+
+def test_means_of_the_styles_that_were_drawn() -> None:
+    plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
+    machine = plan.settings.machine
+    patterns = load_patterns(plan.settings.prototypes, machine)
+    words = label_words(patterns, machine)
+    assert words is not None
+    theta = Parameters.zeros(machine).with_styles_of(words)
+    means = style_means(patterns, theta)
+    for unit in (0, 7, 29):
+        rows = patterns.patterns[words[:, unit] > 0]
+        np.testing.assert_allclose(means[unit], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
+    styles = drawn_styles(theta, np.arange(12) % 10, 5)
+    drawn = style_draws(patterns, theta, 12, 5)
+    assert np.array_equal(drawn, means[3 * (np.arange(12) % 10) + styles])
