@@ -188,7 +188,8 @@ def _moments(
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
-    if len(fields) * len(modes[0].one) <= machine.units / 3:
+    # with a label unit for every few patterns, only the preconditioned equations converge
+    if machine.styles == 1 and len(fields) * len(modes[0].one) <= machine.units / 3:
         return [Factored(machine, each, fields, words) for each in modes]
     return [*dense_moments(machine, modes, fields, words)]
 
