@@ -52,7 +52,7 @@ function at(curve, t) { // linear between points; after a switch at the switch
 const show = value => (Math.round(value) + 0).toLocaleString("en").replace("-", "−");
 
 // --- plot ---
-const [width, height, left, right, top_, bottom] = [720, 300, 62, 12, 12, 34];
+const [width, height, left, right, top_, bottom] = [720, 300, 78, 12, 12, 34];
 const make = (name, attributes, text) => {
   const element = document.createElementNS(find("plot").namespaceURI, name);
   for (const key in attributes) element.setAttribute(key, attributes[key]);
@@ -76,7 +76,7 @@ function draw() {
   }
   [0, .25, .5, .75, 1].forEach(t => make("text",
     {x: X(t), y: height - 10, "text-anchor": t === 1 ? "end" : t ? "middle" : "start"},
-    t === 0 ? "noise" : t === 1 ? "digits" : t + " t_f"));
+    t === 0 ? "noise" : t === 1 ? "digits" : t));
   curves.forEach((curve, c) => make("polyline",
     {class: "c" + c, points: curve.map((v, p) => `${X(when[p])},${Y(v)}`).join(" ")}));
   now = make("line", {class: "now", y1: top_, y2: height - bottom});
@@ -99,7 +99,7 @@ function update() {
   if (Math.round(position) !== painted) paint(painted = Math.round(position));
   slider.value = time;
   const stage = data.stage[Math.max(0, when.findLastIndex(w => w <= time))] + 1;
-  find("clock").textContent = `${time.toFixed(2)} t_f, stage ${stage}`;
+  find("clock").textContent = `${Math.round(100 * time)} %, stage ${stage}`;
   const Q = at(heat, time);
   find("heat").textContent = show(Q);
   find("heatkT").textContent = show(Q / data.kT);
