@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -69,8 +70,6 @@ def _check(out: Path) -> None:
         raise UserError(f"--out {out}: is a folder; name a file in it, such as {out / 'demo.html'}")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--out {out}: the page is HTML; name a file that ends in .html")
-    for folder in out.absolute().parents:
-        if folder.exists():
-            if not folder.is_dir():
-                raise UserError(f"--out {out}: {folder} is a file, not a folder")
-            break
+    nearest = next(folder for folder in out.absolute().parents if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: no permission to write in {nearest}; choose another")

@@ -1,7 +1,7 @@
 """The demo: a ten-digit machine solved on the bundled images, and its samples on their way.
 
     noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, each as often
-    heat     Q(t) = Σ_stages V_t(start) − V_t(x)        work    W(t) = Σ_switches V_t(x) − V_{t+1}(x)
+    heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
 Harmonic units, all coupled with each other, and label units for each class and style. What comes
 out is plain data, from which ``presentation.demo_page`` makes its page.

@@ -39,9 +39,9 @@ computer.generate(20, classes=[3, 7]).show().savefig("drawn.png")"""
 def grey(images: NDArray[Any]) -> NDArray[np.uint8]:
     """States (samples, frames, pixels) as bytes, on one scale for all."""
     low, high = np.percentile(images[:, -1], (DARKEST, BRIGHTEST))
-    scaled: NDArray[np.uint8] = np.clip(
-        (images - low) * (255 / max(high - low, 1e-12)), 0, 255
-    ).round().astype(np.uint8)
+    scaled: NDArray[np.uint8] = (
+        np.clip((images - low) * (255 / max(high - low, 1e-12)), 0, 255).round().astype(np.uint8)
+    )
     return scaled
 
 
