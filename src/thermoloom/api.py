@@ -546,7 +546,7 @@ class Results(Mapping[str, dict[str, Array]]):
 
         >>> import thermoloom as tl
         >>> results = tl.results("results/comparison")
-        >>> heat = results.frame("models").groupby("rule")["heat"].mean()  # doctest: +SKIP
+        >>> heat = results.frame("models").groupby("rule")["heat.mean"].mean()  # doctest: +SKIP
         """
         try:
             import pandas
