@@ -1,13 +1,14 @@
 # make run    set up and run the main job         make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
 # make soak   set up, then hours of ill treatment make clean  remove the environment and caches
+# make wheel-test  build the wheel, install it alone in a fresh environment, run it there
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test lint bench soak lock clean
+.PHONY: setup run test lint bench soak wheel-test lock clean
 
 setup: $(READY)
 
@@ -21,6 +22,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 run: $(READY)
+	$(BIN)/thermoloom demo
 	$(BIN)/thermoloom run comparison
 
 lint: $(READY)
@@ -37,6 +39,9 @@ bench: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m soak
+
+wheel-test: $(READY)
+	$(BIN)/python -m pytest --wheel tests/test_wheel.py
 
 # The lock holds names, versions and hashes only: no address of any index.
 lock: $(READY)

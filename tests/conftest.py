@@ -12,6 +12,10 @@ from machines import MACHINES, some_fields
 from thermoloom.machine.definition import Machine
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--wheel", action="store_true", help="also build and install the wheel")
+
+
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """Signals are handled as in a fresh process in the foreground.

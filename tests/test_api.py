@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiment_runs import two_pairs
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -65,6 +67,8 @@ def test_every_public_name_has_an_example_that_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if "esults" in name:
+        shutil.copytree(two_pairs().path, tmp_path / "results" / "comparison")
     found: Any = tl
     for part in name.split("."):
         found = getattr(found, part)
@@ -349,3 +353,36 @@ def test_the_command_line_completes_an_image(
         assert held["mean_work"] == 0
         assert held["mean_heat"] not in heats
     assert len(heats) == 1
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def test_results_are_the_tables_of_the_experiment() -> None:
+    path = two_pairs().path
+    found = tl.results(path)
+    assert set(found) == {file.stem for file in path.glob("*.csv")}
+    assert len(found) == len(set(found)) >= 3
+    models = found["models"]
+    assert sorted(set(models["seed"].tolist())) == [1, 2]
+    assert found.summary == json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    with pytest.raises(KeyError, match="models"):
+        found["nothing"]
+    with pytest.raises(tl.UserError):
+        tl.results(path.parent)
+
+
+def test_results_as_pandas() -> None:
+    found = tl.results(two_pairs().path)
+    pandas = pytest.importorskip("pandas")
+    frame = found.frame("models")
+    assert isinstance(frame, pandas.DataFrame)
+    assert {name: frame[name].tolist() for name in frame} == {
+        name: column.tolist() for name, column in found["models"].items()
+    }
+
+
+def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(tl.UserError, match="pip install pandas"):
+        tl.results(two_pairs().path).frame("models")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_every_command_exists() -> None:
         for line in re.findall(rf"thermoloom {command}([^\n`#]*)", README):
             for option in re.findall(r"--\w+", line):
                 assert option in done.stdout, f"{command} {option}"
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"\nversion: {project['version']}\n" in citation
+    assert f"\nlicense: {project['license']}\n" in citation
 
 
 @pytest.mark.parametrize(

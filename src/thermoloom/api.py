@@ -10,7 +10,8 @@ NumPy in and out. The command line opens what ``save`` wrote, and ``load`` opens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
+from thermoloom.runs.store import RunDirectory
 from thermoloom.training.trainer import Reached, Trainee, train_together
 
 if TYPE_CHECKING:
@@ -515,3 +517,74 @@ class Drawn:
         names = None if self.classes is None else [str(own) for own in self.classes]
         title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
         return sample_figure(self.images, shape, title, most, names)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+class Results(Mapping[str, dict[str, Array]]):
+    """What an experiment left: tables by name, each a dict of columns, and its summary.
+
+    Every file is checked against its SHA-256 when it is read.
+
+    >>> import thermoloom as tl
+    >>> results = tl.results("results/comparison")
+    >>> results["models"]["seed"].dtype, results.summary["experiment"]
+    (dtype('int64'), 'comparison')
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+
+    def __getitem__(self, table: str) -> dict[str, Array]:
+        if table not in self:
+            raise KeyError(f"{table}: no such table; there are {', '.join(self)}")
+        return self._run.load_table(table)
+
+    def __contains__(self, table: object) -> bool:
+        return self._run.has(f"{table}.csv")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(n.removesuffix(".csv") for n in self._run.manifest.files if ".csv" in n))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"Results({self._run.kind}, {self._run.state}: {', '.join(self)})"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Every number of the page: summary.json, or the results of a run that has none."""
+        if not self._run.has("summary.json"):
+            return dict(self._run.results)
+        found: dict[str, Any] = json.loads(self._run.load_bytes("summary.json"))
+        return found
+
+    def frame(self, table: str) -> Any:
+        """A table as a pandas DataFrame, where pandas is installed.
+
+        >>> import thermoloom as tl
+        >>> results = tl.results("results/comparison")
+        >>> heat = results.frame("models").groupby("rule")["heat.mean"].mean()  # doctest: +SKIP
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise UserError(
+                "pandas is not installed: pip install pandas, or take the columns as NumPy "
+                f"arrays with results[{table!r}]"
+            ) from None
+        return pandas.DataFrame(self[table])
+
+
+def results(path: str | Path) -> Results:
+    """Tables and summary of an experiment, or of any other run directory.
+
+    >>> import thermoloom as tl
+    >>> samples = tl.results("results/comparison")["samples"]
+    >>> online = samples["rule"] == "online"
+    >>> samples["heat"][online].shape
+    (16,)
+    """
+    return Results(RunDirectory.open(user_path("path", path)))

@@ -55,6 +55,14 @@ Workers = Annotated[
 Cluster = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler.", metavar="ADDRESS")
 ]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="For job arrays: do share I of N of the tasks, and no tables.",
+        metavar="I/N",
+    ),
+]
 Shared = Annotated[
     bool, typer.Option("--shared-disk", help="The cluster's workers see the results folder.")
 ]
@@ -85,11 +93,16 @@ def _command(name: str) -> Callable[..., None]:
         workers: Workers = None,
         cluster: Cluster = None,
         shared: Shared = False,
+        share: Share = None,
     ) -> None:
         from thermoloom.runs.execution import Resources
 
         values = plan_values(config, assignments, seeds)
         folder = out or Path(DEFAULT_OUT.get(preset, "results"))
+        if share is not None:
+            own = parse_share(share)
+            run_share(name, preset, values, folder, Resources(workers, cluster, shared), own)
+            return
         run_experiment(name, preset, values, folder, Resources(workers, cluster, shared))
 
     command.__doc__ = QUESTIONS[name]
@@ -176,6 +189,39 @@ def _is_seed(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
 
 
+def parse_share(text: str) -> tuple[int, int]:
+    """``2/5``: the second of five shares."""
+    number, _, count = text.partition("/")
+    if not (_is_seed(number) and _is_seed(count) and 1 <= int(number) <= int(count) <= MOST_SEEDS):
+        raise UserError(f"--task {shown(text)}: expected a share such as 2/5, from 1/5 to 5/5")
+    return int(number), int(count)
+
+
+def run_share(
+    name: str,
+    preset: str,
+    values: Values,
+    folder: Path,
+    resources: Resources,
+    share: tuple[int, int],
+) -> None:
+    """One share of an experiment's tasks, and how to go on once all are done."""
+    chosen = experiment(name)
+    plan = chosen.plan(preset, values)
+    from thermoloom.experiments.run import check, compute_share
+    from thermoloom.runs.progress import progress_for
+
+    check(chosen, plan, folder, resources)
+    compile_now()
+    done = compute_share(chosen, plan, folder, share, resources, progress_for())
+    for line in dict.fromkeys(done.warnings):
+        typer.echo(f"note: {line}", err=True)
+    number, count = share
+    typer.echo(f"share {number} of {count}: {done.summary['tasks']} task(s) in {folder}")
+    typer.echo("once all shares are done, the same command without --task makes tables and report")
+    _tell_failures(done.failures)
+
+
 def run_experiment(
     name: str,
     preset: str,
@@ -204,9 +250,14 @@ def run_experiment(
         typer.echo("\n".join(result_lines(done.summary)))
         typer.echo("\n".join(time_lines(done.summary, seconds, compiled - began)))
         typer.echo(f"report  {report.path}")
-    if done.failures:
-        typer.echo(f"{len(done.failures)} task(s) failed:", err=True)
-        for line in done.failures:
+    _tell_failures(done.failures)
+
+
+def _tell_failures(failed: list[str]) -> None:
+    """Exit code 1 if there are any."""
+    if failed:
+        typer.echo(f"{len(failed)} task(s) failed:", err=True)
+        for line in failed:
             typer.echo(f"  {line}", err=True)
         raise typer.Exit(1)
 

@@ -98,13 +98,13 @@ def merged(
     return values
 
 
-def compile_now() -> None:
+def compile_now(learning: bool = True) -> None:
     """Compile the kernels, or load them, before anything is timed or touched."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up()
+        engine().warm_up(learning)
     interrupts_wind_up()
 
 

@@ -67,8 +67,11 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self) -> None:
-        """Compile, or load, what the other functions need, so that the wait is seen as such."""
+    def warm_up(self, learning: bool = True) -> None:
+        """Compile, or load, what the other functions need, so that the wait is seen as such.
+
+        Without ``learning``: only what ``generate`` needs.
+        """
 
     def path(
         self,

@@ -98,6 +98,35 @@ def compute(
     return Performed(path, summary, failed, warnings, clock.seconds)
 
 
+def compute_share(
+    experiment: Experiment,
+    plan: Plan,
+    folder: Path,
+    share: tuple[int, int],
+    resources: Resources = LOCAL,
+    progress: Progress | None = None,
+) -> Performed:
+    """The i-th of n shares of the tasks that need no other's results, for job arrays; no tables.
+
+    The shares depend on the plan and n alone, not on what is in the folder already, so all of them
+    can run at the same time; ``compute`` then finds them done and goes on.
+    """
+    number, count = share
+    clock = Clock()
+    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    plan = replace(plan, settings=named(plan.settings, patterns))
+    check(experiment, plan, folder, resources)
+    nothing = folder / "nothing-done-yet"
+    tasks = experiment.tasks(plan, nothing, count)[number - 1 :: count]
+    keep_patterns(folder / RUNS, patterns)
+    with clock.measure("tasks"):
+        outcomes = run_tasks(tasks, folder, resources, progress)
+    warnings = [line for o in outcomes.values() for line in o.result.get("warnings", [])]
+    return Performed(
+        folder / experiment.name, {"tasks": len(tasks)}, failures(outcomes), warnings, clock.seconds
+    )
+
+
 def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> int:
     """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
     _check_models(experiment.models(plan))

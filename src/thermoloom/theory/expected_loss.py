@@ -203,7 +203,9 @@ def _moments(
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
-    if not modes[0].linear and len(fields) * len(modes[0].one) <= machine.units / 3:
+    # with a label unit for every few patterns, only the preconditioned equations converge
+    few = len(fields) * len(modes[0].one) <= machine.units / 3
+    if few and machine.styles == 1 and not modes[0].linear:
         return [Factored(machine, each, fields, words) for each in modes]
     return [*dense_moments(machine, modes, fields, words)]
 

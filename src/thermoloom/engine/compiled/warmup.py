@@ -9,11 +9,17 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 
 
-def warm_up() -> None:
-    """Run the whole way at the smallest size; takes seconds the first time, then milliseconds."""
+def warm_up(learning: bool = True) -> None:
+    """Run the whole way at the smallest size; takes seconds the first time, then milliseconds.
+
+    Without ``learning`` only what generates is compiled, which is a fraction of all.
+    """
     from thermoloom.engine import compiled
 
     machine = Machine(visible=2, hidden=2, duration=0.01)
+    compiled.generate(Parameters.zeros(machine), samples=1, seed=0)
+    if not learning:
+        return
     settings = Settings(machine=machine).updated({"training": {"cycles": 1}})
     path = compiled.path(machine, np.zeros(4, np.float32), 0, 0)
     grid = {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
@@ -21,4 +27,3 @@ def warm_up() -> None:
         learner = compiled.learner(settings.updated({"imperfections": imperfections}))
         theta = learner.learn(Parameters.zeros(machine), path)
     compiled.terms(theta, path)
-    compiled.generate(theta, samples=1, seed=0)

@@ -1,0 +1,75 @@
+"""The first look: ``demo``."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thermoloom.cli.options import AsJson, compile_now, emit, path_of, say
+from thermoloom.errors import UserError
+from thermoloom.inputs import is_folder
+
+
+def demo(
+    out: Annotated[
+        Path,
+        typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out")),
+    ] = Path("results/demo.html"),
+    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """From nothing to a page on which noise turns into digits, in seconds."""
+    _check(out)
+    from thermoloom.experiments.demo import draw_demo, solve_demo
+    from thermoloom.presentation.demo_page import build_demo
+    from thermoloom.presentation.terminal import console
+    from thermoloom.runs.files import write_atomically, write_error
+
+    compile_now(learning=False)
+    with console().status("solving a ten-digit machine") as status:
+        optimum = solve_demo(
+            on_iteration=lambda step, size: status.update(
+                f"solving a ten-digit machine: step {step}, relative gradient {size:.1e}"
+            )
+        )
+    say(f"solved a machine of {optimum.parameters.machine.units} units in {optimum.seconds:.1f} s")
+    with console().status("generating"):
+        drawn = draw_demo(optimum.parameters)
+    samples, right = len(drawn["asked"]), int((drawn["asked"] == drawn["seen"]).sum())
+    say(f"generated {samples} samples in {drawn['seconds']:.1f} s")
+    solved = {"seconds": optimum.seconds, "iterations": optimum.iterations}
+    page = build_demo(drawn, solved).encode()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(out.parent, error) from None
+    write_atomically(out, page)
+    heat = float(drawn["stage_heat"].sum(axis=1).mean())
+    found = {"page": str(out.absolute()), "samples": samples, "as_asked": right, "mean_heat": heat}
+    emit(
+        as_json,
+        found,
+        [
+            f"as asked    {right} of {samples}",
+            f"mean heat   {heat:.1f} E0 = {heat / drawn['kT']:.0f} kT",
+            f"page        {out.absolute()}",
+            *([] if open_page else ["open it in a browser; thermoloom demo --open does so itself"]),
+        ],
+    )
+    if open_page and not webbrowser.open(out.absolute().as_uri()):
+        say("no browser was found; open the page yourself")
+
+
+def _check(out: Path) -> None:
+    """Refuse before the work what could not be written after it."""
+    if is_folder("--out", out):
+        raise UserError(f"--out {out}: is a folder; name a file in it, such as {out / 'demo.html'}")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out {out}: the page is HTML; name a file that ends in .html")
+    nearest = next(folder for folder in out.absolute().parents if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: no permission to write in {nearest}; choose another")

@@ -1,0 +1,120 @@
+"""The demo: a ten-digit machine solved on the bundled images, and its samples on their way.
+
+    noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, each as often
+    heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
+
+Harmonic units, all coupled with each other, and label units for each class and style. What comes
+out is plain data, from which ``presentation.demo_page`` makes its page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from thermoloom.config import PrototypeSettings
+from thermoloom.generation import asked_classes, drawn_styles, generate
+from thermoloom.machine.books import Generated
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import energy_parts, label_word
+from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.protocol import generation_windows
+from thermoloom.measures.classifier import classify
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.theory.solver import Optimum, solve_optimum
+from thermoloom.threads import threads
+
+MACHINE = Machine(
+    hidden=0,
+    labels=10,
+    styles=10,
+    stages=4,
+    wiring=("visible-visible", "visible-label"),
+    biases=("visible",),
+    J4=0.0,
+    dt=2.5e-3,
+)
+DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
+TOLERANCE = 1e-3
+"""|∇L(θ)|/|∇L(0)| at which θ is good enough: heat and images do not change any more."""
+SAMPLES, FRAMES, SEED = 30, 40, 90101
+
+
+def solve_demo(
+    machine: Machine = MACHINE, on_iteration: Callable[[int, float], None] | None = None
+) -> Optimum:
+    """The machine's optimum for the bundled digits."""
+    patterns = load_patterns(DIGITS, machine)
+    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+    with threads(1):  # small matrices: a second thread gains little and waits for busy cores
+        return solve_optimum(machine, fields, words, TOLERANCE, on_iteration)
+
+
+def draw_demo(
+    theta: Parameters, samples: int = SAMPLES, frames: int = FRAMES, seed: int = SEED
+) -> dict[str, Any]:
+    """Samples of all digits in turn: images and books at ``frames`` times and at every switch."""
+    began, machine = time.perf_counter(), theta.machine
+    spans = generation_windows(machine)
+    even = np.linspace(0, machine.steps, frames + 1).round().astype(int)
+    steps = sorted({*even.tolist(), *(first for _, first, _ in spans)})
+    asked = asked_classes(theta, samples, None)
+    assert asked is not None  # this machine has labels
+    made = generate(
+        theta, samples, seed, asked.tolist(), snapshot_steps=steps, snapshot_samples=range(samples)
+    )
+    seconds = time.perf_counter() - began
+    word = label_word(machine, asked, drawn_styles(theta, asked, seed))
+    assert word is not None
+    images = made.snapshots[..., : machine.visible]
+    scores = classify(images[:, -1])
+    return {
+        "units": machine.visible,
+        "stages": machine.stages,
+        "styles": machine.styles,
+        "time_steps": machine.steps,
+        "kT": machine.kT,
+        "seed": seed,
+        "seconds": seconds,
+        "images": images,
+        "steps": steps,
+        "asked": asked,
+        "seen": scores.argmax(axis=1),
+        "scores": scores.max(axis=1),
+        "course": course(theta, made, steps, word),
+        "stage_heat": made.stage_heat,
+        "switching_work": made.switching_work,
+        "starts": made.starts.total,
+        "ends": made.ends.total,
+    }
+
+
+def course(theta: Parameters, made: Generated, steps: list[int], word: Array) -> dict[str, Any]:
+    """Energy in its parts, heat and work so far at every snapshot, (samples, points).
+
+    A switch is two points at one time: with the stage that ends, and with the one that begins.
+    """
+    where: list[int] = []
+    stages: list[int] = []
+    parts, heat, work = [], [], []
+    for order, (stage, first, last) in enumerate(generation_windows(theta.machine)):
+        own = [i for i, step in enumerate(steps) if first <= step <= last]
+        energy = energy_parts(theta, made.snapshots[:, own], stage, word[:, None])
+        before = made.stage_heat[:, :order].sum(axis=1, keepdims=True)
+        heat.append(before + made.starts.total[:, order, None] - energy.total)
+        done = made.switching_work[:, :order].sum(axis=1, keepdims=True)
+        work.append(np.broadcast_to(done, energy.total.shape))
+        parts.append(energy.parts)
+        where += own
+        stages += [order] * len(own)
+    return {
+        "frame": where,
+        "stage": stages,
+        "parts": {name: np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]},
+        "heat": np.concatenate(heat, axis=1),
+        "work": np.concatenate(work, axis=1),
+    }
