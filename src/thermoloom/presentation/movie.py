@@ -44,9 +44,7 @@ def animation(
     ]
     buffer = io.BytesIO()
     pauses = [MILLISECONDS] * (len(frames) - 1) + [LAST]
-    frames[0].save(
-        buffer, "GIF", save_all=True, append_images=frames[1:], duration=pauses, loop=0
-    )
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=pauses, loop=0)
     return buffer.getvalue()
 
 
