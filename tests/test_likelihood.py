@@ -50,10 +50,7 @@ def test_expected_residuals_are_the_mean_over_paths(machine: Machine) -> None:
     expected = expected_residuals(theta, fields, marginals)
     for pattern, field in enumerate(fields):
         drawn = np.array(
-            [
-                path_residuals(theta, engine().path(machine, field, 5, n))
-                for n in range(600)
-            ]
+            [path_residuals(theta, engine().path(machine, field, 5, n)) for n in range(600)]
         )
         error = drawn.std(axis=0, ddof=1) / np.sqrt(len(drawn))
         worst = np.abs((drawn.mean(axis=0) - expected[pattern]) / error)

@@ -170,10 +170,14 @@ def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
     data = data_of(job)
     states = data.states(theta.machine, samples)
     known = Asked(states, data.classes[: len(states)], job.settings.measures.classifier)
-    return judged | energies(generated) | {
-        "diverged": False,
-        "data_diversity": known.few(job.patterns)["diversity"],
-    }
+    return (
+        judged
+        | energies(generated)
+        | {
+            "diverged": False,
+            "data_diversity": known.few(job.patterns)["diversity"],
+        }
+    )
 
 
 # --- inpainting -----------------------------------------------------------------------------------
@@ -276,5 +280,3 @@ def learn_online(
     if trainee.diverged:
         return {"cycles": trainee.cycle, "diverged": True}
     return {"cycles": trainee.cycle} | sampled(job, trainee.parameters, samples)
-
-

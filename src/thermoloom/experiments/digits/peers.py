@@ -85,9 +85,7 @@ def _by_class(
     return drawn.astype(np.float32)
 
 
-def draw_gaussian(
-    patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int
-) -> Float32:
+def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """Mean and covariance of each class."""
 
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
@@ -100,9 +98,7 @@ def draw_gaussian(
     return _by_class(patterns, classes, draw)
 
 
-def draw_mixture(
-    patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int
-) -> Float32:
+def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """As many components as the machine has styles, where a class has ten images for each."""
     from sklearn.mixture import GaussianMixture
 
