@@ -1,4 +1,4 @@
-"""python -m benchmarks [--only training,paths] [--full] [--out bench.json]"""
+"""python -m benchmarks [--only training,paths] [--full] [--out bench.json] [--against CHECKOUT]"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import against
 from benchmarks.harness import Options, Result, Row, Share, all_threads
-from thermoloom.runs.manifest import machine, package_version, software_versions
+from thermoloom.runs.manifest import host, package_version, software_versions
 
 GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps")
 LONG = ("sweeps",)
@@ -29,12 +31,21 @@ def main() -> int:
     began = time.perf_counter()
     results: dict[str, Result] = {}
     quick = [group for group in GROUPS if group not in LONG]
-    for group in arguments.only or (GROUPS if arguments.full else quick):
+    chosen = arguments.only or (GROUPS if arguments.full else quick)
+    if arguments.against:
+        other = arguments.against.resolve()
+        say = partial(progress.print, "…")
+        rows = against.compare(other, chosen, arguments.rounds, arguments.full, say)
+        console.print(against.table(rows, figures))
+        compared = {"against": str(other), "host": host(), "rows": [asdict(row) for row in rows]}
+        arguments.out.write_text(json.dumps(compared, indent=1) + "\n")
+        return 0
+    for group in chosen:
         options = Options(full=arguments.full, say=lambda text: progress.print(f"… {text}"))
         results[group] = import_module(f"benchmarks.{group}").run(options)
     seconds = time.perf_counter() - began
     show(console, results)
-    console.print(f"{seconds:.0f} s, {all_threads()} threads, {machine()['cpu']}", highlight=False)
+    console.print(f"{seconds:.0f} s, {all_threads()} threads, {host()['cpu']}", highlight=False)
     arguments.out.write_text(json.dumps(record(results, seconds), indent=1) + "\n")
     return 0
 
@@ -47,6 +58,13 @@ def parse() -> argparse.Namespace:
         help=f"some of {','.join(GROUPS)} (all but {','.join(LONG)}, with --full all)",
     )
     parser.add_argument("--full", action="store_true", help="whole lengths instead of scaled ones")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="measure in turns with another checkout, and print the ratios of the medians",
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="turns with --against (3)")
     parser.add_argument("--out", type=Path, default=Path("bench.json"), help="where the rows go")
     return parser.parse_args()
 
@@ -73,7 +91,7 @@ def record(results: dict[str, Result], seconds: float) -> dict[str, Any]:
         "notes": [note for result in results.values() for note in result.notes],
         "seconds": seconds,
         "threads": all_threads(),
-        "machine": machine(),
+        "host": host(),
         "versions": software_versions() | {p: package_version(p) for p in ("torch", "jax")},
     }
 

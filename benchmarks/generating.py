@@ -22,12 +22,12 @@ from benchmarks.harness import (
     sgemm,
     where_time_goes,
 )
-from thermoloom import generation
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
+from thermoloom.engine import engine
+from thermoloom.engine.compiled import generation
 from thermoloom.generation import generate
-from thermoloom.kernels import compile_kernels
-from thermoloom.machine.computer import Computer
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
 from thermoloom.training.trainer import train
 
 SAMPLES = 200
@@ -40,24 +40,25 @@ def shortened(machine: Machine, fraction: float = SHORT) -> Machine:
     return replace(machine, duration=fraction * machine.duration)
 
 
-def trained_computer(settings: Settings) -> Computer:
-    """A computer after one cycle for each prototype: couplings as they are, not zeros."""
+def trained(settings: Settings) -> Parameters:
+    """θ after one cycle for each pattern: couplings as they are, not zeros."""
     short = settings.updated({"training": {"cycles": 3}})
-    return train(short, default_fields(short)).computer
+    return train(short, default_fields(short)).parameters
 
 
-def sampling(machine: Machine, computer: Computer) -> Contestant:
+def sampling(machine: Machine, theta: Parameters) -> Contestant:
     """Generation of 200 samples from reset states to heats; counts one step of one sample."""
-    return clocked(lambda: generate(machine, computer, SAMPLES, 90101), SAMPLES * machine.steps)
+    own = Parameters(machine, theta.vector)
+    return clocked(lambda: generate(own, SAMPLES, 90101), SAMPLES * machine.steps)
 
 
 def run(options: Options) -> Result:
-    compile_kernels()
+    engine().warm_up()
     settings, cores = Settings(), all_threads()
-    computer = trained_computer(settings)
+    theta = trained(settings)
     machine = settings.machine if options.full else shortened(settings.machine)
     options.say(f"generation of {SAMPLES} samples for {machine.steps} steps")
-    contestants = {"sgemm": sgemm(cores), "ours": sampling(machine, computer)}
+    contestants = {"sgemm": sgemm(cores), "ours": sampling(machine, theta)}
     best = in_turns(contestants, 1 if options.full else max(3, options.rounds // 2))
     flops = force_flops(machine)
     note = "with preparation, normals and heats"
@@ -78,7 +79,7 @@ def run(options: Options) -> Result:
         "µs",
         limit=flops * best["sgemm"] * SAMPLES * 1e6,
     )
-    whole = {"a step of generation": profile(machine, computer)}
+    whole = {"a step of generation": profile(Parameters(machine, theta.vector))}
     return Result([row, step], whole)
 
 
@@ -93,7 +94,7 @@ class _Instead:
         return getattr(self._numpy, name)
 
 
-def profile(machine: Machine, computer: Computer) -> list[Share]:
+def profile(theta: Parameters) -> list[Share]:
     """Where the time of a step goes: timers around what generation calls."""
     workers = min(all_threads(), -(-SAMPLES // generation.GROUP))
     names = vars(generation)
@@ -103,13 +104,11 @@ def profile(machine: Machine, computer: Computer) -> list[Share]:
         Place(generation, "_prepare", "preparation", workers),
         Place(generation, "noise_block", "normals", workers),
         Place(instead, "matmul", "matrix products", workers),
-        Place(generation, "multiply", "matrix products", workers),
         Place(generation, "coupled_step", "step kernel", workers),
         Place(generation, "energy_parts", "energies in float64"),
     )
     try:
-        return where_time_goes(
-            places, lambda: generate(machine, computer, SAMPLES, 90101), machine.steps, 2
-        )
+        steps = theta.machine.steps
+        return where_time_goes(places, lambda: generate(theta, SAMPLES, 90101), steps, 2)
     finally:
         names["np"] = numpy

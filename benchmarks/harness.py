@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.machine.definition import Machine
-from thermoloom.prototypes import Prototypes, load_prototypes, unit_fields
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.threads import in_threads, thread_count, threads
 
 Seconds = float
@@ -148,9 +149,13 @@ def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
 
 
 def default_fields(settings: Settings) -> NDArray[np.float32]:
-    """Fields of the three bundled prototypes."""
-    prototypes = load_prototypes(settings.prototypes, settings.machine)
-    return unit_fields(prototypes, settings)
+    """Fields of the patterns of the settings, the three bundled ones unless they say otherwise."""
+    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings.machine)
+
+
+def default_words(settings: Settings) -> NDArray[np.float32] | None:
+    """Their label words, where the machine has labels."""
+    return label_words(load_patterns(settings.prototypes, settings.machine), settings.machine)
 
 
 def many_fields(prototypes: int) -> NDArray[np.float32]:
@@ -159,12 +164,12 @@ def many_fields(prototypes: int) -> NDArray[np.float32]:
     if prototypes <= 3:
         return default_fields(settings)[:prototypes]
     every = replace(settings.prototypes, digits=tuple(range(10)), per_digit=10)
-    bundled = load_prototypes(every, settings.machine)
+    bundled = load_patterns(every, settings.machine)
     images = bundled.patterns.reshape(-1, 28, 28)
     moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]
     patterns = np.concatenate(moved).reshape(-1, 784)[:prototypes]
     names = tuple(str(i) for i in range(prototypes))
-    return unit_fields(Prototypes(patterns, names), settings)
+    return unit_fields(Patterns(patterns, names), settings.machine)
 
 
 def force_flops(machine: Machine) -> int:

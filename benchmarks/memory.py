@@ -27,7 +27,7 @@ from benchmarks.harness import (
     parameter_bytes,
 )
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
+from thermoloom.engine import engine
 from thermoloom.training.trainer import Trainee, train_together
 
 MEGABYTE = 1e6
@@ -55,7 +55,7 @@ def train_both() -> None:
 
 def solve(prototypes: int) -> None:
     """The exact optimum for so many prototypes."""
-    from thermoloom.theory.optimum import solve_optimum
+    from thermoloom.theory.solver import solve_optimum
 
     solve_optimum(Settings().machine, many_fields(prototypes))
 
@@ -113,7 +113,7 @@ def run(options: Options) -> Result:
 
 
 def _child(work: str) -> None:
-    compile_kernels()
+    engine().warm_up()
     before = resident()
     seconds = clocked(WORK[work])()
     print(json.dumps(Spent(before, peak(), seconds)._asdict()))

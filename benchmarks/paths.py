@@ -15,10 +15,11 @@ from benchmarks.harness import (
     limited,
 )
 from thermoloom.config import Settings
+from thermoloom.engine import engine
+from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.noising import noising_path
+from thermoloom.engine.compiled.streams import philox
 from thermoloom.machine.definition import Machine
-from thermoloom.kernels import compile_kernels
-from thermoloom.streams import jit, philox
-from thermoloom.training.noising import noising_path
 
 TRIES = 10
 """In a turn: each takes some milliseconds only."""
@@ -56,7 +57,7 @@ def numpy_normals(units: int, steps: int) -> Contestant:
 
 
 def run(options: Options) -> Result:
-    compile_kernels()
+    engine().warm_up()
     settings = Settings()
     machine = settings.machine
     options.say("noising paths and normals on one thread, in turns")

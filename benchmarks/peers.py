@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.computer import Computer
+from thermoloom.machine.parameters import Parameters
 
 Float32 = NDArray[np.float32]
-Training = Callable[[], Computer]
+Training = Callable[[], Parameters]
 
 
 class Peer(Protocol):
@@ -33,9 +33,9 @@ def numpy_loop(machine: Machine, rate: float, path: Float32) -> Training:
     two_j2, four_j4 = np.float32(2 * machine.J2), np.float32(4 * machine.J4)
     drift, inverse_2kT = np.float32(machine.mobility * machine.dt), np.float32(0.5 / machine.kT)
 
-    def train() -> Computer:
-        theta = Computer.zeros(machine)
-        j_vh, j_hh, b = theta.arrays.values()
+    def train() -> Parameters:
+        theta = Parameters.zeros(machine)
+        j_vh, j_hh, b = theta.of_stage(0).values()
         for before, x in pairwise(path):
             v, h = x[:n], x[n:]
             force = two_j2 * x + four_j4 * x * x * x
@@ -58,9 +58,9 @@ def numpy_tuned(machine: Machine, rate: float, path: Float32) -> Training:
     n = machine.visible
     alpha, c = np.float32(rate), np.float32(machine.residual_scale)
 
-    def train() -> Computer:
-        theta = Computer.zeros(machine)
-        j_vh, j_hh, b = theta.arrays.values()
+    def train() -> Parameters:
+        theta = Parameters.zeros(machine)
+        j_vh, j_hh, b = theta.of_stage(0).values()
         change_vh, change_hh = np.empty_like(j_vh), np.empty_like(j_hh)
         left_v, left_h = np.empty((2, n), np.float32), np.empty((2, len(b)), np.float32)
         right = np.empty((2, len(b)), np.float32)
@@ -90,7 +90,7 @@ def torch_loop(machine: Machine, rate: float, path: Float32) -> Training:
     states = torch.from_numpy(path)
 
     @torch.no_grad()
-    def train() -> Computer:
+    def train() -> Parameters:
         j_vh = torch.zeros(n, machine.hidden)
         j_hh = torch.zeros(machine.hidden, machine.hidden)
         b, r_h, r_v = torch.zeros(machine.hidden), torch.empty(machine.hidden), torch.empty(n)
@@ -110,7 +110,7 @@ def torch_loop(machine: Machine, rate: float, path: Float32) -> Training:
             j_hh.addr_(h, r_h, alpha=-rate)
             j_hh.fill_diagonal_(0)
             b.add_(r_h, alpha=-rate)
-        return Computer(j_vh.numpy(), j_hh.numpy(), b.numpy())
+        return _parameters(machine, j_vh.numpy(), j_hh.numpy(), b.numpy())
 
     return train
 
@@ -140,9 +140,9 @@ def jax_scan(machine: Machine, rate: float, path: Float32) -> Training:
     def scan(theta: Any, states: Any) -> Any:
         return jax.lax.scan(step, theta, (states[:-1], states[1:]))[0]
 
-    def train() -> Computer:
-        zeros = tuple(jnp.asarray(a) for a in Computer.zeros(machine).arrays.values())
-        return Computer(*(np.asarray(array) for array in scan(zeros, states)))
+    def train() -> Parameters:
+        zeros = tuple(jnp.asarray(a) for a in Parameters.zeros(machine).of_stage(0).values())
+        return _parameters(machine, *(np.asarray(array) for array in scan(zeros, states)))
 
     return train
 
@@ -174,8 +174,8 @@ def numpy_quantized(
             codes -= np.rint(change, out=change)
         np.clip(codes, -top, top, out=codes)
 
-    def train() -> Computer:
-        n_vh, n_hh, b = Computer.zeros(machine).arrays.values()
+    def train() -> Parameters:
+        n_vh, n_hh, b = Parameters.zeros(machine).of_stage(0).values()
         for start, x in zip(_onsite_residuals(machine, path), path[1:], strict=True):
             v, h = x[:n], x[n:]
             r_v = start[:n] + c * d_vh * (n_vh @ h)
@@ -191,9 +191,14 @@ def numpy_quantized(
                 n_hh += n_hh.T.copy()
             np.fill_diagonal(n_hh, 0)
             b -= alpha * r_h
-        return Computer(d_vh * n_vh, d_hh * n_hh, b)
+        return _parameters(machine, d_vh * n_vh, d_hh * n_hh, b)
 
     return train
+
+
+def _parameters(machine: Machine, j_vh: Float32, j_hh: Float32, b: Float32) -> Parameters:
+    arrays = {"visible_hidden": j_vh, "hidden_hidden": j_hh, "hidden_bias": b}
+    return Parameters.from_arrays(machine, arrays)
 
 
 def _onsite_residuals(machine: Machine, path: Float32) -> Float32:

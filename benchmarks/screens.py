@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks import peers
-from benchmarks.generating import SAMPLES, sampling, shortened, trained_computer
+from benchmarks.generating import SAMPLES, sampling, shortened, trained
 from benchmarks.harness import (
     Contestant,
     Options,
@@ -21,10 +22,9 @@ from benchmarks.harness import (
 )
 from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, settings_for
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
-from thermoloom.machine.computer import Computer
-from thermoloom.training.learner import Learner
-from thermoloom.training.quantization import QuantizedLearner, coupling_ranges
+from thermoloom.engine import engine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.precision import coupling_ranges
 from thermoloom.training.trainer import Trainee
 
 BITS = 16
@@ -42,12 +42,12 @@ RESIDUAL_ERRORS = {
 
 
 def run(options: Options) -> Result:
-    compile_kernels()
-    computer = trained_computer(Settings())
+    engine().warm_up()
+    theta = trained(Settings())
     parts = [
         _residual_errors(options),
-        _update_noise(options, computer),
-        _rounding(options, computer),
+        _update_noise(options, theta),
+        _rounding(options, theta),
     ]
     return Result([row for rows in parts for row in rows])
 
@@ -66,7 +66,7 @@ def _residual_errors(options: Options) -> list[Row]:
     ]
 
 
-def _update_noise(options: Options, computer: Computer) -> list[Row]:
+def _update_noise(options: Options, theta: Parameters) -> list[Row]:
     """Nine amplitudes with their generations, in units of one clean training with its own."""
     options.say(f"update noise, {len(AMPLITUDES)} amplitudes on shared paths and errors")
     noisy = [Trainee.new(settings_for(update_noise=amplitude)) for amplitude in AMPLITUDES]
@@ -76,11 +76,11 @@ def _update_noise(options: Options, computer: Computer) -> list[Row]:
         {
             "clean": cycles(Trainee.new(settings_for())),
             "screen": cycles(*noisy, count=2),
-            "generation": sampling(short, computer),
+            "generation": sampling(short, theta),
         },
         max(3, options.rounds // 2),
     )
-    if all(np.array_equal(t.computer.hidden_bias, noisy[0].computer.hidden_bias) for t in noisy):
+    if all(t.parameters.same_as(noisy[0].parameters) for t in noisy):
         raise RuntimeError("update noise was not applied")
     generation = best["generation"] * SAMPLES * machine.steps
     one = SCREEN_CYCLES * best["clean"] + generation
@@ -99,9 +99,9 @@ def _update_noise(options: Options, computer: Computer) -> list[Row]:
     ]
 
 
-def _rounding(options: Options, computer: Computer) -> list[Row]:
+def _rounding(options: Options, theta: Parameters) -> list[Row]:
     """Rounding after every step, against the same step in NumPy and a pass over J in memory."""
-    ranges = coupling_ranges(computer)
+    ranges = coupling_ranges(theta)
     cores = all_threads()
     machine = Settings().machine
     edges = machine.visible * machine.hidden + machine.hidden * (machine.hidden - 1) // 2
@@ -141,12 +141,12 @@ def _grid(rounding: str, ranges: tuple[float, float]) -> Settings:
     )
 
 
-def _numpy_training(settings: Settings, steps: int) -> Callable[[], Computer]:
-    chosen = settings.imperfections
+def _numpy_training(settings: Settings, steps: int) -> Callable[[], Parameters]:
+    chosen, path = settings.imperfections, first_steps(settings, steps)
     return peers.numpy_quantized(
-        settings.machine,
+        path.machine,
         settings.learning_rate,
-        first_steps(settings, steps),
+        path.states,
         chosen.bits,
         (chosen.range_visible_hidden or 0.0, chosen.range_hidden_hidden or 0.0),
         chosen.rounding == "stochastic",
@@ -162,15 +162,15 @@ def _numpy_steps(settings: Settings, count: int) -> Contestant:
 def _check_rounding(settings: Settings) -> None:
     """Both must learn the same: to the level (nearest), or on average (stochastic)."""
     path = first_steps(settings, CHECK_STEPS)
-    ours = QuantizedLearner.from_settings(settings)
-    ours.learn(path)
-    clean = Learner(settings.machine, settings.learning_rate)
-    clean.learn(path)
-    theirs = _numpy_training(settings, CHECK_STEPS)()
-    triples = zip(
-        *(c.arrays.values() for c in (ours.computer, theirs, clean.computer)), strict=True
+    zero = Parameters.zeros(path.machine)
+    rate = {"training": {"learning_rate": settings.learning_rate}}  # a shorter path changes it
+    ours, clean = (
+        engine().learner(replace(chosen.updated(rate), machine=path.machine)).learn(zero, path)
+        for chosen in (settings, settings_for())
     )
-    for mine, other, exact in list(triples)[:2]:
+    theirs = _numpy_training(settings, CHECK_STEPS)()
+    for name in ("visible_hidden", "hidden_hidden"):
+        mine, other, exact = ours[name], theirs[name], clean[name]
         if settings.imperfections.rounding == "nearest":
             wrong = float(np.mean(np.abs(mine - other) > 1e-6 * np.abs(exact).max()))
             agrees = wrong < 1e-3  # moves that are a half level to round-off may go either way

@@ -20,11 +20,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.generating import sampling, shortened, trained_computer
+from benchmarks.generating import sampling, shortened, trained
 from benchmarks.harness import Options, Result, Row, Seconds, Share, clocked, in_turns
 from benchmarks.training import NEVER, cycles, settings_for
 from thermoloom.config import Settings
-from thermoloom.kernels import compile_kernels
+from thermoloom.engine import engine
 from thermoloom.training.trainer import Trainee
 
 PAIRS = 5
@@ -45,7 +45,7 @@ FULL, SCALED = Length(300, 200), Length(60, 40)
 
 
 def run(options: Options) -> Result:
-    compile_kernels()
+    engine().warm_up()
     length = FULL if options.full else SCALED
     options.say("rates of training a pair and of generation")
     alone = _alone(length)
@@ -110,7 +110,7 @@ def _alone(length: Length) -> Seconds:
     best = in_turns(
         {
             "pair": cycles(Trainee.new(settings_for()), Trainee.new(batch)),
-            "generation": sampling(short, trained_computer(Settings())),
+            "generation": sampling(short, trained(Settings())),
         },
         4,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.harness import Options, Result, Row, clocked, default_fields, in_turns
 from benchmarks.memory import MEGABYTE, measure
 from benchmarks.training import cycles, settings_for
-from thermoloom.kernels import compile_kernels
-from thermoloom.theory.optimum import solve_optimum
+from thermoloom.engine import engine
+from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.trainer import Trainee
 
 TRAINING_CYCLES = 300
@@ -14,7 +14,7 @@ MANY = (10, 100, 1000)
 
 
 def run(options: Options) -> Result:
-    compile_kernels()
+    engine().warm_up()
     settings = settings_for()
     fields = default_fields(settings)
     options.say("the optimum of three prototypes, in turns with training")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,25 +22,35 @@ from benchmarks.harness import (
     all_threads,
     clocked,
     default_fields,
+    default_words,
     force_flops,
     in_turns,
     sgemm,
     update_flops,
 )
 from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
-from thermoloom.kernels import compile_kernels
-from thermoloom.linear_algebra import blas
-from thermoloom.machine.action import path_loss
-from thermoloom.machine.computer import Computer
+from thermoloom.engine import Path, engine
+from thermoloom.engine.compiled.barrier import new_barrier
+from thermoloom.engine.compiled.learner import (
+    PIECES,
+    Learner,
+    _apply,
+    _fill,
+    _load,
+    _solve,
+    _take,
+)
+from thermoloom.engine.compiled.linear_algebra import blas
+from thermoloom.engine.compiled.noising import drives_of, noising_path
+from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
-from thermoloom.training.learner import PIECES, Learner, _apply, _load, _solve, drive
-from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import Trainee, train_together
 
 NEVER = 10**9
 CYCLES = 4
 """Cycles in a turn; the fastest counts."""
+STAGED = {"stages": 4, "labels": 10}
+"""Settings of the machine that is to cost hardly more a step."""
 PEER_STEPS = 200
 PEER_TRIES = 2
 CHECK_STEPS = 50
@@ -56,7 +66,8 @@ def settings_for(**imperfections: Any) -> Settings:
 
 def cycles(*trainees: Trainee, count: int = CYCLES) -> Contestant:
     """``count`` cycles on shared paths, through the front door; counts one cycle of them all."""
-    going = train_together(trainees, default_fields(trainees[0].settings))
+    settings = trainees[0].settings
+    going = train_together(trainees, default_fields(settings), default_words(settings))
     next(going)  # the first cycle also draws the validation path
 
     def cycle() -> None:
@@ -100,7 +111,7 @@ OPPONENTS = (
 
 def run(options: Options) -> Result:
     result = Result()
-    compile_kernels()
+    engine().warm_up()
     settings, cores = settings_for(), all_threads()
     machine = settings.machine
     taking_part = [opponent for opponent in OPPONENTS if find_spec(opponent.package)]
@@ -112,6 +123,7 @@ def run(options: Options) -> Result:
     contestants: dict[str, Contestant] = {
         "sgemm": sgemm(cores),
         "ours": cycles(Trainee.new(settings)),
+        "staged": cycles(Trainee.new(settings.updated({"machine": STAGED}))),
     }
     for opponent in taking_part:
         for count in opponent.thread_counts():
@@ -136,6 +148,11 @@ def run(options: Options) -> Result:
             note=f"{flops / step * 1e-9:.1f} GFLOP/s, the sweeps' own work not counted",
         ),
     ]
+    more = 100 * (best["staged"] / best["ours"] - 1)
+    labels, stages = STAGED["labels"], STAGED["stages"]
+    result.rows.append(
+        Row(f"  + {stages} stages and {labels} labels", more, "%", bar=10.0, note="a step of both")
+    )
     for opponent in taking_part:
         times = {n: best[f"{opponent.name}/{n}"] for n in opponent.thread_counts()}
         fastest = min(times.values())
@@ -166,12 +183,10 @@ def _said(times: dict[int, Seconds]) -> str:
 
 def _difference(settings: Settings, peer: peers.Peer) -> float:
     """Relative difference of θ between a peer and ours after the same short path."""
-    machine, rate = settings.machine, settings.learning_rate
-    path = first_steps(settings, CHECK_STEPS)
-    ours = Learner(machine, rate)
-    ours.learn(path)
-    theirs = peer(machine, rate, path)()
-    pairs = zip(theirs.arrays.values(), ours.computer.arrays.values(), strict=True)
+    path, rate = first_steps(settings, CHECK_STEPS), settings.learning_rate
+    ours = Learner(path.machine, rate).learn(Parameters.zeros(path.machine), path)
+    theirs = peer(path.machine, rate, path.states)()
+    pairs = [(theirs[name], ours[name]) for name in ours.arrays]
     worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
     if not worst < SAME:
         raise RuntimeError(f"{peer} learns another θ: relative difference {worst:.1e}")
@@ -180,9 +195,8 @@ def _difference(settings: Settings, peer: peers.Peer) -> float:
 
 def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
     """A peer on so many threads; counts one step."""
-    train = opponent.peer(
-        settings.machine, settings.learning_rate, first_steps(settings, PEER_STEPS)
-    )
+    path = first_steps(settings, PEER_STEPS)
+    train = opponent.peer(path.machine, settings.learning_rate, path.states)
     timed = clocked(train, PEER_STEPS, PEER_TRIES)
 
     def run() -> Seconds:
@@ -192,17 +206,19 @@ def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
     return run
 
 
-def first_steps(settings: Settings, steps: int) -> peers.Float32:
-    """The first steps of a noising path of the first prototype."""
+def first_steps(settings: Settings, steps: int) -> Path:
+    """The first steps of a noising path of the first pattern, as a path of a shorter machine."""
     whole = noising_path(settings.machine, default_fields(settings)[0], 101, 0)
-    return np.ascontiguousarray(whole[: steps + 1])
+    states = np.ascontiguousarray(whole[: steps + 1])
+    short = replace(settings.machine, duration=steps * settings.machine.dt)
+    return Path(short, states, 0, None, drives_of(short, states))
 
 
 def _validation(settings: Settings, cycle: Seconds) -> Row:
     """What watching the loss adds, every ten cycles."""
     path = first_steps(settings, settings.machine.steps)
-    computer = Computer.zeros(settings.machine)
-    loss = in_turns({"": clocked(lambda: path_loss(computer, settings.machine, path))}, 3)[""]
+    theta = Parameters.zeros(settings.machine)
+    loss = in_turns({"": clocked(lambda: engine().terms(theta, path))}, 3)[""]
     return Row(
         "  + validation loss every 10 cycles", 100 * loss / (10 * cycle), "%",
         note="not part of the above; of the time of ten cycles",
@@ -213,18 +229,18 @@ def profile(settings: Settings) -> list[Share]:
     """Where the time of a step goes, on one thread: the learner's compiled parts, one by one."""
     machine = settings.machine
     with threads(1):
-        learner = Learner.from_settings(settings)
+        learner, theta = Learner(machine, settings.learning_rate), Parameters.zeros(machine)
         field = default_fields(settings)[0]
         for cycle in range(3):  # sweeps are fewer once something is learned
-            learner.learn(noising_path(machine, field, 1, cycle))
-        turns = [_parts_of_a_cycle(learner, machine, field, cycle) for cycle in range(3, 9)]
+            theta = learner.learn(theta, engine().path(machine, field, 1, cycle))
+        turns = [_parts_of_a_cycle(learner, theta, field, cycle) for cycle in range(3, 9)]
     fastest = min(turns, key=lambda parts: sum(parts.values()))
     whole = sum(fastest.values())
     return [Share(n, t / machine.steps * 1e6, "µs", t / whole) for n, t in fastest.items()]
 
 
 def _parts_of_a_cycle(
-    learner: Learner, machine: Machine, field: peers.Float32, cycle: int
+    learner: Learner, theta: Parameters, field: peers.Float32, cycle: int
 ) -> dict[str, Seconds]:
     """One trajectory as ``learner._learn`` does it, with a look at the clock between the parts."""
     parts: dict[str, Seconds] = {}
@@ -235,16 +251,24 @@ def _parts_of_a_cycle(
         parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
         return found
 
+    machine = theta.machine
     path = timed("noising path", noising_path, machine, field, 1, cycle)
-    start = timed("drive (onsite residuals)", drive, machine, path)
-    theta, rule, work = (learner._couplings, learner._bias), learner._rule, learner._memory
-    after, routines, barrier = path[1:], blas(), np.zeros(3, np.int64)
+    start = timed("drive (onsite residuals)", drives_of, machine, path)
+    rule = learner._rule._replace(one_h=np.float32(1))
+    scratch, work, routines = learner._scratch, learner._memory, blas()
+    given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
+    scratch.bias[machine.visible :] = theta["hidden_bias"][0]
+    after, barrier = path[1:], new_barrier()
     block = rule.strip * rule.strips
+    for piece in range(PIECES):
+        timed("copying θ", _fill, piece, given, scratch)
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
         for piece in range(PIECES):
-            timed("forces", _load, piece, routines, x, r, *theta, rule.c, work)
+            timed("forces", _load, piece, routines, x, r, scratch, rule, work)
         timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
         for piece in range(PIECES):
-            timed("update", _apply, piece, routines, len(x), rule.alpha, work, *theta)
+            timed("update", _apply, piece, routines, len(x), rule, work, scratch)
+    for piece in range(PIECES):
+        timed("copying θ", _take, piece, scratch, learned)
     return parts

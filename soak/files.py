@@ -168,7 +168,8 @@ class Killed(BaseException):
 def make(folder: Path) -> Good:
     import thermoloom as tl
     from thermoloom.computers.trained import train_runs
-    from thermoloom.config import Settings, read_toml
+    from thermoloom.config import Settings
+    from thermoloom.inputs import read_toml
 
     (folder / "small.toml").write_text(SMALL)
     (folder / "images").mkdir()

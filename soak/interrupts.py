@@ -7,22 +7,19 @@ never interrupted.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from soak.cases import PATIENCE, Ended, Tally, describe
+from soak.cases import Ended, Tally, describe
+from soak.interrupting import End, finish, interrupt, thermoloom
 
-PROGRAM = "import os; os.write({}, b'.'); from thermoloom.cli import main; main()"
-"""Says that the interpreter is ready: signals before that are none of ours."""
 SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 LONGEST = 3600.0
 IN_A_ROW = 5
@@ -74,10 +71,11 @@ def play(
     start = folder / "start"
     start.mkdir()
     if scene.before:
-        finish(scene.before, start)
+        finish(thermoloom(*scene.before), start)
     reference = shutil.copytree(start, folder / "reference")
     began = time.monotonic()
-    finish(scene.command, reference)
+    command = thermoloom(*scene.command)
+    finish(command, reference, LONGEST)
     whole = time.monotonic() - began
     expected = results(reference)
     assert expected, f"{name}: left nothing to compare"
@@ -88,15 +86,15 @@ def play(
         told = []
         for _ in range(min(IN_A_ROW, wanted - sent)):
             signum, moment = rng.choice(SIGNALS), rng.uniform(0, whole)
-            ended = interrupted(scene.command, trial, moment, signum)
-            if ended.code == 0:
+            end = interrupt(command, trial, [moment], signum)[0]
+            if end.verdict == "finished":
                 break  # it was faster
             sent += 1
             told.append(f"{signal.Signals(signum).name} at {moment:.2f} s")
             kind = f"interrupt: {name}, {signal.Signals(signum).name}"
-            verdict = verdict_of(ended, signum)
-            tally.add(kind, verdict, f"{told[-1]}: {describe(list(scene.command), ended)}")
-        ended = call(scene.command, trial, LONGEST)
+            last = (end.stderr.strip() or "-").splitlines()[-1]
+            tally.add(kind, verdict_of(end), f"{told[-1]}: {end.verdict} → {last[:200]}")
+        ended = left_alone(command, trial)
         found = results(trial)
         if ended.hung:
             verdict = "hang"
@@ -121,72 +119,20 @@ def results(folder: Path) -> dict[str, bytes]:
     }
 
 
-def verdict_of(ended: Ended, signum: int) -> str:
-    if ended.hung:
-        return "hang"
-    if ended.traceback:
-        return "traceback"
-    return "one line" if ended.code in (-signum, 128 + signum) else "more lines"
+def verdict_of(end: End) -> str:
+    """Stopped by its signal, in the words of the table."""
+    if end.verdict in ("hang", "traceback"):
+        return end.verdict
+    # -signum: the interpreter had put its own handlers back, as the last thing that it does
+    return "one line" if end.code in (-end.signum, 128 + end.signum) else "more lines"
 
 
-# --- processes ----------------------------------------------------------------------------------
-
-
-def begin(command: tuple[str, ...], folder: Path, out: int, err: int) -> subprocess.Popen[bytes]:
-    """A process of its own group, once the interpreter is ready."""
-    reader, writer = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(writer), *command],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=err,
-        pass_fds=(writer,),
-        process_group=0,
-    )
-    os.close(writer)
-    os.read(reader, 1)
-    os.close(reader)
-    return process
-
-
-def interrupted(command: tuple[str, ...], folder: Path, moment: float, signum: int) -> Ended:
-    """The command, with a signal to it after ``moment`` seconds."""
-    return call(command, folder, PATIENCE, (moment, signum))
-
-
-def call(
-    command: tuple[str, ...],
-    folder: Path,
-    patience: float,
-    disturbance: tuple[float, int] | None = None,
-) -> Ended:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = begin(command, folder, out.fileno(), err.fileno())
-        try:
-            if disturbance is not None:
-                moment, signum = disturbance
-                try:
-                    process.wait(moment)
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signum)
-            hung = False
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
-            hung = True
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    return Ended(process.returncode, *texts, hung=hung)
-
-
-def finish(command: tuple[str, ...], folder: Path) -> None:
-    """Left alone; it must end well, or there is nothing to compare with."""
-    ended = call(command, folder, LONGEST)
-    if ended.code != 0:
-        raise RuntimeError(f"{' '.join(command)}: {ended.err}")
+def left_alone(command: list[str], folder: Path) -> Ended:
+    """The command, continued to its end."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Ended(-signal.SIGKILL, "", "", hung=True)
+    return Ended(done.returncode, done.stdout, done.stderr)

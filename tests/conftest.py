@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from machines import MACHINES, some_fields
 
 from thermoloom.machine.definition import Machine
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Signals are handled as in a fresh process in the foreground.
+
+    A command that ends ignores them from then on, and so do a shell's jobs in the background; what
+    tests start would inherit that.
+    """
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    for signum, handler in usual.items():
+        signal.signal(signum, handler)
+    yield
+    for signum, handler in usual.items():
+        signal.signal(signum, handler)
 
 
 @pytest.fixture

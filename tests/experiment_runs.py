@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.experiments import experiment
-from thermoloom.experiments.run import Performed, perform
+from thermoloom.experiments.run import Performed
+from thermoloom.presentation.report import write_report
+from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -45,5 +47,8 @@ def one_pair() -> Performed:
 
 
 def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison") -> Performed:
+    """An experiment computed, judged and reported."""
     chosen = experiment(name)
-    return perform(chosen, chosen.plan("quick", values), folder, Resources(1))
+    done = reproduce(chosen, chosen.plan("quick", values), folder, Resources(1))
+    write_report(done.path)
+    return done

@@ -89,6 +89,7 @@ def generate(
     snapshot_steps: Sequence[int] = (),
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
+    first: int = 0,
 ) -> Generated:
     CALLS.append("generate")
     if clamp is not None:
@@ -97,14 +98,14 @@ def generate(
     drift, kick = machine.drift, machine.noise_amplitude
     trajectories = np.empty((samples, machine.steps + 1, machine.units))
     for sample, states in enumerate(trajectories):
-        x = np.zeros(machine.units)
-        for z in normals(seed, "generation preparation", sample, machine.steps, machine.units):
+        x, number = np.zeros(machine.units), first + sample
+        for z in normals(seed, "generation preparation", number, machine.steps, machine.units):
             x = x - drift * machine.potential.gradient(x) + kick * z
         states[0] = x
-        kicks = normals(seed, "generation", sample, machine.steps, machine.units)
+        kicks = normals(seed, "generation", number, machine.steps, machine.units)
         word = None if words is None else words[sample]
-        for stage, first, last in generation_windows(machine):
-            for k in range(first, last):
+        for stage, begin, end in generation_windows(machine):
+            for k in range(begin, end):
                 slope = energy_gradient(wide, states[k], stage, word)
                 states[k + 1] = states[k] - drift * slope + kick * kicks[k]
     stages = generation_windows(machine)

@@ -16,29 +16,30 @@ from typer.testing import CliRunner
 
 from thermoloom.cli.commands import app
 from thermoloom.cli.experiments import parse_seeds, plan_values
+from thermoloom.computers.archives import Order, generate_run
+from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, paper
+from thermoloom.experiments import experiment
+from thermoloom.experiments.cutting import cost, cut, measuring_tasks
 from thermoloom.experiments.models import (
-    Paths,
     assignment,
     differing_samples,
-    measures_path,
-    measuring_tasks,
     nearest_samples,
     train_and_measure,
 )
 from thermoloom.experiments.optimum import optimum_path
 from thermoloom.experiments.pairs import collect
 from thermoloom.experiments.plan import Plan
+from thermoloom.experiments.results import measures_path, order_of, trained_path
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.generation import generate
+from thermoloom.machine.energy import energy
 from thermoloom.measures.statistics import compare_pairs
-from thermoloom.machine.computer import energy
-from thermoloom.prototypes import Patterns
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.reproduction import judge, paper, reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.computers.trained import parameters_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
 
 
@@ -74,13 +75,11 @@ def test_a_pair_shares_its_random_numbers_and_its_heat_is_the_energy_drop(
         if row["seed"] != 1:
             continue
         settings = plan.model(row["rule"], row["seed"])
-        training = RunDirectory.open(training_path(folder / "runs", settings))
-        samples = generate_run(training.path, 8, settings.generation_seed)
+        training = RunDirectory.open(trained_path(folder, settings))
+        samples = generate_run(training.path, order_of(settings))
         starts.append(samples.initial_states)
-        computer = parameters_of(training)
-        drop = energy(computer, plan.settings.machine, samples.initial_states) - energy(
-            computer, plan.settings.machine, samples.final_states
-        )
+        theta = parameters_of(training)
+        drop = energy(theta, samples.initial_states) - energy(theta, samples.final_states)
         assert row["heat"]["mean"] == pytest.approx(drop.mean(), rel=1e-12)
         assert settings.generation_seed == 90001
     assert len(starts) == 2
@@ -127,10 +126,10 @@ def test_the_optimum_is_a_third_column_with_the_random_numbers_of_every_pair(
     small: Performed,
 ) -> None:
     plan, folder = small_plan(), small.path.parent
-    computer = parameters_of(RunDirectory.open(folder / optimum_path(plan)))
+    theta = parameters_of(RunDirectory.open(optimum_path(plan, folder)))
     rows = small.summary["heat_rows"]
     for row in rows:
-        states = generate(plan.settings.machine, computer, 8, 90000 + row["seed"])
+        states = generate(theta, 8, 90000 + row["seed"])
         assert row["optimum"] == pytest.approx(states.heat.mean(), rel=1e-9)
     heat = np.mean([row["optimum"] for row in rows])
     assert small.summary["optimum"]["heat"] == pytest.approx(heat)
@@ -164,8 +163,8 @@ def test_classifier_measures_only_where_they_are_defined(
 def test_replay_agreed_and_would_notice_a_changed_bit(small: Performed) -> None:
     assert small.summary["replay"]["differing"] == 0
     plan = small_plan()
-    training = training_path(small.path.parent / "runs", plan.shown)
-    archive = generate_run(training, 8, plan.shown.generation_seed)
+    training = trained_path(small.path.parent, plan.shown)
+    archive = generate_run(training, Order(8, plan.shown.generation_seed))
     touched = archive.final_states.copy()
     touched[5, 3] = np.nextafter(touched[5, 3], np.float32(9))
     assert differing_samples(archive, replace(archive, final_states=touched)) == [5]
@@ -178,10 +177,19 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
     folder = small.path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = compute(experiment("comparison"), small_plan(), folder, Resources(1))
+    again = reproduce(experiment("comparison"), small_plan(), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == small.summary
     assert json.loads((small.path / "summary.json").read_text()) == again.summary
+
+
+def test_samples_that_were_lost_are_drawn_again(small: Performed, tmp_path: Path) -> None:
+    shutil.copytree(small.path.parent / "runs", tmp_path / "runs")
+    archive = trained_path(tmp_path, small_plan().shown) / "samples-90001-8.safetensors"
+    before = archive.read_bytes()
+    archive.unlink()
+    assert compute(experiment("comparison"), small_plan(), tmp_path, Resources(1)).failures == []
+    assert archive.read_bytes() == before
 
 
 def test_numbers_do_not_depend_on_how_models_are_grouped(small: Performed, tmp_path: Path) -> None:
@@ -221,7 +229,7 @@ def test_a_diverging_model_is_recorded_as_such(tmp_path: Path) -> None:
 
 def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
     plan = small_plan()
-    stone = training_path(tmp_path / "runs", plan.model("batch", 1))
+    stone = trained_path(tmp_path, plan.model("batch", 1))
     stone.parent.mkdir()
     stone.write_text("in the way")
     done = compute(experiment("comparison"), plan, tmp_path, Resources(1))
@@ -237,18 +245,72 @@ def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Per
     other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
     with pytest.raises(UserError, match=r"experiment\.seeds"):
         compute(experiment("comparison"), other, small.path.parent, Resources(1))
-    assert not training_path(small.path.parent / "runs", other.model("batch", 3)).exists()
+    assert not trained_path(small.path.parent, other.model("batch", 3)).exists()
 
 
-def test_tasks_share_paths_and_an_odd_last_pair_is_split() -> None:
+def test_tasks_are_cut_by_what_there_is_to_do(tmp_path: Path) -> None:
     plan = experiment("comparison").presets["paper"]
-    optimum, *tasks = experiment("comparison").tasks(plan)
-    assert len(optimum.arguments["models"]) == 5
-    assert [len(task.arguments["models"]) for task in tasks] == [2, 2, 2, 2, 1, 1]
-    assert [task.arguments["replay"] for task in tasks] == [1, None, None, None, None, None]
-    assert sum("replay-" in output for task in tasks for output in task.outputs) == 1
-    models = [Settings().updated({"training": {"seed": seed}}) for seed in (1, 2)]
-    assert [len(t.arguments["models"]) for t in measuring_tasks(models, Paths())] == [1, 1]
+
+    def tasks(workers: int) -> list[Any]:
+        return experiment("comparison").tasks(plan, tmp_path, workers)
+
+    def sizes(workers: int) -> list[int]:
+        return [len(task.arguments["models"]) for task in tasks(workers)]
+
+    assert sizes(1) == [5, 2, 2, 2, 2, 2]  # the optimum for five seeds, and the pairs
+    assert sizes(2) == [5, 2, 2, 2, 2, 1, 1]  # the last pair is shared by two workers
+    assert sizes(10) == [5] + 10 * [1]
+    whole = tasks(2)
+    assert [task.arguments["replay"] for task in whole] == [None, 1, None, None, None, None, None]
+    assert sum("replay-" in output for task in whole for output in task.outputs) == 1
+    fine = tasks(200)  # first to train, one computer each
+    assert len(fine) == 11
+    assert {task.function.partition(":")[2] for task in fine} == {"train_only"}
+
+
+@pytest.mark.parametrize("cycles", ["equal", "rising", "very different"])
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 18, 200])
+def test_workers_end_together(cycles: str, workers: int) -> None:
+    """As soon as what takes longest, or as a fair share of all, but for two fifths at most."""
+    length: dict[str, list[int]] = {
+        "equal": [40] * 9,
+        "rising": list(range(10, 100, 10)),
+        "very different": [4**i for i in range(9)],
+    }
+    models = [
+        Settings().updated(
+            {"training": {"seed": seed, "cycles": length[cycles][i]}, "generation": {"samples": 1}}
+        )
+        for seed in (1, 2)
+        for i in range(9)
+    ]
+    groups = {("", s): [[m] for m in models if m.training.seed == s] for s in (1, 2)}
+    pieces = [piece for _, piece in cut(groups, workers)]
+    assert [m for piece in pieces for m in piece] == models
+    assert len(pieces) == 18 if workers >= 18 else len(pieces) < 18
+    busy = [0.0] * workers
+    for piece in pieces:  # each to the worker that is free first
+        busy[busy.index(min(busy))] += sum(cost([m]) for m in piece)
+    costs = [cost([m]) for m in models]
+    assert max(busy) <= 1.4 * max(*costs, sum(costs) / workers)
+    assert len(measuring_tasks([("", models)], Path(), 1)) == 2
+
+
+def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> None:
+    """Many workers train, draw samples in pieces and measure in tasks of their own."""
+    more = {"generation": {"samples": 60}, "experiment": {"seeds": [1], "paths_per_prototype": 1}}
+    plan, chosen = small_plan(**more), experiment("comparison")
+    tables, pieces = [], []
+    for folder, workers in ((tmp_path / "coarse", 1), (tmp_path / "fine", 9)):
+        done = compute(chosen, plan, folder, Resources(workers))
+        assert done.failures == []
+        names = sorted(path.name for path in done.path.glob("*.csv"))
+        tables.append({name: (done.path / name).read_bytes() for name in names})
+        pieces.append(len(list(folder.glob("runs/samples-*"))))
+        archive = trained_path(folder, plan.shown) / "samples-90001-60.safetensors"
+        tables[-1][archive.name] = archive.read_bytes()
+    assert tables[0] == tables[1]
+    assert pieces == [0, 3 * 2]
 
 
 # --- which samples are shown --------------------------------------------------------------------
@@ -262,15 +324,11 @@ def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
         "prototype_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
     }
 
-    class Measured:
-        def load_table(self, name: str) -> dict[str, Any]:
-            return table
-
-    nearest = nearest_samples(Measured(), prototypes, 2)  # type: ignore[arg-type]
+    nearest = nearest_samples(table, prototypes, 2)
     assert nearest == {"0": [4, 2], "1": [], "2": [0]}
     table["class"] = np.full(5, -1)  # no classifier: by nearest prototype
     assert assignment(table, prototypes)[1].tolist() == ["1", "1", "1", "0", "0"]
-    nearest = nearest_samples(Measured(), prototypes, 1)  # type: ignore[arg-type]
+    nearest = nearest_samples(table, prototypes, 1)
     assert nearest == {"0": [3], "1": [2], "2": []}
 
 
@@ -323,6 +381,13 @@ def test_verdict_on_a_p_value_and_on_a_size() -> None:
     assert paper.compare_p(0.0625, 0.0625, 0.05) == paper.EQUAL
     assert paper.compare_p(None, 0.0625, 0.05) == paper.NOT_MEASURED
     assert paper.compare_size(99.1, 98.7) == paper.HIGHER
+
+
+def test_a_summary_is_judged_again_from_its_tables_alone(small: Performed, tmp_path: Path) -> None:
+    path = tmp_path / "comparison"
+    shutil.copytree(small.path, path)
+    bare = {k: v for k, v in small.summary.items() if k not in ("statements", "verdicts")}
+    assert judge(RunDirectory.open(path), bare) == small.summary
 
 
 # --- plans and the command line -----------------------------------------------------------------

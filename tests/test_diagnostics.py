@@ -2,107 +2,80 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
+from machines import MACHINES, random_parameters, some_fields, some_word
 
-from thermoloom.machine.definition import Machine
+from thermoloom.engine import engine
 from thermoloom.generation import generate
-from thermoloom.measures.diagnostics import (
-    additional_path,
-    coupling_norms,
-    cross_energies,
-    path_terms,
-)
-from thermoloom.machine.action import path_action_ratio, path_loss
-from thermoloom.machine.computer import Computer, energy
-from thermoloom.training.noising import noising_path, ramp
+from thermoloom.machine.action import path_terms
+from thermoloom.machine.energy import energy, label_word
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.diagnostics import additional_path, coupling_norms, cross_energies
 
-PHYSICS = Machine(visible=12, hidden=7, duration=0.6)
+PAPER = MACHINES["paper"]
 
 
-def random_computer(seed: int, size: float = 0.3) -> Computer:
-    generator = np.random.default_rng(seed)
-    upper = np.triu(generator.normal(0, size, (PHYSICS.hidden, PHYSICS.hidden)), 1)
-    return Computer(
-        generator.normal(0, size, (PHYSICS.visible, PHYSICS.hidden)).astype(np.float32),
-        (upper + upper.T).astype(np.float32),
-        generator.normal(0, size, PHYSICS.hidden).astype(np.float32),
-    )
+def test_norms_count_an_undirected_edge_once_and_biases_together() -> None:
+    theta = Parameters.zeros(MACHINES["everything"])
+    theta["visible_hidden"][0, 1, 2] = 3
+    theta["hidden_hidden"][0, 0, 1] = theta["hidden_hidden"][0, 1, 0] = -4
+    theta["visible_bias"][0, 0], theta["hidden_bias"][0, 3] = 5, 12
+    norms = coupling_norms(theta)
+    labels = {"visible_label": 0, "hidden_label": 0}
+    expected = {"visible_hidden": 3, "hidden_hidden": 4, "visible_visible": 0, "bias": 13}
+    assert norms == pytest.approx(expected | labels)
 
 
-def fields(count: int = 3) -> np.ndarray:
-    return np.random.default_rng(5).normal(size=(count, PHYSICS.units)).astype(np.float32)
-
-
-def test_norms_count_an_undirected_edge_once() -> None:
-    computer = Computer(
-        np.array([[3.0, 0.0]], np.float32),
-        np.array([[0.0, -4.0], [-4.0, 0.0]], np.float32),
-        np.array([5.0, 12.0], np.float32),
-    )
-    norms = coupling_norms(computer)
-    assert norms == pytest.approx((3, 4, 13))
-    assert math.sqrt(2) * norms.hidden_hidden == pytest.approx(
-        np.linalg.norm(computer.hidden_hidden)
-    )
-
-
-def test_path_terms_agree_with_the_plain_float64_formulas() -> None:
-    computer, field = random_computer(1), fields(1)[0]
-    path = noising_path(PHYSICS, field, 7, 0)
-    found = path_terms(computer, PHYSICS, path, field)
-    wide = path.astype(np.float64)
-    loss = path_loss(computer.astype(np.float64), PHYSICS, wide)
-    ratio = path_action_ratio(computer, PHYSICS, path, field, ramp(PHYSICS))
+@pytest.mark.parametrize("name", MACHINES)
+def test_path_terms_agree_with_the_plain_float64_formulas(name: str) -> None:
+    machine = MACHINES[name]
+    theta, fields = random_parameters(machine, dtype=np.float32), some_fields(machine)
+    words = None if machine.labels == 0 else label_word(machine, np.array([0, 1, 0]))
+    pattern, path = additional_path(machine, fields, 4, 7, words)
+    assert pattern == 1
+    found = engine().terms(theta, path, fields[1])
+    wide = theta.astype(np.float64)
+    plain = path_terms(wide, path.states.astype(np.float64), fields[1], some_word(machine))
     # float32 products with J: their round-off, and nothing more
-    assert found.loss == pytest.approx(loss.full, rel=1e-6)
-    assert found.reduced_loss == pytest.approx(loss.reduced, rel=1e-5)
-    for name in ("log_ratio", "heat_like", "force_squared"):
-        assert getattr(found, name) == pytest.approx(getattr(ratio, name), rel=1e-5), name
-
-
-def test_path_action_identity_is_exact_and_needs_both_terms() -> None:
-    computer, field = random_computer(2), fields(1)[0]
-    found = path_terms(computer, PHYSICS, noising_path(PHYSICS, field, 8, 3), field)
+    for term, value in plain._asdict().items():
+        assert getattr(found, term) == pytest.approx(value, rel=1e-5, abs=1e-5), term
     assert found.identity_error < 1e-12
-    assert found.log_ratio == pytest.approx(found.heat_like + found.force_squared, rel=1e-12)
     # the force-squared term is no small correction: without it the identity fails by far
     assert abs(found.force_squared) > 1e-2 * abs(found.log_ratio)
 
 
-def test_path_terms_do_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    computer, field = random_computer(3), fields(1)[0]
-    path = noising_path(PHYSICS, field, 9, 0)
-    whole = path_terms(computer, PHYSICS, path, field)
-    monkeypatch.setattr("thermoloom.measures.diagnostics.STEPS_AT_ONCE", 77)
-    assert path_terms(computer, PHYSICS, path, field) == pytest.approx(whole, rel=1e-6)
-
-
 def test_additional_paths_are_shared_and_new() -> None:
-    first = [additional_path(PHYSICS, fields(), index, 555001) for index in range(6)]
-    again = [additional_path(PHYSICS, fields(), index, 555001) for index in (4, 1)]
-    assert [prototype for prototype, _ in first] == [0, 1, 2, 0, 1, 2]
-    assert np.array_equal(first[4][1], again[0][1])
-    assert np.array_equal(first[1][1], again[1][1])
-    assert not np.array_equal(first[0][1], first[3][1])
-    training = noising_path(PHYSICS, fields()[0], 555001, 0)  # even at the same seed
-    assert not np.array_equal(first[0][1], training)
+    fields = some_fields(PAPER)
+    first = [additional_path(PAPER, fields, index, 555001) for index in range(6)]
+    again = [additional_path(PAPER, fields, index, 555001)[1].states for index in (4, 1)]
+    assert [pattern for pattern, _ in first] == [0, 1, 2, 0, 1, 2]
+    states = [path.states for _, path in first]
+    assert np.array_equal(states[4], again[0])
+    assert np.array_equal(states[1], again[1])
+    assert not np.array_equal(states[0], states[3])
+    training = engine().path(PAPER, fields[0], 555001, 0).states  # even at the same seed
+    assert not np.array_equal(states[0], training)
 
 
-def test_only_the_own_potential_measures_heat() -> None:
-    computers = {"batch": random_computer(4), "online": random_computer(5)}
-    ensembles = {name: generate(PHYSICS, c, 5, 3) for name, c in computers.items()}
-    drops = {(d.potential, d.ensemble): d for d in cross_energies(PHYSICS, computers, ensembles)}
+@pytest.mark.parametrize("name", [n for n, m in MACHINES.items() if m.stages == 1])
+def test_only_the_own_potential_measures_heat(name: str) -> None:
+    machine = MACHINES[name]
+    computers = {
+        rule: random_parameters(machine, seed=seed, dtype=np.float32)
+        for seed, rule in enumerate(("batch", "online"))
+    }
+    ensembles = {rule: generate(theta, 5, 3) for rule, theta in computers.items()}
+    words = label_word(machine, np.arange(5) % machine.labels) if machine.labels else None
+    drops = {(d.potential, d.ensemble): d for d in cross_energies(computers, ensembles, words)}
     assert len(drops) == 4
     for (potential, ensemble), drop in drops.items():
         assert drop.is_heat == (potential == ensemble)
-        states = ensembles[ensemble]
-        start = energy(computers[potential], PHYSICS, states.initial_states)
-        end = energy(computers[potential], PHYSICS, states.final_states)
+        theta, states = computers[potential], ensembles[ensemble]
+        start = energy(theta, states.initial_states, word=words)
+        end = energy(theta, states.final_states, word=words)
         assert drop.drop == pytest.approx(float(np.mean(start - end)), rel=1e-12)
-        parts = [drop.final[p] for p in ("onsite", "visible_hidden", "hidden_hidden", "bias")]
+        parts = [value for part, value in drop.final.items() if part != "total"]
         assert drop.final["total"] == pytest.approx(sum(parts), rel=1e-12)
-    for name, states in ensembles.items():
-        assert drops[name, name].drop == pytest.approx(float(states.heat.mean()), rel=1e-12)
+    for rule, states in ensembles.items():
+        assert drops[rule, rule].drop == pytest.approx(float(states.heat.mean()), rel=1e-9)

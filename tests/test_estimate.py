@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from thermoloom.computers.archives import generate_run
+from thermoloom.computers.trained import train_runs
 from thermoloom.config import Settings
 from thermoloom.experiments import NAMES, experiment
-from thermoloom.experiments.estimate import BESIDES, estimate, models_of
-from thermoloom.computers.trained import generate_run, train_runs, training_path
+from thermoloom.experiments.estimate import BESIDES, estimate
+from thermoloom.experiments.results import order_of, trained_path
 
 TINY = {
     "machine": {"visible": 196, "hidden": 16, "duration": 0.1},
@@ -23,15 +25,15 @@ def test_work_that_is_done_does_not_count(tmp_path: Path) -> None:
     comparison = experiment("comparison")
     plan = comparison.plan("quick", TINY | {"training": {"cycles": 3}})
     before = estimate([(comparison, plan)], tmp_path, workers=1)
-    models = [m for m in models_of(comparison, plan) if m.training.rule != "optimum"]
+    models = [m for m in comparison.models(plan) if m.training.rule != "optimum"]
     assert {m.training.rule for m in models} == {"batch", "online"}
     longer = comparison.plan("quick", TINY | {"training": {"cycles": 30_000}})
     spent = estimate([(comparison, longer)], tmp_path, workers=1).seconds - BESIDES
     assert spent > 20 * (before.seconds - BESIDES) > 0
     first: Settings = models[0]
-    path = training_path(tmp_path / "runs", first)
+    path = trained_path(tmp_path, first)
     train_runs([(path, first)])
-    generate_run(path, first.generation.samples, first.generation_seed)
+    generate_run(path, order_of(first))
     after = estimate([(comparison, plan)], tmp_path, workers=1)
     assert after.trainings == before.trainings - 1
     assert after.samples == before.samples - first.generation.samples

@@ -307,7 +307,7 @@ def coordinator(folder: Path, workers: int = 2) -> subprocess.Popen[str]:
     )
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -552,9 +552,16 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
 
 @needs_dask
 @pytest.mark.parametrize(
-    "address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense", "nonsense://x", "tcp://[::1"]
+    ("address", "why"),
+    [
+        ("tcp://127.0.0.1:9", "no Dask scheduler answers there"),
+        ("tls://127.0.0.1:9", "no Dask scheduler answers there"),
+        ("nonsense", "no address, such as tcp://host:8786"),
+        ("nonsense://x", "no address, such as tcp://host:8786"),
+        ("tcp://[::1", "no address, such as tcp://host:8786"),
+    ],
 )
-def test_unknown_cluster_is_one_line_within_seconds(address: str) -> None:
+def test_unknown_cluster_is_one_line_within_seconds(address: str, why: str) -> None:
     """And nothing after it, when Dask's own objects are deleted at the end."""
     program = """
 import sys
@@ -567,7 +574,7 @@ except UserError as error:
 """
     call = [sys.executable, "-c", program, address]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr.startswith(f"--cluster {address}: no Dask scheduler answers there (")
+    assert ended.stderr.startswith(f"--cluster {address}: {why} (")
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -609,9 +616,6 @@ def test_two_tasks_at_once_in_one_worker_process_do_not_disturb_each_other(
 
 
 @needs_dask
-@pytest.mark.xfail(
-    strict=True, reason="patterns are not handed on to workers yet: they look on their own disk"
-)
 def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -631,8 +635,11 @@ def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
         )
     assert there.failures == []
     assert killer.killed, "no worker was killed: the test is too short"
-    here = contents(tmp_path / "here")
-    assert contents(tmp_path / "there") == here
+    here, elsewhere = (  # checkpoints come by the clock
+        {k: v for k, v in contents(tmp_path / place).items() if "checkpoint-" not in k}
+        for place in ("here", "there")
+    )
+    assert elsewhere == here
     assert {Path(name).name for name in here} >= {"computer.safetensors", "curve.csv", "models.csv"}
 
 

@@ -143,9 +143,7 @@ def test_changed_parameters_are_noticed(small: Machine, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("wrong", [1e-6, np.nan])
-def test_books_that_do_not_close_are_noticed(
-    wrong: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_books_that_do_not_close_are_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that does not begin where the one before it ended."""
     theta = random_parameters(MACHINES["stages"], dtype=np.float32)
     entered: list[int] = []

@@ -21,7 +21,8 @@ import pytest
 
 from thermoloom.config import Settings
 from thermoloom.generation import generate
-from thermoloom.prototypes import load_patterns, unit_fields
+from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.manifest import package_version
 from thermoloom.training.trainer import train
 
@@ -39,7 +40,7 @@ def measured(rule: str) -> dict[str, float]:
     machine = settings.machine
     fields = unit_fields(load_patterns(settings.prototypes, machine), machine)
     trained = train(settings, fields)
-    heats = generate(machine, trained.computer, 8, settings.generation_seed).heat
+    heats = generate(trained.parameters, 8, settings.generation_seed).heat
     losses = dict(zip((0, 3, 6), trained.curve["reduced_loss"].tolist(), strict=True))
     return {
         "heat mean": float(heats.mean()),
@@ -47,7 +48,7 @@ def measured(rule: str) -> dict[str, float]:
         **{f"loss at cycle {cycle}": loss for cycle, loss in losses.items()},
         **{
             f"norm of {name}": float(np.linalg.norm(array.astype(np.float64)))
-            for name, array in trained.computer.arrays.items()
+            for name, array in trained.parameters.arrays.items()
         },
     }
 

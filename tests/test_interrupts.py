@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_runs import SMALL, two_pairs
-from interrupting import contents, finish, interrupt, thermoloom
 
+from soak.interrupting import contents, finish, interrupt, thermoloom
 from thermoloom.computers.archives import Order, generate_run
 from thermoloom.computers.trained import train_runs
 from thermoloom.config import Settings

@@ -61,9 +61,7 @@ def test_lengths_of_blocks_and_strips_do_not_matter(
 ) -> None:
     machine = MACHINES[name]
     path = some_path(machine)
-    reference = learn_stepwise(
-        Parameters.zeros(machine), path.states, 4e-3, period, word=path.word
-    )
+    reference = learn_stepwise(Parameters.zeros(machine), path.states, 4e-3, period, word=path.word)
     learner = Learner(machine, 4e-3, period, block_steps=block_steps, strip_steps=strip_steps)
     learned = learner.learn(Parameters.zeros(machine), path)
     assert relative_difference(learned, reference) < ROUND_OFF

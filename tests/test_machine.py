@@ -78,9 +78,7 @@ def test_energy_is_the_quadratic_form_of_the_full_matrix(machine: Machine) -> No
         assert parts.total == pytest.approx(expected, rel=1e-12)
         assert set(parts.parts) == set(theta.layout.parts)
         slope = energy_gradient(theta, x, stage, some_word(machine))
-        np.testing.assert_allclose(
-            slope, 2 * x + 4 * x**3 + (J @ y)[: machine.units], rtol=1e-10
-        )
+        np.testing.assert_allclose(slope, 2 * x + 4 * x**3 + (J @ y)[: machine.units], rtol=1e-10)
         # what clamped units do is a bias
         inner = coupling_gradient(theta, x, stage, some_word(machine))
         none = coupling_gradient(theta, 0 * x, stage, some_word(machine))
@@ -167,15 +165,15 @@ def test_residual_is_drive_plus_coupling() -> None:
     word = some_word(machine)
     constants = step_constants(machine, np.float64)
     before, after = path[3], path[4]
-    expected = (
-        before - after + machine.drift * energy_gradient(theta, after, 0, word)
-    ) / (2 * machine.kT)
+    expected = (before - after + machine.drift * energy_gradient(theta, after, 0, word)) / (
+        2 * machine.kT
+    )
     coupling = coupling_gradient(theta, after, 0, word)
     found = residual(constants, drive(constants, before, after), coupling)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-# --- the solver -----------------------------------------------------------------------------------
+# --- the solver ---------------------------------------------------------------------------------
 
 
 def words_of(machine: Machine, count: int) -> np.ndarray | None:
@@ -251,7 +249,7 @@ def test_expected_gradient_is_the_long_average(name: str) -> None:
         assert 0.85 < np.sqrt(np.mean(sigma**2)) < 1.15
 
 
-# --- stages ---------------------------------------------------------------------------------------
+# --- stages -------------------------------------------------------------------------------------
 
 
 def test_windows_of_a_path_and_of_generation() -> None:
@@ -299,11 +297,11 @@ def test_first_law(machine: Machine) -> None:
     assert (np.abs(found.work) > 0).all() == (machine.stages > 1)
 
 
-# --- equilibrium of the frozen machine --------------------------------------------------------------
+# --- equilibrium of the frozen machine ------------------------------------------------------------
 
 
 def test_three_units_relax_to_the_boltzmann_density() -> None:
-    """Two visible units and a hidden one, all wirings and biases, a label: moments by quadrature."""
+    """Two visible units and a hidden one, all wirings and biases, a label: by quadrature."""
     machine = Machine(
         visible=2,
         hidden=1,
@@ -339,7 +337,7 @@ def test_without_biases_a_state_is_as_likely_as_its_negative() -> None:
     assert np.abs(energy(biased, x) - energy(biased, -x)).max() > 0.1
 
 
-# --- labels and clamps ------------------------------------------------------------------------------
+# --- labels and clamps ----------------------------------------------------------------------------
 
 
 def test_words_of_classes() -> None:
@@ -439,13 +437,16 @@ def test_wrong_clamps_are_refused() -> None:
         Clamp(np.ones(12, bool), np.zeros((3, 12), np.float32)).check(MACHINES["paper"], 5)
 
 
-# --- settings ---------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"wiring": ("visible-hiden",)}, r"machine\.wiring = 'visible-hiden': must be among visible"),
+        (
+            {"wiring": ("visible-hiden",)},
+            r"machine\.wiring = 'visible-hiden': must be among visible",
+        ),
         ({"wiring": ("label-label",)}, r"machine\.wiring = 'label-label': must be among"),
         ({"wiring": ("hidden-hidden",) * 2}, r"machine\.wiring = .*repeats a name"),
         ({"wiring": "hidden-hidden"}, r"machine\.wiring = .*expected a list of texts"),
@@ -493,7 +494,7 @@ def test_wires_of_labels_need_labels() -> None:
     assert names == ["visible_hidden", "visible_label", "hidden_bias"]
 
 
-# --- parameters -----------------------------------------------------------------------------------
+# --- parameters ---------------------------------------------------------------------------------
 
 
 @every_machine

@@ -10,9 +10,11 @@ from experiment_runs import CLASSIFIED, SMALL, one_pair, two_pairs
 from test_screens import NAMES as SCREENS
 from test_screens import done, made_up, plan_of
 
-from thermoloom.experiments import NAMES, experiment, noise, paper
-from thermoloom.experiments.run import compute
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.reproduction import noise, paper, reproduce
 from thermoloom.runs.execution import Resources
+
+COMPARISON = paper.Said("comparison")
 
 
 def entries() -> list[tuple[str, str, str]]:
@@ -106,7 +108,7 @@ def test_every_threshold_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(paper, "entry_of", entry_of)
     for found, plan in performed:
-        compute(experiment(found.path.name), plan, found.path.parent, Resources(1))
+        reproduce(experiment(found.path.name), plan, found.path.parent, Resources(1))
     known = {
         (name, key, threshold)
         for name, kind, key in entries()
@@ -142,7 +144,7 @@ def test_a_verdict_follows_its_threshold(
 
 def test_the_level_of_a_p_value_is_the_one_in_its_words() -> None:
     for key in ("t_test_p", "sign_test_p"):
-        assert paper.SAME_SIDE.endswith(f" {paper.threshold('comparison', key, 'level'):g}")
+        assert paper.SAME_SIDE.endswith(f" {COMPARISON.limit(key, 'level'):g}")
 
 
 def test_the_page_shows_thresholds_and_reasons_beside_the_verdict() -> None:
@@ -169,19 +171,19 @@ def test_the_papers_lengths_suffice_and_quick_ones_do_not(name: str) -> None:
 
 def test_a_short_run_takes_its_verdict_back_and_says_what_is_missing() -> None:
     lengths = {"cycles": 60, "samples": 60, "seeds": 5}
-    row = paper.statement("comparison", "lower_heat", paper.DIFFERS, "lower in {n}", n=0)
+    row = COMPARISON.statement("lower_heat", paper.DIFFERS, "lower in {n}", n=0)
     (short,) = paper.judged("comparison", [row], lengths)
     assert short["verdict"] == paper.TOO_SHORT
     said = short["measured"].format(**short["values"])
     assert said == "lower in 0; too short to judge: cycles 60 (needs 120)"
-    number = paper.quantity("comparison", "heat_reduction", "reduction", -3.0)
+    number = COMPARISON.quantity("heat_reduction", "reduction", -3.0)
     assert number["verdict"] == paper.DIFFERS
     (short,) = paper.judged("comparison", [number], lengths)
     assert (short["verdict"], short["value"]) == (paper.TOO_SHORT, -3.0)
     assert short["note"] == "too short to judge: cycles 60 (needs 120)"
-    for same in (row, number, paper.missing("comparison", "replay", "no replay was made")):
+    for same in (row, number, COMPARISON.missing("replay", "no replay was made")):
         assert paper.judged("comparison", [same], lengths | {"cycles": 120}) == [same]
-    absent = paper.missing("comparison", "softmax", "there is no classifier")
+    absent = COMPARISON.missing("softmax", "there is no classifier")
     assert paper.judged("comparison", [absent], lengths) == [absent]
     assert paper.verdict_counts([short, absent]) == {
         paper.TOO_SHORT: 1,

@@ -168,7 +168,7 @@ def test_labels_need_classes_and_enough_of_them() -> None:
         label_words(patterns, Machine(labels=3))
     one_line(error)
     own_images = from_images([np.eye(2, 3), np.ones((2, 3)) - np.eye(2, 3)], SMALL)
-    with pytest.raises(UserError, match=r"machine\.labels = 2: the patterns have no classes") as error:
+    with pytest.raises(UserError, match=r"labels = 2: the patterns have no classes") as error:
         label_words(own_images, Machine(visible=6, hidden=4, labels=2))
     one_line(error)
 

@@ -222,9 +222,7 @@ def test_kernel_equals_the_plain_rule_in_every_code(
     learner = QuantizedLearner(machine, RATE, bits, TIGHT, stochastic, seed=8)
     learned = learner.learn(Parameters.zeros(machine), on_grid)
     uniforms = (lambda step: rounding_uniforms(8, 2, step)) if stochastic else None
-    expected = learn_quantized_stepwise(
-        machine, on_grid.states, RATE, bits, TIGHT, uniforms
-    )
+    expected = learn_quantized_stepwise(machine, on_grid.states, RATE, bits, TIGHT, uniforms)
     assert np.array_equal(learned["hidden_bias"], expected["hidden_bias"])
     for name, codes in learner.codes(learned).items():
         assert np.array_equal(codes, expected[name])

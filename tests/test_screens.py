@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 import signal
@@ -12,10 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,17 +20,22 @@ import pytest
 from scipy import stats
 from test_report import Reader, leaves
 
+from thermoloom.computers.archives import Order, generate_run
+from thermoloom.computers.trained import parameters_of
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, noise, paper, precision
-from thermoloom.experiments.models import RUNS
-from thermoloom.experiments.run import Performed, compute, perform
-from thermoloom.experiments.screens import Curve, collect
+from thermoloom.experiments import experiment, noise, precision
+from thermoloom.experiments.results import trained_path
+from thermoloom.experiments.run import Performed, compute
+from thermoloom.experiments.screens import collect
+from thermoloom.machine.precision import coupling_ranges, quantized
+from thermoloom.measures.responses import Curve, Measured
 from thermoloom.presentation.chapters import CHAPTERS
+from thermoloom.presentation.report import write_report
+from thermoloom.reproduction import noise as noisy
+from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.computers.trained import parameters_of, generate_run, training_path
 from thermoloom.runs.store import RunDirectory
-from thermoloom.machine.precision import coupling_ranges, quantized
 
 SYSTEM: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 32, "duration": 0.2},
@@ -90,7 +92,9 @@ def plan_of(name: str, **values: Any) -> Any:
 @cache
 def done(name: str) -> Performed:
     """The small experiment of this name, run once a session."""
-    return perform(experiment(name), plan_of(name), Path(_FOLDER.name) / name, Resources(1))
+    found = reproduce(experiment(name), plan_of(name), Path(_FOLDER.name) / name, Resources(1))
+    write_report(found.path)
+    return found
 
 
 def rows_of(name: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -124,8 +128,9 @@ def test_conditions_of_a_screen_share_their_generation_numbers() -> None:
     plan = plan_of("noise")
     starts = []
     for condition in plan.screen(noise.UPDATE):
-        path = training_path(done("noise").path.parent / RUNS, condition.settings)
-        starts.append(generate_run(path, 5, condition.settings.generation_seed).initial_states)
+        path = trained_path(done("noise").path.parent, condition.settings)
+        order = Order(5, condition.settings.generation_seed)
+        starts.append(generate_run(path, order).initial_states)
     assert all(np.array_equal(start, starts[0]) for start in starts[1:])
 
 
@@ -141,7 +146,7 @@ def test_every_error_changes_the_heat_and_no_error_is_the_baseline() -> None:
 def test_storage_and_its_distance_to_the_reference() -> None:
     plan, folder = plan_of("precision"), done("precision").path.parent
     settings = plan.stored(101)
-    computer = parameters_of(RunDirectory.open(training_path(folder / RUNS, settings)))
+    computer = parameters_of(RunDirectory.open(trained_path(folder, settings)))
     samples = read_table(done("precision").path / "samples.csv")
     stored = samples["screen"] == "storage"
     reference = samples["heat"][stored & (samples["value"] == 32)]
@@ -149,16 +154,16 @@ def test_storage_and_its_distance_to_the_reference() -> None:
         heats = samples["heat"][stored & (samples["value"] == row["value"])]
         assert row["ks_distance"] == pytest.approx(stats.ks_2samp(heats, reference).statistic)
         grid = quantized(computer, int(row["value"]))
-        fraction = np.count_nonzero(grid.visible_hidden) / grid.visible_hidden.size
+        fraction = np.count_nonzero(grid["visible_hidden"]) / grid["visible_hidden"].size
         assert row["nonzero_visible_hidden"] == pytest.approx(fraction)
-    archive = generate_run(training_path(folder / RUNS, settings), 8, settings.generation_seed)
+    archive = generate_run(trained_path(folder, settings), Order(8, settings.generation_seed))
     assert reference.tolist() == archive.heat.tolist()
     assert "p_value" not in json.dumps(done("precision").summary)
 
 
 def test_training_in_bits_has_the_ranges_of_the_reference_of_its_length() -> None:
     plan, folder = plan_of("precision"), done("precision").path.parent
-    computer = parameters_of(RunDirectory.open(training_path(folder / RUNS, plan.model(101))))
+    computer = parameters_of(RunDirectory.open(trained_path(folder, plan.model(101))))
     visible, hidden = coupling_ranges(computer)
     conditions = plan.training(folder)
     assert len(conditions) == 8
@@ -166,9 +171,9 @@ def test_training_in_bits_has_the_ranges_of_the_reference_of_its_length() -> Non
         errors = condition.settings.imperfections
         assert (errors.range_visible_hidden, errors.range_hidden_hidden) == (visible, hidden)
         assert (errors.bits, errors.rounding) == (condition.value, condition.variant)
-        run = RunDirectory.open(training_path(folder / RUNS, condition.settings))
+        run = RunDirectory.open(trained_path(folder, condition.settings))
         top = 2 ** (errors.bits - 1) - 1
-        levels = parameters_of(run).visible_hidden / visible * top
+        levels = parameters_of(run)["visible_hidden"] / visible * top
         assert np.abs(levels - np.rint(levels)).max() < 1e-3 * top
     row = rows_of("precision", screen="training", variant="nearest", value=4)[0]
     assert row["nonzero_visible_hidden"] == 0
@@ -221,7 +226,7 @@ def test_a_diverging_condition_is_recorded_and_the_screen_goes_on() -> None:
     assert done("noise").summary["diverged"] == 2
     text = (done("noise").path / "report.html").read_text(encoding="utf-8")
     assert "diverged in training, cycle" in text
-    assert noise.orders(made_up({0.0: 100, 0.01: 101, 1e4: None}))["verdict"] == paper.HOLDS
+    assert noisy.orders(made_up({0.0: 100, 0.01: 101, 1e4: None}))["verdict"] == paper.HOLDS
     table = read_table(done("noise").path / "conditions.csv")
     assert np.isnan(table["heat_mean"][table["state"] == "diverged"]).all()
 
@@ -231,9 +236,10 @@ def test_a_diverging_condition_is_recorded_and_the_screen_goes_on() -> None:
 
 @pytest.mark.parametrize("name", ["noise", "controls"])
 @pytest.mark.parametrize("preset", ["paper", "quick"])
-def test_no_two_tasks_write_to_one_run(name: str, preset: str) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_no_two_tasks_write_to_one_run(name: str, preset: str, workers: int) -> None:
     chosen = experiment(name)
-    tasks = chosen.tasks(chosen.presets[preset])
+    tasks = chosen.tasks(chosen.presets[preset], Path(), workers)
     outputs = [output for task in tasks for output in task.outputs]
     assert len(set(outputs)) == len(outputs)
     if (name, preset) == ("noise", "paper"):
@@ -241,6 +247,14 @@ def test_no_two_tasks_write_to_one_run(name: str, preset: str) -> None:
         assert sum("training-" in output for output in outputs) == 9 + 9 + 6 + 5
     if (name, preset) == ("controls", "paper"):
         assert sum("training-" in output for output in outputs) == 3 * (6 + 4)
+
+
+def test_two_hundred_workers_have_work() -> None:
+    """A task for each training, of which the paper has so many."""
+    for name, trainings in (("noise", 29), ("controls", 30)):
+        chosen = experiment(name)
+        assert len(chosen.tasks(chosen.presets["paper"], Path(), 200)) == trainings
+        assert len(chosen.tasks(chosen.presets["paper"], Path(), 2)) < trainings
 
 
 def test_a_computer_that_comes_with_other_samples_is_trained_once(tmp_path: Path) -> None:
@@ -262,19 +276,20 @@ def rows_of_summary(found: Performed, **wanted: Any) -> list[dict[str, Any]]:
 def test_checkpoints_are_shared_between_experiments() -> None:
     plans = {name: experiment(name).presets["paper"] for name in (*NAMES, "comparison")}
     here = Path()
-    stored = training_path(here, plans["precision"].stored(101))  # type: ignore[attr-defined]
-    assert stored == training_path(here, plans["comparison"].shown)  # type: ignore[attr-defined]
-    reference = training_path(here, plans["precision"].model(101))  # type: ignore[attr-defined]
+    stored = trained_path(here, plans["precision"].stored(101))  # type: ignore[attr-defined]
+    assert stored == trained_path(here, plans["comparison"].shown)  # type: ignore[attr-defined]
+    reference = trained_path(here, plans["precision"].model(101))  # type: ignore[attr-defined]
     baseline = plans["noise"].screen(noise.UPDATE)[0].settings  # type: ignore[attr-defined]
     control = plans["controls"].rates(101, "online")[1].settings  # type: ignore[attr-defined]
-    assert reference == training_path(here, baseline) == training_path(here, control)
+    assert reference == trained_path(here, baseline) == trained_path(here, control)
     assert reference != stored
 
 
 def test_nothing_follows_where_the_reference_is_missing(tmp_path: Path) -> None:
     plan = plan_of("precision")
-    assert precision.later(plan, tmp_path) == []
-    tasks = precision.later(plan, done("precision").path.parent)
+    first = [task.name for task in precision.tasks(plan, tmp_path, 1)]
+    assert first == ["storage, seed 101: online", "training reference, seed 101: online"]
+    tasks = precision.tasks(plan, done("precision").path.parent, 1)[2:]
     assert len(tasks) == 8 + 3
     assert len({output for task in tasks for output in task.outputs}) == 2 * 8 + 3
     assert all(task.inputs for task in tasks if task.name.startswith("store"))
@@ -318,7 +333,7 @@ def test_a_second_run_does_nothing_again() -> None:
     folder = done("precision").path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = compute(experiment("precision"), plan_of("precision"), folder, Resources(1))
+    again = reproduce(experiment("precision"), plan_of("precision"), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == done("precision").summary
 
@@ -331,41 +346,28 @@ def test_what_is_missing_is_named_and_the_rest_reported(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path / "noise", "noise", plan.as_dict()) as run:
         found = noise.assemble(plan, tmp_path, run)
     assert found["missing"] == ["update noise 0.35, seed 101 is left out (not measured)"]
-    crossing = noise.crossing_over(collect(plan.screen(noise.UPDATE), tmp_path).curve(noise.UPDATE))
+    crossing = noisy.crossing_over(collect(plan.screen(noise.UPDATE), tmp_path).curve(noise.UPDATE))
     assert crossing["verdict"] == paper.NOT_MEASURED  # 0.35 is what it takes
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-@dataclass
-class Fake:
-    """A measured condition made up of heats."""
-
-    condition: Any
-    samples: dict[str, Any] = field(default_factory=dict)
-    diverged: bool = False
-
-    @property
-    def heat(self) -> float:
-        return math.inf if self.diverged else float(np.mean(self.samples["heat"]))
-
-    def quality(self, name: str) -> float:
-        return 20.0
-
-    def row(self) -> dict[str, Any]:
-        return {"heat_sem": stats.sem(self.samples["heat"]), "cycles": 1, "samples": 2}
+def condition(value: float, seed: int, heats: list[float] | None) -> Measured:
+    """A measured condition made up of heats; None diverged."""
+    row = {"value": value, "seed": seed, "cycles": 1, "samples": 2, "prototype_distance": 20.0}
+    if heats is None:
+        return Measured(row | {"state": "diverged", "diverged_in": 1}, {})
+    found = {"state": "done", "heat_mean": np.mean(heats), "heat_sem": stats.sem(heats)}
+    return Measured(row | found, {"heat": np.array(heats)})
 
 
-def made_up(heats: dict[float, float | None], spread: float = 1.0) -> Any:
+def made_up(heats: dict[float, float | None], spread: float = 1.0) -> Curve:
     """A curve with two samples a condition, ``spread`` apart; None diverged."""
+    half = spread / 2
     return Curve(
         [
-            Fake(
-                SimpleNamespace(value=value, seed=1),
-                {"heat": np.array([heat - spread / 2, heat + spread / 2])} if heat else {},
-                heat is None,
-            )  # type: ignore[misc]
+            condition(value, 1, None if heat is None else [heat - half, heat + half])
             for value, heat in heats.items()
         ]
     )
@@ -373,36 +375,42 @@ def made_up(heats: dict[float, float | None], spread: float = 1.0) -> Any:
 
 def test_crossover_by_hand() -> None:
     curve = made_up({0.0: 100, 0.3: 100, 0.35: 400})
-    found = noise.crossover(curve, 2.0)
+    found = noisy.crossover(curve, 2.0)
     assert found is not None
     assert found == pytest.approx((0.30, 0.35, 0.325))  # 2 is half of 4 on a logarithmic scale
-    assert noise.crossover(made_up({0.0: 100, 0.3: 150}), 2.0) is None
-    assert noise.crossover(made_up({0.0: 100, 0.3: 150, 0.35: None}), 2.0) == (0.3, 0.35, 0.35)
+    assert noisy.crossover(made_up({0.0: 100, 0.3: 150}), 2.0) is None
+    assert noisy.crossover(made_up({0.0: 100, 0.3: 150, 0.35: None}), 2.0) == (0.3, 0.35, 0.35)
 
 
 def test_verdicts_on_made_up_curves() -> None:
     paper_like = made_up({0.0: 100, 0.1: 97, 0.15: 98, 0.3: 104, 0.35: 120})
-    assert noise.near_baseline(paper_like)["verdict"] == paper.HOLDS
-    assert noise.crossing_over(paper_like)["verdict"] == paper.HOLDS
-    assert noise.low_noise(paper_like)["verdict"] == paper.HOLDS
+    assert noisy.near_baseline(paper_like)["verdict"] == paper.HOLDS
+    assert noisy.crossing_over(paper_like)["verdict"] == paper.HOLDS
+    assert noisy.low_noise(paper_like)["verdict"] == paper.HOLDS
     late = made_up({0.0: 100, 0.1: 101, 0.2: 101, 0.3: 97, 0.35: 120})
-    assert noise.low_noise(late)["verdict"] == paper.UNRESOLVED
+    assert noisy.low_noise(late)["verdict"] == paper.UNRESOLVED
     early = made_up({0.0: 100, 0.1: 110, 0.2: 300, 0.3: 600, 0.35: 900})
-    for check in (noise.near_baseline, noise.crossing_over, noise.low_noise):
+    for check in (noisy.near_baseline, noisy.crossing_over, noisy.low_noise):
         assert check(early)["verdict"] == paper.DIFFERS
-    assert noise.crossing_over(made_up({0.0: 100, 0.3: 100}))["verdict"] == paper.NOT_MEASURED
-    assert noise.monotone(early)["verdict"] == paper.HOLDS
-    assert noise.monotone(paper_like)["verdict"] == paper.DIFFERS
+    assert noisy.crossing_over(made_up({0.0: 100, 0.3: 100}))["verdict"] == paper.NOT_MEASURED
+    assert noisy.monotone(early)["verdict"] == paper.HOLDS
+    assert noisy.monotone(paper_like)["verdict"] == paper.DIFFERS
     steep = made_up({0.0: 100, 0.5: 110, 0.9: 150, 0.95: 300, 0.99: 900})
     flat = made_up({0.0: 100, 0.5: 110, 0.9: 120, 0.95: 130, 0.99: 140})
-    assert noise.two_largest(steep)["verdict"] == paper.HOLDS
-    assert noise.two_largest(flat)["verdict"] == paper.DIFFERS
-    assert noise.correlation(flat)["verdict"] == paper.HOLDS
+    assert noisy.two_largest(steep)["verdict"] == paper.HOLDS
+    assert noisy.two_largest(flat)["verdict"] == paper.DIFFERS
+    assert noisy.correlation(flat)["verdict"] == paper.HOLDS
     offsets = made_up({0.0: 100, 0.01: 150, 0.1: 1e5})
-    assert noise.smallest_offset(offsets)["verdict"] == paper.HOLDS
-    assert noise.orders(offsets)["verdict"] == paper.HOLDS
-    assert noise.smallest_offset(flat)["verdict"] == paper.UNRESOLVED
-    assert noise.orders(flat)["verdict"] == paper.DIFFERS
+    assert noisy.smallest_offset(offsets)["verdict"] == paper.HOLDS
+    assert noisy.orders(offsets)["verdict"] == paper.HOLDS
+    assert noisy.smallest_offset(flat)["verdict"] == paper.UNRESOLVED
+    assert noisy.orders(flat)["verdict"] == paper.DIFFERS
+
+
+def test_a_statement_about_what_diverged_says_infinity() -> None:
+    found = noisy.orders(made_up({0.0: 100, 0.01: 300, 1e4: None}))
+    text = found["measured"].format(**found["values"])
+    assert text == "∞ times the heat without at μ_bias = 10000; more than 100 times from 10000 on"
 
 
 def test_a_change_is_taken_in_pairs_of_samples() -> None:
@@ -415,11 +423,8 @@ def test_a_change_is_taken_in_pairs_of_samples() -> None:
 
 def test_a_change_over_several_seeds_is_one_of_seed_means() -> None:
     heats = {(0.0, 1): 100.0, (0.0, 2): 200.0, (0.1, 1): 101.0, (0.1, 2): 203.0}
-    fakes = [
-        Fake(SimpleNamespace(value=value, seed=seed), {"heat": np.array([heat - 5, heat + 5])})
-        for (value, seed), heat in heats.items()
-    ]
-    change = Curve(fakes).change(0.1, 0.0)  # type: ignore[arg-type]
+    found = [condition(v, s, [heat - 5, heat + 5]) for (v, s), heat in heats.items()]
+    change = Curve(found).change(0.1, 0.0)
     assert change.mean == pytest.approx(2.0)
     assert change.error == pytest.approx(stats.sem([1.0, 3.0]))
     assert change.percent == pytest.approx(100 * 2 / 150)
@@ -427,7 +432,7 @@ def test_a_change_over_several_seeds_is_one_of_seed_means() -> None:
 
 def test_a_diverged_reference_is_no_reference() -> None:
     lost = made_up({0.0: None, 0.1: 100, 0.3: 100, 0.35: 400})
-    for check in (noise.near_baseline, noise.crossing_over, noise.low_noise, noise.monotone):
+    for check in (noisy.near_baseline, noisy.crossing_over, noisy.low_noise, noisy.monotone):
         assert check(lost)["verdict"] == paper.NOT_MEASURED
 
 
@@ -475,7 +480,7 @@ def test_a_shorter_run_than_the_papers_says_so() -> None:
     assert said["measured"].format(**said["values"]).endswith(lacking)
     curves = dict.fromkeys(noise.SCREENS, made_up({0.0: 1, 0.3: 1, 0.35: 9}))
     for cycles, verdict in ((100, paper.HOLDS), (101, paper.NOT_MEASURED)):
-        whole = {s["key"]: s["verdict"] for s in noise.statements(curves, cycles)}
+        whole = {s["key"]: s["verdict"] for s in noisy.statements(curves, cycles)}
         assert whole["crossover"] == verdict
 
 
@@ -495,7 +500,7 @@ def test_grids_and_settings_that_cannot_be_are_refused() -> None:
         ("precision", {"experiment": {"training_bits": [32]}}, "values must be from 2 to 24"),
         ("precision", {"experiment": {"training_bits": [8, 8]}}, "none of them twice"),
         ("controls", {"experiment": {"periods": [1, 9999]}}, "values must be from 1 to 2500"),
-        ("controls", {"experiment": {"scales": []}}, "at least one value"),
+        ("controls", {"experiment": {"scales": []}}, "at least one is needed"),
     ):
         with pytest.raises(UserError, match=message):
             experiment(name).plan("paper", values)

@@ -13,6 +13,7 @@ pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
 
 from soak import cases, files, inputs, interrupts
 from soak.cases import Ended, Tally
+from soak.interrupting import End
 
 ONE_LINE = Ended(2, "", "error: machine.kT = -1: must be positive\n")
 TRACEBACK = Ended(1, "", "Traceback (most recent call last):\n  …\nValueError: x\n")
@@ -89,8 +90,11 @@ def test_another_result_after_damage_is_silently_wrong(tmp_path: Path) -> None:
 
 
 def test_verdicts_on_interrupts() -> None:
-    for code, expected in ((130, "one line"), (-2, "one line"), (1, "more lines")):
-        assert interrupts.verdict_of(Ended(code, "", "stopped"), signal.SIGINT) == expected
-    assert interrupts.verdict_of(TRACEBACK, signal.SIGINT) == "traceback"
-    assert interrupts.verdict_of(Ended(-9, "", "", hung=True), signal.SIGINT) == "hang"
+    def think(code: int | None, stderr: str = "stopped") -> str:
+        return interrupts.verdict_of(End(signal.SIGINT, 1.0, code, 0.1, "", stderr))
+
+    assert [think(code) for code in (130, -2)] == ["one line"] * 2
+    assert [think(code) for code in (1, 143, -9)] == ["more lines"] * 3
+    assert think(130, TRACEBACK.err) == "traceback"
+    assert think(None) == "hang"
     assert cases.BAD == ("more lines", "traceback", "hang", "silently wrong")

@@ -14,39 +14,38 @@ import numpy as np
 import pytest
 from test_report import Reader, leaves
 
+from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
+from thermoloom.engine import engine
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, paper
-from thermoloom.experiments.heat_origin import (
-    RULES,
-    Split,
-    accounts,
-    conclusion,
-    conditions,
-    norm_rows,
-    read_split,
-)
+from thermoloom.experiments import experiment
 from thermoloom.experiments.optimum import optimum_measures, optimum_path
-from thermoloom.experiments.run import Performed, compute, perform
-from thermoloom.experiments.theory_rows import growth_of, last_below
+from thermoloom.experiments.run import Performed, compute
+from thermoloom.experiments.theory.account import accounts
+from thermoloom.experiments.theory.findings import growth_of
+from thermoloom.experiments.theory.mixtures import PARTS, Split, mixtures, norm_rows, read_split
 from thermoloom.generation import generate
+from thermoloom.machine.action import path_terms, residuals
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.precision import mirrored
 from thermoloom.measures.diagnostics import additional_path
-from thermoloom.machine.action import path_loss, residuals
-from thermoloom.machine.parameters import Parameters
-from thermoloom.prototypes import load_patterns, unit_fields
+from thermoloom.measures.paired import RULES
+from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.presentation.report import write_report
+from thermoloom.reproduction import paper, reproduce
+from thermoloom.reproduction.theory import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
-from thermoloom.computers.trained import parameters_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.marginals import solve_marginals
-from thermoloom.theory.optimum import Layout
 from thermoloom.theory.predictions import mean_parameters, mean_rule
-from thermoloom.training.noising import noising_path
 from thermoloom.training.trainer import train
 
 
 def fields_of(settings: Settings) -> np.ndarray:
-    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings)
+    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings.machine)
 
 
 TINY: dict[str, dict[str, Any]] = {
@@ -75,7 +74,9 @@ def plan() -> Any:
 
 @cache
 def performed() -> Performed:
-    return perform(experiment("theory"), plan(), Path(_FOLDER.name), Resources(1))
+    found = reproduce(experiment("theory"), plan(), Path(_FOLDER.name), Resources(1))
+    write_report(found.path)
+    return found
 
 
 @pytest.fixture
@@ -122,10 +123,10 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     folder = tmp_path / "copy"
     shutil.copytree(done.path.parent, folder)
     manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
-    again = compute(experiment("theory"), plan(), folder, Resources(1))
+    again = reproduce(experiment("theory"), plan(), folder, Resources(1))
     assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
-    assert again.summary == done.summary
-    work = plan().origin(2)
+    assert again.summary | {"rerun": ""} == done.summary | {"rerun": ""}
+    work = plan().origin(2)[0]
     shutil.rmtree(folder / work.path)
     (folder / work.path).write_text("in the way")
     broken = compute(experiment("theory"), plan(), folder, Resources(1))
@@ -144,18 +145,18 @@ def test_one_seed_has_no_noise_and_is_refused() -> None:
 
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
     folder, chosen = done.path.parent, plan()
-    computer = parameters_of(RunDirectory.open(folder / optimum_path(chosen)))
+    theta = parameters_of(RunDirectory.open(optimum_path(chosen, folder)))
     machine, fields = chosen.settings.machine, fields_of(chosen.settings)
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]
     expected = [
-        path_loss(computer, machine, additional_path(machine, fields, i, chosen.path_seed)[1]).full
+        path_terms(theta, additional_path(machine, fields, i, chosen.path_seed)[1].states).loss
         for i in range(3)
     ]
     np.testing.assert_allclose(own, expected, rtol=1e-5)
     assert (table["loss"][table["rule"] != "optimum"].reshape(6, 3) > own).all()
     for seed, run in zip(chosen.seeds, optimum_measures(chosen, folder, chosen.seeds), strict=True):
-        heat = generate(machine, computer, 6, 90000 + seed).heat
+        heat = generate(theta, 6, 90000 + seed).heat
         assert run.results["heat"]["mean"] == pytest.approx(heat.mean(), rel=1e-9)
     origin = read_table(done.path / "origin.csv")
     alone = (origin["centre"] == "optimum") & (origin["noise"] == "none")
@@ -169,7 +170,8 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
     chosen = plan()
     settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
     biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
-    pair = [train(s, fields_of(chosen.settings)).computer.hidden_bias for s in (settings, biased)]
+    fields = fields_of(chosen.settings)
+    pair = [train(s, fields).parameters["hidden_bias"] for s in (settings, biased)]
     table = read_table(done.path / "offset.csv")
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
@@ -185,8 +187,8 @@ def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> N
     rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
     n, kept = machine.visible, []
     for cycle in range(chosen.grid_cycles):
-        path = noising_path(machine, fields[cycle % 3], 1, cycle)
-        r = residuals(Computer.zeros(machine), machine, path)
+        path = engine().path(machine, fields[cycle % 3], 1, cycle).states
+        r = residuals(Parameters.zeros(machine), path)
         for k in ((np.arange(12) + 0.5) * machine.steps / 12).astype(int):
             x = path[k + 1]
             update = rate * (np.outer(r[k, :n], x[n:]) + np.outer(x[:n], r[k, n:]))
@@ -197,19 +199,24 @@ def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> N
 
 
 def test_growth_is_the_root_of_that_of_the_loss() -> None:
-    unstable, growth = growth_of(3.0 * 1.44 ** np.arange(15), False)
-    assert unstable
+    def unstable(excess: Any, diverged: bool = False) -> tuple[bool, float | None]:
+        ratio, growth = growth_of(excess, diverged)
+        return is_unstable({"ratio": ratio}), growth
+
+    grows, growth = unstable(3.0 * 1.44 ** np.arange(15))
+    assert grows
     assert growth == pytest.approx(1.2, rel=1e-6)
-    assert growth_of(2.0 + 0.1 * np.cos(np.arange(15)), False)[0] is False
-    assert growth_of(np.array([1.0, np.inf, np.nan]), False) == (True, None)
-    assert growth_of(np.ones(4), True) == (True, None)
+    assert unstable(2.0 + 0.1 * np.cos(np.arange(15)))[0] is False
+    assert unstable(-np.ones(15)) == (False, None)
+    assert unstable(np.array([1.0, np.inf, np.nan])) == (True, None)
+    assert unstable(np.ones(4), True) == (True, None)
     assert last_below(np.array([4, 8, 12]), np.array([0.0, 0.001, 0.5]), 0.01) == 8
     assert last_below(np.array([4, 8]), np.array([0.5, 0.6]), 0.01) is None
 
 
 # --- where the heat comes from --------------------------------------------------------------------
 
-LAYOUT = Layout(30, 20)
+LAYOUT = layout(Machine(visible=30, hidden=20))
 
 
 def random_split(seeds: int, noise: float, shift: float) -> Split:
@@ -217,9 +224,8 @@ def random_split(seeds: int, noise: float, shift: float) -> Split:
 
     def vector(scale: float) -> Any:
         values = scale * rng.standard_normal(LAYOUT.size)
-        _, hh, _ = LAYOUT.split(values)
-        lower = np.tril(hh, -1)
-        hh[...] = lower + lower.T
+        hh = LAYOUT["hidden_hidden"].of(values)
+        hh[...] = mirrored(hh)
         return values
 
     optimum = vector(1.0)
@@ -247,7 +253,7 @@ def test_the_split_recovers_the_noise_and_a_mean_shift_below_it() -> None:
 
 def test_mixtures_contain_the_trained_computers_and_lines_run_between_them() -> None:
     split = random_split(seeds=3, noise=0.3, shift=0.2)
-    found = list(conditions(split, position=1, seed=7, points=3, sizes=[2.0]))
+    found = [m for p in PARTS for m in mixtures(split, p, 1, seed=7, points=3, sizes=[2.0])]
     mixed = {(c.centre, c.noise): c.theta for c in found if c.part == "mixed"}
     assert len(mixed) == 12
     for rule in RULES:
@@ -257,7 +263,7 @@ def test_mixtures_contain_the_trained_computers_and_lines_run_between_them() -> 
     middle = (split.trained["batch"][1] + split.trained["online"][1]) / 2
     np.testing.assert_allclose(lines["batch", "online"], middle)
     added = next(c.theta for c in found if c.part == "size") - split.optimum
-    vh, hh, _ = LAYOUT.split(added)
+    vh, hh = (LAYOUT[name].of(added) for name in ("visible_hidden", "hidden_hidden"))
     assert vh.std() == pytest.approx(2 * split.size, rel=0.1)
     np.testing.assert_array_equal(hh, hh.T)
     assert not np.diagonal(hh).any()
@@ -320,10 +326,8 @@ def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
     by_rule = {}
     for rule in RULES:
         trained = [
-            generate(
-                machine, split.layout.computer(split.trained[rule][s], np.float32), 6, 90001 + s
-            )
-            for s in range(3)
+            generate(Parameters(machine, vector[None].astype(np.float32)), 6, 90001 + s)
+            for s, vector in enumerate(split.trained[rule])
         ]
         by_rule[rule] = np.mean([g.heat.mean() for g in trained])
         assert found[rule]["mean"] == pytest.approx(by_rule[rule], rel=1e-5)
@@ -344,8 +348,9 @@ def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -
         mean = mean_rule(machine, fields, marginals, settings.learning_rate, settings.period)
         *_, (cycle, theta) = mean_parameters(mean, 9)
         assert cycle == 9
-        computer = Layout(49, 10).computer(theta, np.float32)
-        heats_of = [generate(machine, computer, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
+        flat = layout(machine).symmetrized(theta[None]).astype(np.float32)
+        mean_theta = Parameters(machine, flat)
+        heats_of = [generate(mean_theta, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
         heat[rule] = np.mean(heats_of)
     found = done.summary["origin"]["accounts"]["predicted_mean"]["mean"]
     assert found == pytest.approx(heat["batch"] - heat["online"], abs=1e-4)

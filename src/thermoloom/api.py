@@ -64,7 +64,7 @@ class Images:
     ((2, 28, 28), (3, 5), dtype('uint8'))
     """
 
-    pixels: Sequence[Array]
+    pixels: Array | Sequence[Array]
     """Grey values, (n, h, w), or (n, N_v) where the visible layer is no image."""
     classes: tuple[int, ...] = ()
     """Class of every image, from 0 on, or empty."""
@@ -131,9 +131,14 @@ def _patterns(
         source = Images(_pixels(source))
     own = source.classes if classes is None else _classes(classes)
     return from_images(
-        source.pixels, machine, source.names, classes=own, digits=source.digits and classes is None,
-        resize=resize, code=None if code is None else np.asarray(code, np.float32),
-    )  # fmt: skip
+        list(source.pixels),
+        machine,
+        source.names,
+        classes=own,
+        digits=source.digits and classes is None,
+        resize=resize,
+        code=None if code is None else np.asarray(code, np.float32),
+    )
 
 
 def _pixels(source: ArrayLike) -> Sequence[Array]:
@@ -242,7 +247,8 @@ def _learning(machine: definition.Machine, **settings: Any) -> Settings:
             raise UserError(f"{key}: no such argument; known: {', '.join(sorted(_LEARNING))}")
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
-    return Settings(machine=machine).updated({"training": training, "imperfections": errors})
+    plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
+    return Settings(machine=plain).updated({"training": training, "imperfections": errors})
 
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
@@ -288,8 +294,7 @@ class Computer(Kept):
     @property
     def machine(self) -> Machine:
         """The machine that it is."""
-        found = self.settings.machine
-        return found if isinstance(found, Machine) else Machine(**asdict(found))
+        return Machine(**asdict(self.settings.machine))
 
     def __getitem__(self, block: str) -> Array:
         """A block of θ, such as ``visible_hidden``, ``hidden_hidden``, ``hidden_bias``: (T, …)."""
@@ -329,19 +334,23 @@ class Computer(Kept):
         True
         """
         machine, before = self.machine, self.settings
-        done, curve = before.training.cycles, zip(*self.curve.values(), strict=True)
+        points = zip(*self.curve.values(), strict=True)
+        reached = Reached(
+            self.parameters,
+            before.training.cycles,
+            tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
+        )
         if before.training.rule == "optimum":
-            done, curve, before = 0, iter(()), Settings(machine=machine)
+            before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:
             own["period"] = None
-        chosen = _learning(machine, **own | {"cycles": done + whole("cycles", cycles, 1)})
+        chosen = _learning(machine, **own | {"cycles": reached.cycle + whole("cycles", cycles, 1)})
         if images is None:
             learned = self.patterns
         else:
             learned = _patterns(images, classes, machine, resize, code)
-        rows = tuple((int(cycle), float(x), float(y)) for cycle, x, y in curve)
-        return _train(chosen, learned, Reached(self.parameters, done, rows), on_cycle)
+        return _train(chosen, learned, reached, on_cycle)
 
     def generate(
         self,

@@ -8,6 +8,11 @@ class UserError(Exception):
 
     The command line prints it without a traceback and exits with code 2. Whatever a file name or
     a library's message brings along, it stays one line that any terminal can show.
+
+    >>> import thermoloom as tl
+    >>> tl.Machine(kT=-1)
+    Traceback (most recent call last):
+    thermoloom.errors.UserError: machine.kT = -1.0: must be positive
     """
 
     def __init__(self, message: str = "") -> None:

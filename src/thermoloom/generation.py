@@ -77,9 +77,7 @@ def asked_classes(
     return np.resize(chosen, samples).astype(np.int64)
 
 
-def drawn_styles(
-    theta: Parameters, asked: NDArray[np.int64], seed: int
-) -> NDArray[np.int64]:
+def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
     machine = theta.machine
     if machine.styles == 1:

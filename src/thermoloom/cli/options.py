@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import parse_assignment, read_toml
+from thermoloom.config import parse_assignment
 from thermoloom.errors import UserError
-from thermoloom.inputs import user_path
+from thermoloom.inputs import read_toml, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))

@@ -46,9 +46,11 @@ class Order:
 
     def _special(self) -> dict[str, Any]:
         clamp = self.clamp
-        held = None if clamp is None else [
-            array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow
-        ]
+        held = (
+            None
+            if clamp is None
+            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
+        )
         return {"classes": self.classes, "clamp": held}
 
 

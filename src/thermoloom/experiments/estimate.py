@@ -19,7 +19,7 @@ from thermoloom.computers.kept_patterns import identified
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.experiments.plan import Experiment, Plan
-from thermoloom.experiments.results import ended, order_of, trained_path
+from thermoloom.experiments.results import ended, has_archive, order_of, trained_path
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
@@ -75,7 +75,7 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
 
 def _is_sampled(path: Path, model: Settings) -> bool:
     run = ended(path)
-    return run is not None and run.has(f"{order_of(model).archive}.safetensors")
+    return run is not None and has_archive(run, model)
 
 
 def _training_bytes(machine: Machine) -> int:

@@ -1,15 +1,15 @@
-"""The task that all experiments share: train computers on common paths, sample and measure each.
+"""What the tasks of all experiments do: train computers on common paths, sample and measure each.
 
-Tasks are cut by what there is to do. Computers that share their noising paths stay in one task
-while there is other work for all workers, and are tasks of their own towards the end or where there
-are many workers. Numbers do not depend on the cut: a path knows nothing of who learns from it.
+A training and its samples may be tasks of their own or one (``cutting``); whatever is done already
+is not done again. Numbers do not depend on it: a path knows nothing of who learns from it, and the
+samples of a piece are those of the whole.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,17 +25,15 @@ from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.experiments.results import (
     MEASURES,
-    NO_PATHS,
     REPLAY,
     RUNS,
     Paths,
-    ended,
     finished,
+    has_archive,
     is_classified,
     measures_path,
     measures_settings,
     order_of,
-    patterns_input,
     replay_path,
     trained_path,
 )
@@ -43,7 +41,6 @@ from thermoloom.generation import generate
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import UNQUANTIZED
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
@@ -51,7 +48,7 @@ from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results
-from thermoloom.runs.tasks import Report, Task
+from thermoloom.runs.tasks import Report
 from thermoloom.threads import in_threads
 from thermoloom.training.trainer import Trainee
 
@@ -59,158 +56,10 @@ SNAPSHOTS = 6
 """Equally spaced times of a denoising trajectory that are kept, both ends included."""
 SAMPLE_IN_CYCLES = 0.9
 """What a sample costs in training cycles, to cut tasks and to show progress."""
-ON_GRID, NOISY = 5.0, 2.0
-"""What a cycle of training on a grid, or with noise on updates, costs in plain ones."""
-
 TIMING = "timing"
 """Table of a training that was a task of its own: its seconds."""
 PIECE = "samples"
 """Kind of the runs that hold a piece of an archive."""
-
-Training = list[Settings]
-"""Models of one training: they differ in their samples only."""
-
-
-# --- tasks --------------------------------------------------------------------------------------
-
-
-def cost(models: Training) -> float:
-    """What a computer takes to train and to sample, roughly, in plain training cycles."""
-    training, errors = models[0].training, models[0].imperfections
-    each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
-    cycles = 0 if training.rule == "optimum" else training.cycles
-    return each * cycles + SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
-
-
-def cut(
-    groups: Mapping[tuple[str, int], Sequence[Training]], workers: int
-) -> Iterator[tuple[tuple[str, int], list[Settings]]]:
-    """Groups of trainings that share paths, cut so that all workers have work to the end.
-
-    A piece is no more than a worker's share of what is left: whole groups at first, single
-    trainings at the end, and from the start where there are as many workers as trainings.
-    """
-    left = sum(cost(training) for group in groups.values() for training in group)
-    for key, group in groups.items():
-        piece: list[Settings] = []
-        spent, share = 0.0, left / workers
-        for training in group:
-            if piece and spent + cost(training) > share * (1 + 1e-9):
-                yield key, piece
-                left -= spent
-                piece, spent, share = [], 0.0, left / workers
-            piece = [*piece, *training]
-            spent += cost(training)
-        if piece:
-            yield key, piece
-        left -= spent
-
-
-def measuring_tasks(
-    groups: Iterable[tuple[str, Sequence[Settings]]],
-    folder: Path,
-    workers: int,
-    paths: Paths = NO_PATHS,
-    replay: Settings | None = None,
-) -> list[Task]:
-    """Tasks that train and measure named groups of computers, those of one seed on shared paths.
-
-    A computer that comes again, be it with other samples, is left to the group that had it first:
-    it is trained once, and no two tasks write to one run. ``replay``: the computer whose archive is
-    generated again.
-
-    With more workers than trainings, samples are drawn in tasks of their own, a piece each, before
-    they are measured; such tasks appear once the training is in the folder.
-    """
-    trainings: dict[Path, Training] = {}
-    shared: dict[tuple[str, int], list[Training]] = {}
-    for name, models in groups:
-        for model in models:
-            path = trained_path(Path(), model)
-            if path not in trainings:
-                trainings[path] = []
-                shared.setdefault((name, model.training.seed), []).append(trainings[path])
-            if model not in trainings[path]:
-                trainings[path].append(model)
-    tasks: list[Task] = []
-    in_pieces = workers > len(trainings)
-    for (name, _), piece in cut(shared, workers):
-        before = _before_measuring(name, piece, folder) if in_pieces else []
-        tasks += before or [_measuring_task(name, piece, paths, replay, in_pieces)]
-    return tasks
-
-
-def _measuring_task(
-    group: str, models: list[Settings], paths: Paths, replay: Settings | None, in_pieces: bool
-) -> Task:
-    here, replayed = Path(), replay if replay in models else None
-    outputs = [trained_path(here, model) for model in models]
-    outputs += [measures_path(here, model, paths) for model in models]
-    if replayed is not None:
-        outputs.append(replay_path(here, replayed, paths))
-    drawn = [path for model in models if in_pieces for path in piece_paths(here, model)]
-    return Task(
-        name=_name(group, models),
-        function="thermoloom.experiments.models:train_and_measure",
-        arguments={
-            "models": [model.as_dict() for model in models],
-            "paths": asdict(paths),
-            "replay": None if replayed is None else models.index(replayed),
-        },
-        outputs=tuple(dict.fromkeys(str(path) for path in outputs)),
-        inputs=(patterns_input(models[0]), *(str(path) for path in drawn)),
-    )
-
-
-def _name(group: str, models: list[Settings], what: str = "") -> str:
-    """Where it belongs and what it is about; unique within an experiment."""
-    described = ", ".join(dict.fromkeys(describe(model) for model in models))
-    seed = f"seed {models[0].training.seed}: "
-    return (f"{group}, " if group else "") + seed + described + (f", {what}" if what else "")
-
-
-def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
-    """What can be done for one training before it is measured: to train, then to draw samples."""
-    training = ended(trained_path(folder, models[0]))
-    if training is None:
-        return [
-            Task(
-                name=_name(group, models, "training"),
-                function="thermoloom.experiments.models:train_only",
-                arguments={"model": models[0].as_dict()},
-                outputs=(str(trained_path(Path(), models[0])),),
-                inputs=(patterns_input(models[0]),),
-            )
-        ]
-    if training.state == "diverged":
-        return []
-    tasks: dict[Path, Task] = {}
-    for model in models:
-        if training.has(f"{order_of(model).archive}.safetensors"):
-            continue
-        for number, path in enumerate(piece_paths(Path(), model)):
-            first, samples = _piece(model, number)
-            what = f"samples {first} to {first + samples - 1} of {model.generation_seed}"
-            tasks[path] = Task(
-                name=_name(group, models, what),
-                function="thermoloom.experiments.models:draw_piece",
-                arguments={"model": model.as_dict(), "number": number},
-                outputs=(str(path),),
-                inputs=(str(trained_path(Path(), model)),),
-            )
-    return [task for path, task in tasks.items() if finished(folder / path) is None]
-
-
-def describe(settings: Settings) -> str:
-    """A model in a few words: its rule, and what differs from the defaults of training."""
-    training, errors = settings.training, settings.imperfections
-    words = [training.rule if training.period is None else f"period {training.period}"]
-    if training.learning_rate_scale != 1:
-        words.append(f"rate × {training.learning_rate_scale:g}")
-    plain = type(errors)()
-    changed = {k: v for k, v in asdict(errors).items() if v != getattr(plain, k)}
-    words += [f"{key.replace('_', ' ')} {value}" for key, value in changed.items()]
-    return " ".join(words)
 
 
 def train_and_measure(
@@ -242,9 +91,7 @@ def train_and_measure(
     # models of a task share its paths and its training time
     for settings in chosen:
         spent = clock.seconds.get("training", 0.0) + _seconds_before(workdir, settings)
-        timing = Clock(
-            {"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)}
-        )
+        timing = Clock({"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)})
         measure_model(workdir, settings, wanted, timing, lambda done: advance(done, None))
     if replay is not None:
         replay_model(workdir, chosen[replay], wanted)
@@ -291,14 +138,14 @@ def _train(
 # --- samples in pieces ----------------------------------------------------------------------------
 
 
-def _piece(settings: Settings, number: int) -> tuple[int, int]:
+def piece(settings: Settings, number: int) -> tuple[int, int]:
     """(first sample, samples) of a piece: a group of the engine, so that no bit depends on it."""
     first = number * engine().GROUP
     return first, min(engine().GROUP, settings.generation.samples - first)
 
 
 def _piece_settings(settings: Settings, number: int) -> dict[str, Any]:
-    first, samples = _piece(settings, number)
+    first, samples = piece(settings, number)
     own = {"seed": settings.generation_seed, "first": first, "samples": samples}
     return training_settings(settings) | {"piece": own}
 
@@ -310,9 +157,7 @@ def piece_paths(folder: Path, settings: Settings) -> list[Path]:
     return [run_path(folder / RUNS, PIECE, _piece_settings(settings, n)) for n in numbers]
 
 
-def draw_piece(
-    workdir: Path, report: Report, model: dict[str, Any], number: int
-) -> dict[str, Any]:
+def draw_piece(workdir: Path, report: Report, model: dict[str, Any], number: int) -> dict[str, Any]:
     """Samples of one piece, kept until the archive of all of them is made."""
     settings = Settings.from_dict(model)
     place = piece_paths(workdir, settings)[number]
@@ -321,7 +166,7 @@ def draw_piece(
             return {}
         began = time.perf_counter()
         theta = parameters_of(RunDirectory.open(trained_path(workdir, settings)))
-        first, samples = _piece(settings, number)
+        first, samples = piece(settings, number)
         with np.errstate(over="ignore", invalid="ignore"):
             drawn = generate(theta, samples, settings.generation_seed, first=first)
         run.save_arrays(PIECE, arrays_of(drawn))
@@ -335,7 +180,7 @@ def _join_pieces(workdir: Path, settings: Settings, clock: Clock) -> None:
     training, order = RunDirectory.open(trained_path(workdir, settings)), order_of(settings)
     pieces = [finished(path) for path in piece_paths(workdir, settings)]
     runs = [run for run in pieces if run is not None]
-    if training.has(f"{order.archive}.safetensors") or not runs or len(runs) < len(pieces):
+    if has_archive(training, settings) or not runs or len(runs) < len(pieces):
         return
     found = [run.load_arrays(PIECE) for run in runs]
     whole = {name: np.concatenate([arrays[name] for arrays in found]) for name in found[0]}
@@ -392,9 +237,11 @@ def measure_model(
     """
     place, identity = measures_path(workdir, settings, paths), measures_settings(settings, paths)
     with RunDirectory.create(place, MEASURES, identity) as run:
+        training = RunDirectory.open(trained_path(workdir, settings))
+        if run.state == "done" and not has_archive(training, settings):
+            generate_run(training.path, order_of(settings))  # it was lost; tables need it
         if run.state in ("done", "diverged"):
             return
-        training = RunDirectory.open(trained_path(workdir, settings))
         if training.state == "diverged":
             run.diverged(training.results["cycle"])
             return
@@ -419,7 +266,7 @@ def measure_model(
 def record_samples(
     run: RunDirectory, settings: Settings, generated: Generated, patterns: Patterns, clock: Clock
 ) -> dict[str, Any] | None:
-    """The table of samples, and their heat and quality; None where they diverged, which is noted."""
+    """The table of samples, their heat and quality; None where they diverged, which is noted."""
     if not np.isfinite(generated.final_states).all():
         run.diverged(settings.training.cycles, {"stage": "generation"})
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import measuring_tasks
+from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.plan import Plan
 from thermoloom.experiments.results import (
     Model,

@@ -123,6 +123,12 @@ def order_of(settings: Settings) -> Order:
     return Order(settings.generation.samples, settings.generation_seed)
 
 
+def has_archive(training: RunDirectory, settings: Settings) -> bool:
+    """Whether the samples of a model are in the run of its training."""
+    file = f"{order_of(settings).archive}.safetensors"
+    return training.has(file) and not training.is_lost(file)
+
+
 @dataclass(frozen=True)
 class Model:
     """A measured computer as its tasks left it; everything is read when it is asked for."""

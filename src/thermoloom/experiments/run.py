@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thermoloom.computers.kept_patterns import keep_patterns, named
+from thermoloom.computers.kept_patterns import identified, keep_patterns, named
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES
@@ -100,9 +100,9 @@ def compute(
 
 def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> int:
     """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
-    claimed = (experiment.name, plan.as_dict(), plan.defaults())
-    refuse_claimed(folder / experiment.name, *claimed)
     _check_models(experiment.models(plan))
+    known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
+    refuse_claimed(folder / experiment.name, experiment.name, known.as_dict(), plan.defaults())
     return _check_resources(resources, plan.settings)
 
 

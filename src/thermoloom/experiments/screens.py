@@ -21,7 +21,7 @@ import numpy as np
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import measuring_tasks
+from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.plan import SECTION, Plan
 from thermoloom.experiments.results import Model, ended, measures_path, save_rows, why_missing
 from thermoloom.measures.quality import MEASURES

@@ -25,7 +25,8 @@ from thermoloom.machine.protocol import ramp
 class StepConstants(NamedTuple):
     """Coefficients of one step, in one precision."""
 
-    onsite: Onsite
+    onsite: Onsite | None
+    """The potential; None where only coupling forces are asked for."""
     drift: Any
     """μΔt"""
     kick: Any
@@ -49,9 +50,7 @@ def step_constants(machine: Machine, dtype: Any = np.float32) -> StepConstants:
 
 def drive(constants: Any, before: Any, after: Any) -> Any:
     """[−Δx + μΔt V′_onsite(x′)]/(2k_BT): the residual of a unit that is coupled to nothing."""
-    return constants.c * constants.onsite.gradient(after) - constants.inverse_2kT * (
-        after - before
-    )
+    return constants.c * constants.onsite.gradient(after) - constants.inverse_2kT * (after - before)
 
 
 def residual(constants: Any, alone: Any, coupling: Any) -> Any:
@@ -101,8 +100,8 @@ def step_terms(constants: Any, before: Any, after: Any, coupling: Any, external:
 class PathTerms(NamedTuple):
     """What one noising path says of θ: its loss, and both sides of the path-action identity.
 
-        R_θ = ln P₀[ω|x₀] / P_θ[ω̃|x_K]
-            = −(β/2) Σ Δx·(g_θ⁺ + g_0⁻) + (βμΔt/4) Σ (‖g_θ⁺‖² − ‖g_0⁻‖²)
+    R_θ = ln P₀[ω|x₀] / P_θ[ω̃|x_K]
+        = −(β/2) Σ Δx·(g_θ⁺ + g_0⁻) + (βμΔt/4) Σ (‖g_θ⁺‖² − ‖g_0⁻‖²)
     """
 
     loss: float
@@ -174,9 +173,7 @@ def gradient_of_residuals(
         of_residual = {group: r[first:last, where] for group, where in machine.groups.items()}
         for block in result.layout.blocks:
             out = block.matrix(result.vector[stage])
-            columns = np.broadcast_to(
-                x[block.columns], (len(after[first:last]), out.shape[1])
-            )
+            columns = np.broadcast_to(x[block.columns], (len(after[first:last]), out.shape[1]))
             out += of_residual[block.rows].T @ columns
             if block.symmetric:
                 out += out.T.copy()

@@ -109,9 +109,7 @@ class Layout:
         """Blocks that couple this group, each with whether the group is its columns."""
         of_rows = [(block, False) for block in self.blocks if block.rows == group]
         of_columns = [
-            (block, True)
-            for block in self.blocks
-            if block.columns == group and not block.symmetric
+            (block, True) for block in self.blocks if block.columns == group and not block.symmetric
         ]
         return of_columns + of_rows
 
@@ -194,7 +192,9 @@ class Parameters:
     def arrays(self) -> dict[str, Array]:
         """Blocks by name, in the order of the layout, and the weights of styles: all that lasts."""
         blocks = {block.name: block.of(self.vector) for block in self.layout.blocks}
-        return blocks | ({} if self.style_weights is None else {"style_weights": self.style_weights})
+        return blocks | (
+            {} if self.style_weights is None else {"style_weights": self.style_weights}
+        )
 
     def of_stage(self, stage: int) -> dict[str, Array]:
         """Blocks of one stage by name: views."""

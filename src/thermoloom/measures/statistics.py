@@ -53,12 +53,6 @@ class PairedComparison:
     """Two-sided p of the paired t-test; None for one pair or where all d_i are equal."""
     sign_test_p: float
     """Exact two-sided p of the sign test; ties are left out."""
-    mean_relative_reduction: float | None
-    """Mean over pairs of (reference_i − other_i)/reference_i; None where a reference is zero."""
-    relative_reduction_of_means: float | None
-    """(mean reference − mean other)/mean reference; None where that mean is zero."""
-    percent_differences: tuple[float, ...] | None
-    """100 d_i/mean reference: per pair, as a percentage of the reference's seed-level mean."""
     mean_percent_difference: float | None
     """100 d̄/mean reference."""
     percent_interval: Interval | None
@@ -86,9 +80,6 @@ def compare_pairs(reference: Values, other: Values, confidence: float = 0.95) ->
         interval=interval,
         t_test_p=p,
         sign_test_p=sign_test(differences),
-        mean_relative_reduction=float((-differences / a).mean()) if a.all() else None,
-        relative_reduction_of_means=None if mean == 0 else -mean_difference / mean,
-        percent_differences=None if percent is None else tuple((percent * differences).tolist()),
         mean_percent_difference=None if percent is None else percent * mean_difference,
         percent_interval=None
         if percent is None or interval is None

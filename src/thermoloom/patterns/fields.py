@@ -1,6 +1,6 @@
 """What patterns do to the units: fields of free units, words of label units.
 
-    visible field s        hidden field by the machine's code        label word of the class
+visible field s        hidden field by the machine's code        label word of the class
 """
 
 from __future__ import annotations

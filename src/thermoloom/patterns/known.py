@@ -40,7 +40,7 @@ def clamp_of(
     """
     values = _pixels("clamp", images, machine, patterns)
     if mask is None:
-        known = np.isfinite(values).all(axis=0)
+        known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=0))
     else:
         (known,) = _pixels("mask", mask, machine, patterns).astype(bool)
     if not known.any():

@@ -57,7 +57,9 @@ class Patterns:
                 f"prototypes: {len(self.classes)} classes for {len(self.labels)} patterns; "
                 "give one class to each pattern, or none"
             )
-        if any(own < 0 for own in self.classes) or (self.digits and max(self.classes) > 9):
+        if any(own < 0 for own in self.classes) or (
+            self.digits and max(self.classes, default=0) > 9
+        ):
             raise UserError(
                 f"prototypes: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
                 "for MNIST digits"
@@ -82,9 +84,7 @@ def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
     code = _given_code(settings, machine)
     if settings.source == "images":
         images, labels, own = read_images(user_path("prototypes.path", settings.path))
-        return from_images(
-            images, machine, labels, classes=own, resize=settings.resize, code=code
-        )
+        return from_images(images, machine, labels, classes=own, resize=settings.resize, code=code)
     if settings.source == "bundled":
         digits, classes = bundled_digits()
     else:

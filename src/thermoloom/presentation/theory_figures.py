@@ -100,7 +100,7 @@ def draw_limits(saved: Saved) -> Figure:
     """Critical learning rates, the offset's shift, and bits."""
     figure, axes = in_a_row([1.1, 1.1, 1.1, 1.15], 2.35)
     titles = ("batch learning rate", "online learning rate", "offset", "bits")
-    scan = saved.table("scan") if saved.has("scan") else None
+    scan = _columns(saved.summary["scan"])
     for part, rule in zip(axes, RULES, strict=False):
         if scan is not None and (scan["rule"] == rule).any():
             _scan(part, only(scan, rule=rule), rule)
@@ -114,6 +114,15 @@ def draw_limits(saved: Saved) -> Figure:
     for part, letter, title in zip(axes, "abcd", titles, strict=True):
         panel(part, letter, title)
     return figure
+
+
+def _columns(rows: list[dict[str, Any]]) -> Table | None:
+    """Rows of the summary as a table; None where there are none."""
+    if not rows:
+        return None
+    return {
+        key: np.array([np.nan if row[key] is None else row[key] for row in rows]) for key in rows[0]
+    }
 
 
 def _scan(axes: Axes, table: Table, rule: str) -> None:

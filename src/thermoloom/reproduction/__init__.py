@@ -1,7 +1,7 @@
 """The paper beside what was measured here: an experiment is computed, then judged.
 
-    judge       tables and summary of an experiment → quantities, statements, verdicts
-    reproduce   compute and judge, the whole way but for pictures
+judge       tables and summary of an experiment → quantities, statements, verdicts
+reproduce   compute and judge, the whole way but for pictures
 """
 
 from __future__ import annotations

@@ -12,27 +12,25 @@ from thermoloom.measures.statistics import PairedComparison, compare_pairs
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "comparison"
-limit = partial(paper.threshold, NAME)
-"""``limit(statement, name)``: a threshold of paper.toml."""
+said = COMPARISON = paper.Said("comparison")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
     """Headline numbers and statements, and when the losses have reached their plateau."""
     return {
         "plateau": plateau(evidence),
-        "quantities": quantities(NAME, evidence.summary),
+        "quantities": quantities(said, evidence.summary),
         "statements": [statement for check in CHECKS for statement in check(evidence)],
     }
 
 
-def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]:
+def quantities(said: paper.Said, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The headline numbers, each with the paper's where there is one."""
     heat = summary["heat"]
     note = heat["note"]
+    levels = {key: COMPARISON.limit(key, "level") for key in ("t_test_p", "sign_test_p")}
     rows = [
-        paper.quantity(
-            experiment,
+        said.quantity(
             "heat_reduction",
             "heat reduction, batch − online",
             heat["reduction"],
@@ -40,8 +38,7 @@ def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]
             unit="E₀",
             note=note,
         ),
-        paper.quantity(
-            experiment,
+        said.quantity(
             "relative_reduction",
             "relative heat reduction, mean over pairs",
             heat["percent"],
@@ -49,35 +46,32 @@ def quantities(experiment: str, summary: dict[str, Any]) -> list[dict[str, Any]]
             unit="%",
             note=note,
         ),
-        paper.quantity(
-            experiment,
+        said.quantity(
             "t_test_p",
             "paired t-test, p",
             heat["t_test_p"],
             digits=".2g",
             note=note,
-            compare=partial(paper.compare_p, level=limit("t_test_p", "level")),
+            compare=partial(paper.compare_p, level=levels["t_test_p"]),
         ),
-        paper.quantity(
-            experiment,
+        said.quantity(
             "sign_test_p",
             "exact two-sided sign test, p",
             heat["sign_test_p"],
             digits=".4g",
             note=note,
-            compare=partial(paper.compare_p, level=limit("sign_test_p", "level")),
+            compare=partial(paper.compare_p, level=levels["sign_test_p"]),
         ),
-        paper.quantity(experiment, "batch_heat", "mean heat, batch", heat["batch"], unit="E₀"),
-        paper.quantity(experiment, "online_heat", "mean heat, online", heat["online"], unit="E₀"),
+        said.quantity("batch_heat", "mean heat, batch", heat["batch"], unit="E₀"),
+        said.quantity("online_heat", "mean heat, online", heat["online"], unit="E₀"),
     ]
     if summary.get("optimum"):
         found, label = summary["optimum"]["heat"], "mean heat, optimum (ours)"
-        rows.append(paper.quantity(experiment, "optimum_heat", label, found, unit="E₀"))
+        rows.append(said.quantity("optimum_heat", label, found, unit="E₀"))
     if summary["classifier"]:
         accuracy = summary["classifier"]["test_accuracy_percent"]
         rows.append(
-            paper.quantity(
-                experiment,
+            said.quantity(
                 "classifier_accuracy",
                 "test accuracy of the classifier on MNIST",
                 accuracy,
@@ -103,7 +97,7 @@ def plateau(evidence: Evidence) -> dict[str, Any]:
     }
     levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
     falls = {rule: float(curve[0]) - levels[rule] for rule, curve in curves.items()}
-    most = limit("plateau", "left")
+    most = said.limit("plateau", "left")
     found: dict[str, Any] = {"fraction_left": most}
     for rule, curve in curves.items():
         left = (curve - levels[rule]) / falls[rule]
@@ -131,12 +125,11 @@ def curve_statements(evidence: Evidence) -> Found:
     found = plateau(evidence)
     first = [found[rule]["cycle"] for rule in RULES]
     excess = max(found[rule]["largest_excess_after"] for rule in RULES)
-    stable = excess <= limit("plateau", "later")
-    in_time = max(first) <= limit("plateau", "cycles")
-    close = found["apart_percent"] <= 100 * limit("similar_losses", "apart")
+    stable = excess <= said.limit("plateau", "later")
+    in_time = max(first) <= said.limit("plateau", "cycles")
+    close = found["apart_percent"] <= 100 * said.limit("similar_losses", "apart")
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "plateau",
             paper.HOLDS if in_time and stable else paper.DIFFERS,
             "{left:.0f} % of the fall are left at cycle {batch} (batch) and {online} (online); "
@@ -146,8 +139,7 @@ def curve_statements(evidence: Evidence) -> Found:
             online=first[1],
             excess=100 * excess,
         ),
-        paper.statement(
-            NAME,
+        said.statement(
             "similar_losses",
             paper.HOLDS if close else paper.DIFFERS,
             "mean curves differ by {apart:.1f} % of the fall from θ = 0, on the plateau; "
@@ -159,13 +151,12 @@ def curve_statements(evidence: Evidence) -> Found:
 
 
 def heat_statements(evidence: Evidence) -> Found:
-    return [lower_heat(NAME, evidence)]
+    return [lower_heat(said, evidence)]
 
 
-def lower_heat(experiment: str, evidence: Evidence) -> dict[str, Any]:
+def lower_heat(said: paper.Said, evidence: Evidence) -> dict[str, Any]:
     compared = evidence.models.compared("heat.mean")
-    return paper.statement(
-        experiment,
+    return said.statement(
         "lower_heat",
         paper.in_all_pairs(compared, -1),
         "lower in {lower} of {pairs}; mean reduction {percent:.1f} %",
@@ -177,31 +168,29 @@ def lower_heat(experiment: str, evidence: Evidence) -> dict[str, Any]:
 
 def quality_statements(evidence: Evidence) -> Found:
     return [
-        change(NAME, evidence, "softmax", "quality.max_softmax", 0),
-        change(NAME, evidence, "target_fraction", "quality.target_fraction", -1),
-        change(NAME, evidence, "class_entropy", "quality.class_entropy", +1),
-        change(NAME, evidence, "prototype_distance", "quality.prototype_distance", -1),
-        change(NAME, evidence, "diversity", "quality.pairwise_distance", -1),
+        change(said, evidence, "softmax", "quality.max_softmax", 0),
+        change(said, evidence, "target_fraction", "quality.target_fraction", -1),
+        change(said, evidence, "class_entropy", "quality.class_entropy", +1),
+        change(said, evidence, "prototype_distance", "quality.prototype_distance", -1),
+        change(said, evidence, "diversity", "quality.pairwise_distance", -1),
     ]
 
 
-def change(experiment: str, evidence: Evidence, key: str, value: str, sign: int) -> dict[str, Any]:
+def change(said: paper.Said, evidence: Evidence, key: str, value: str, sign: int) -> dict[str, Any]:
     """A statement about online − batch of one seed-level number: its sign, or no change (0)."""
     compared = evidence.models.compare(value)
     if compared is None:
-        return paper.missing(experiment, key, "there is no classifier for this visible layer")
+        return said.missing(key, "there is no classifier for this visible layer")
     verdict = paper.direction(compared, sign) if sign else paper.no_change(compared)
     if compared.percent_interval is None:
-        return paper.statement(
-            experiment,
+        return said.statement(
             key,
             verdict,
             "{percent:+.2f} % of the batch mean; one pair has no interval",
             percent=compared.mean_percent_difference,
         )
     low, high = compared.percent_interval
-    return paper.statement(
-        experiment,
+    return said.statement(
         key,
         verdict,
         "{percent:+.2f} % of the batch mean, 95 % interval [{low:+.2f}, {high:+.2f}] %",
@@ -218,9 +207,9 @@ def class_statements(evidence: Evidence) -> Found:
     targets = patterns["targets"]
     if evidence.summary["classifier"] is None:
         reason = "there is no classifier for this visible layer"
-        return [paper.missing(NAME, key, reason) for key in keys]
+        return [said.missing(key, reason) for key in keys]
     if targets != [0, 1, 2]:
-        return [paper.missing(NAME, key, "other digits were learned") for key in keys]
+        return [said.missing(key, "other digits were learned") for key in keys]
     counts = [int((samples["class"] == digit).sum()) for digit in range(3)]
     off = ~np.isin(samples["class"], targets)
     nearest = np.array(patterns["classes"])[samples["prototype"][off]]
@@ -228,19 +217,17 @@ def class_statements(evidence: Evidence) -> Found:
     total = len(samples["class"])
     uneven = counts[2] == max(counts) and counts[1] == min(counts)
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "mostly_targets",
             paper.HOLDS
-            if sum(counts) > limit("mostly_targets", "share") * total
+            if sum(counts) > said.limit("mostly_targets", "share") * total
             else paper.DIFFERS,
             "{targets} of {total} samples, seed {seed}",
             targets=sum(counts),
             total=total,
             seed=evidence.summary["shown"]["seed"],
         ),
-        paper.statement(
-            NAME,
+        said.statement(
             "uneven_classes",
             paper.HOLDS if uneven else paper.DIFFERS,
             "classes 0, 1, 2: {zero}, {one}, {two} samples",
@@ -248,13 +235,12 @@ def class_statements(evidence: Evidence) -> Found:
             one=counts[1],
             two=counts[2],
         ),
-        paper.statement(
-            NAME,
+        said.statement(
             "off_target",
             paper.NOT_MEASURED
             if not off.any()
             else paper.HOLDS
-            if near_1_or_2 > limit("off_target", "share") * off.sum()
+            if near_1_or_2 > said.limit("off_target", "share") * off.sum()
             else paper.DIFFERS,
             "{near} of {off} off-target samples",
             near=near_1_or_2,
@@ -266,15 +252,14 @@ def class_statements(evidence: Evidence) -> Found:
 def path_statements(evidence: Evidence) -> Found:
     loss = evidence.models.compare("paths.reduced_loss")
     if loss is None:
-        return [paper.missing(NAME, k, "no additional paths") for k in PATH_KEYS]
+        return [said.missing(k, "no additional paths") for k in PATH_KEYS]
     ratio, heat_like, force = (
         float(np.mean(evidence.models.compared(f"paths.{key}").other))
         for key in ("log_ratio", "heat_like", "force_squared")
     )
-    negligible = limit("force_squared", "negligible") * abs(heat_like)
+    negligible = said.limit("force_squared", "negligible") * abs(heat_like)
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "other_paths",
             paper.direction(loss, -1),
             "without squared increments {batch:.3f} (batch) and {online:.3f} (online) per step on "
@@ -285,8 +270,7 @@ def path_statements(evidence: Evidence) -> Found:
             lower=sum(d < 0 for d in loss.differences),
             pairs=loss.pairs,
         ),
-        paper.statement(
-            NAME,
+        said.statement(
             "force_squared",
             paper.HOLDS if abs(force) > negligible else paper.DIFFERS,
             "R = {ratio:.1f} = {heat_like:.1f} (heat-like) {force:+.1f} (force-squared), online; "
@@ -305,30 +289,30 @@ CROSS_KEYS = ("online_potential", "online_ensemble")
 
 def energy_statements(evidence: Evidence) -> Found:
     heat = evidence.models.compared("heat.mean")
-    start, end = evidence.models.compared("initial_energy.total"), evidence.models.compared("final_energy.total")
+    start, end = (
+        evidence.models.compared("initial_energy.total"),
+        evidence.models.compared("final_energy.total"),
+    )
     onsite = evidence.models.compared("final_energy.onsite")
-    coupling = evidence.models.compared("final_energy.visible_hidden", "final_energy.hidden_hidden")
-    share = limit("start_energy", "share")
+    rows = {(row["label"], row["moment"]): row["key"] for row in evidence.summary["energies"]}
+    coupling = evidence.models.compared(*rows["coupling", "end"])
+    share = said.limit("start_energy", "share")
     equal = abs(start.mean_difference) <= share * abs(heat.mean_difference)
     dominates = abs(coupling.mean_difference) > abs(onsite.mean_difference)
     template = "{batch:.2f} E₀ (batch), {online:.2f} E₀ (online); difference {difference:+.2f} E₀"
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "start_energy",
             paper.HOLDS if equal else paper.DIFFERS,
             template + ", {share:.0f} % of the difference in heat",
             share=100 * abs(start.mean_difference / heat.mean_difference),
             **_means(start),
         ),
-        paper.statement(
-            NAME, "coupling_energy", paper.direction(coupling, +1), template, **_means(coupling)
+        said.statement(
+            "coupling_energy", paper.direction(coupling, +1), template, **_means(coupling)
         ),
-        paper.statement(
-            NAME, "onsite_energy", paper.direction(onsite, -1), template, **_means(onsite)
-        ),
-        paper.statement(
-            NAME,
+        said.statement("onsite_energy", paper.direction(onsite, -1), template, **_means(onsite)),
+        said.statement(
             "final_energy",
             paper.direction(end, +1) if dominates else paper.DIFFERS,
             "coupling {coupling:+.2f} E₀ against onsite {onsite:+.2f} E₀; final total energy "
@@ -341,19 +325,21 @@ def energy_statements(evidence: Evidence) -> Found:
 
 
 def norm_statements(evidence: Evidence) -> Found:
-    blocks = [evidence.models.compared(f"norms.{key}") for key in ("visible_hidden", "hidden_hidden")]
+    keys = ("norms.visible_hidden", "norms.hidden_hidden")
+    visible, hidden = (evidence.models.compare(key) for key in keys)
+    if visible is None or hidden is None:
+        return [said.missing("norms", "the machine is wired in another way")]
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "norms",
-            paper.weakest([paper.in_all_pairs(block, -1) for block in blocks]),
+            paper.weakest([paper.in_all_pairs(block, -1) for block in (visible, hidden)]),
             "J_vh smaller in {vh} of {pairs} ({vh_percent:+.1f} %), J_hh in {hh} of {pairs} "
             "({hh_percent:+.1f} %)",
-            vh=sum(d < 0 for d in blocks[0].differences),
-            hh=sum(d < 0 for d in blocks[1].differences),
-            vh_percent=blocks[0].mean_percent_difference,
-            hh_percent=blocks[1].mean_percent_difference,
-            pairs=blocks[0].pairs,
+            vh=sum(d < 0 for d in visible.differences),
+            hh=sum(d < 0 for d in hidden.differences),
+            vh_percent=visible.mean_percent_difference,
+            hh_percent=hidden.mean_percent_difference,
+            pairs=visible.pairs,
         )
     ]
 
@@ -362,7 +348,7 @@ def cross_statements(evidence: Evidence) -> Found:
     """Potentials compared on the same states, then states compared in the same potential."""
     if not evidence.summary["cross"]:
         reason = "the drop of one potential is defined for machines of one stage"
-        return [paper.missing(NAME, key, reason) for key in CROSS_KEYS]
+        return [said.missing(key, reason) for key in CROSS_KEYS]
     batch, online = RULES
     drops = evidence.drops
     by_potential = [compare_pairs(drops(batch, e), drops(online, e)) for e in RULES]
@@ -374,8 +360,7 @@ def cross_statements(evidence: Evidence) -> Found:
 
 
 def _both(key: str, compared: list[PairedComparison], what: str) -> dict[str, Any]:
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         paper.weakest([paper.direction(c, -1) for c in compared]),
         f"online − batch drop {{batch:+.2f}} E₀ ({what} of batch), {{online:+.2f}} E₀ "
@@ -388,10 +373,9 @@ def _both(key: str, compared: list[PairedComparison], what: str) -> dict[str, An
 def replay_statements(evidence: Evidence) -> Found:
     replay = evidence.summary["replay"]
     if replay is None:
-        return [paper.missing(NAME, "replay", "no replay was made")]
+        return [said.missing("replay", "no replay was made")]
     return [
-        paper.statement(
-            NAME,
+        said.statement(
             "replay",
             paper.DIFFERS if replay["differing"] else paper.HOLDS,
             "{differing} of {samples} replayed samples differ in any bit (seed {seed}, online); "

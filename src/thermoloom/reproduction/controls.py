@@ -12,7 +12,7 @@ from thermoloom.measures.responses import Curve
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "controls"
+said = paper.Said("controls")
 LOWEST_SCALE = 0.5
 """Where the paper finds its lowest heat."""
 MODERATE = (10, 100)
@@ -36,8 +36,7 @@ def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
         "period": "M = {value:g} minus M = 1",
     }
     return [
-        paper.quantity(
-            NAME,
+        said.quantity(
             f"{key}_{row['value']:g}",
             label.format(**row),
             row["mean"],
@@ -68,9 +67,8 @@ def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
     }
     compared = {scale: pair[1] for scale, pair in found.items() if pair is not None}
     if not compared:
-        return paper.missing(NAME, key, "no scale was measured with both rules")
-    return paper.statement(
-        NAME,
+        return said.missing(key, "no scale was measured with both rules")
+    return said.statement(
         key,
         paper.weakest([paper.in_all_pairs(c, -1) for c in compared.values()]),
         "lower in "
@@ -86,10 +84,9 @@ def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
 def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
     key = "lowest_scale"
     if not all(curve.has(LOWEST_SCALE) and len(curve.values) > 1 for curve in rates.values()):
-        return paper.missing(NAME, key, f"scale {LOWEST_SCALE:g} or another was not measured")
+        return said.missing(key, f"scale {LOWEST_SCALE:g} or another was not measured")
     lowest = {rule: min(curve.values, key=curve.heat) for rule, curve in rates.items()}
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         paper.HOLDS if set(lowest.values()) == {LOWEST_SCALE} else paper.DIFFERS,
         "lowest mean heat at scale {batch:g} (batch, {batch_heat:.1f} E₀) and {online:g} (online, "
@@ -102,10 +99,9 @@ def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
 def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
     found = compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
     if found is None:
-        return paper.missing(NAME, "still_lower", f"scale {LOWEST_SCALE:g} was not measured")
+        return said.missing("still_lower", f"scale {LOWEST_SCALE:g} was not measured")
     _, compared = found
-    return paper.statement(
-        NAME,
+    return said.statement(
         "still_lower",
         paper.in_all_pairs(compared, -1),
         "{online:.1f} against {batch:.1f} E₀ at scale {scale:g}, lower in {lower} of {pairs}",
@@ -126,11 +122,10 @@ def similar(delays: Curve) -> dict[str, Any]:
     }
     known = {period: p for period, p in percents.items() if p is not None}
     if not known:
-        return paper.missing(NAME, "similar", "neither M = 10 nor M = 100 was measured")
-    within = 100 * paper.threshold(NAME, "similar", "similar")
+        return said.missing("similar", "neither M = 10 nor M = 100 was measured")
+    within = 100 * said.limit("similar", "similar")
     close = all(abs(percent) <= within for percent in known.values())
-    return paper.statement(
-        NAME,
+    return said.statement(
         "similar",
         paper.HOLDS if close else paper.DIFFERS,
         ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in known)
@@ -143,10 +138,9 @@ def similar(delays: Curve) -> dict[str, Any]:
 def full_period(delays: Curve, steps: int) -> dict[str, Any]:
     found = compare(delays, 1, delays, steps)
     if found is None or steps == 1:
-        return paper.missing(NAME, "full_period", f"M = {steps} was not measured")
+        return said.missing("full_period", f"M = {steps} was not measured")
     _, compared = found
-    return paper.statement(
-        NAME,
+    return said.statement(
         "full_period",
         paper.in_all_pairs(compared, +1),
         "M = {steps} is higher than M = 1 in {higher} of {pairs} seeds, by {mean:+.2f} E₀ "
@@ -166,9 +160,8 @@ def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
     found = {period: compare(delays, period, delays, steps) for period in shorter}
     compared = {period: pair[1] for period, pair in found.items() if pair is not None}
     if not compared:
-        return paper.missing(NAME, key, f"M = {steps} was not measured")
-    return paper.statement(
-        NAME,
+        return said.missing(key, f"M = {steps} was not measured")
+    return said.statement(
         key,
         paper.weakest([paper.in_all_pairs(c, +1) for c in compared.values()]),
         f"M = {steps} minus "

@@ -7,7 +7,7 @@ from typing import Any
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "digits"
+said = paper.Said("digits")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         rows.append(("classified", "images classified by path likelihood",
                      _percent(row["accuracy"]), "%", f"{row['images']} images"))  # fmt: skip
     quantities = [
-        paper.quantity(NAME, key, label, value, unit=unit, note=note)
+        said.quantity(key, label, value, unit=unit, note=note)
         for key, label, value, unit, note in rows
     ]
     return {"quantities": quantities, "statements": []}

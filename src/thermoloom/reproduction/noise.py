@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,29 +12,25 @@ from thermoloom.measures.responses import Change, Curve
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "noise"
-limit = partial(paper.threshold, NAME)
-"""``limit(statement, name)``: a threshold of paper.toml."""
+said = paper.Said("noise")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """Headline numbers, statements, and where the paper has its crossover."""
+    """Headline numbers and statements."""
     curves = {name: evidence.responses.curve(name) for name in SCREENS}
     return {
         "quantities": quantities(curves),
         "statements": statements(curves, evidence.summary["cycles"]["update"]),
-        "paper_crossover": paper_crossover(),
     }
 
 
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives one of them."""
     update, residual = curves[UPDATE], curves[RESIDUAL]
-    near, marked = limit("crossover", "near"), limit("smallest_offset", "marked")
+    near, marked = said.limit("crossover", "near"), said.limit("smallest_offset", "marked")
     crossing = crossover(update, 1 + near)
     rows = [
-        paper.quantity(
-            NAME,
+        said.quantity(
             "crossover",
             f"σ_upd that raises heat by {100 * near:.0f} %",
             None if crossing is None else crossing[2],
@@ -48,7 +43,7 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         (residual, "residual_baseline", "heat without noise, residual screens"),
     ):
         if curve.has(0):
-            rows.append(paper.quantity(NAME, key, label, curve.heat(0), unit="E₀", digits=".1f"))
+            rows.append(said.quantity(key, label, curve.heat(0), unit="E₀", digits=".1f"))
     for name, label in (
         (RESIDUAL, "heat at the largest σ_res, times the baseline"),
         (OFFSET, "heat at the largest offset, times that without"),
@@ -58,11 +53,10 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         if curve.has(0) and len(curve.values) > 1:
             ratio = curve.ratio(curve.values[-1], 0)
             value = ratio if math.isfinite(ratio) else None
-            rows.append(paper.quantity(NAME, f"{name} ratio", label, value, digits=".3g"))
+            rows.append(said.quantity(f"{name} ratio", label, value, digits=".3g"))
     crossing = crossover(curves[OFFSET], 1 + marked)
     rows.append(
-        paper.quantity(
-            NAME,
+        said.quantity(
             "offset_marked",
             f"offset that raises heat by {100 * marked:.0f} %",
             None if crossing is None else crossing[2],
@@ -93,7 +87,7 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
 
 def paper_crossover() -> tuple[float, float]:
     """Between which amplitudes the paper has its crossover."""
-    return limit("crossover", "low"), limit("crossover", "high")
+    return said.limit("crossover", "low"), said.limit("crossover", "high")
 
 
 # --- the paper's statements -----------------------------------------------------------------------
@@ -115,7 +109,7 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
     }
     return [
         *(
-            check(update) if update_cycles <= cycles else paper.missing(NAME, key, longer)
+            check(update) if update_cycles <= cycles else said.missing(key, longer)
             for key, check in of_update.items()
         ),
         monotone(residual),
@@ -129,14 +123,13 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
 
 
 def near_baseline(curve: Curve) -> dict[str, Any]:
-    near, last = limit("near_baseline", "near"), limit("near_baseline", "up_to")
+    near, last = said.limit("near_baseline", "near"), said.limit("near_baseline", "up_to")
     if not curve.has(0, last):
-        return paper.missing(NAME, "near_baseline", f"the grid lacks 0 or {last:.2f}")
+        return said.missing("near_baseline", f"the grid lacks 0 or {last:.2f}")
     within = _up_to(curve, last)
     changes = {value: curve.change(value, 0).percent for value in within}
     worst = max(changes, key=lambda value: abs(changes[value]))
-    return paper.statement(
-        NAME,
+    return said.statement(
         "near_baseline",
         paper.HOLDS if abs(changes[worst]) <= 100 * near else paper.DIFFERS,
         "up to σ_upd = {last:.2f} the largest change is {change:+.1f} % (at {worst:.2f}); "
@@ -155,10 +148,10 @@ def _up_to(curve: Curve, last: float) -> list[float]:
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
     """Between which neighbours of the grid heat leaves its baseline behind."""
-    near = limit("crossover", "near")
+    near = said.limit("crossover", "near")
     ends = paper_crossover()
     if not curve.has(0, *ends):
-        return paper.missing(NAME, "crossover", f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
+        return said.missing("crossover", f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
     found = crossover(curve, 1 + near)
     where = (
         "heat never exceeds the baseline by {near:.0f} %"
@@ -167,8 +160,7 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
     )
     low, high, _ = found or (None, None, None)
     before, after = (curve.change(value, 0).percent for value in ends)
-    return paper.statement(
-        NAME,
+    return said.statement(
         "crossover",
         paper.HOLDS if (low, high) == ends else paper.DIFFERS,
         where + f"; {{before:+.1f}} % at {ends[0]:.2f}, {{after:+.1f}} % at "
@@ -188,19 +180,18 @@ def low_noise(curve: Curve) -> dict[str, Any]:
 
     With what becomes of quality there: the paper warns that lower heat need not be better.
     """
-    last = limit("low_noise", "up_to")
+    last = said.limit("low_noise", "up_to")
     low = _up_to(curve, last)
     if not low or not curve.has(0):
-        return paper.missing(NAME, "low_noise", f"no amplitude up to {last:.2f}")
+        return said.missing("low_noise", f"no amplitude up to {last:.2f}")
     lowest = min(low, key=curve.heat)
     change = curve.change(lowest, 0)
-    modest = -100 * limit("low_noise", "modest") <= change.percent < 0
-    resolved = change.mean < 0 and change.resolved(limit("low_noise", "lowest"))
+    modest = -100 * said.limit("low_noise", "modest") <= change.percent < 0
+    resolved = change.mean < 0 and change.resolved(said.limit("low_noise", "lowest"))
     below = sum(curve.heat(value) < curve.heat(0) for value in low)
-    mostly = below > limit("low_noise", "share") * len(low)
+    mostly = below > said.limit("low_noise", "share") * len(low)
     distances = [curve.mean(value, "prototype_distance") for value in (lowest, 0)]
-    return paper.statement(
-        NAME,
+    return said.statement(
         "low_noise",
         paper.DIFFERS if not modest else paper.HOLDS if resolved and mostly else paper.UNRESOLVED,
         "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest at "
@@ -230,11 +221,10 @@ def rising(curve: Curve, errors: float) -> tuple[str, list[Change]]:
 
 def monotone(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 3 or not curve.has(0):
-        return paper.missing(NAME, "monotone", "fewer than three amplitudes")
-    verdict, steps = rising(curve, limit("monotone", "resolved"))
+        return said.missing("monotone", "fewer than three amplitudes")
+    verdict, steps = rising(curve, said.limit("monotone", "resolved"))
     whole = curve.change(curve.values[-1], 0)
-    return paper.statement(
-        NAME,
+    return said.statement(
         "monotone",
         verdict,
         "rises in {rising} of {count} steps of the grid; {percent:+.1f} % at σ_res = {last:.2f}, "
@@ -249,13 +239,12 @@ def monotone(curve: Curve) -> dict[str, Any]:
 
 def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
     if not (update.has(0) and residual.has(0)):
-        return paper.missing(NAME, "baselines", "a baseline is missing")
+        return said.missing("baselines", "a baseline is missing")
     ours = [curve.at(0)[0].row for curve in (update, residual)]
     error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours))
     difference = update.heat(0) - residual.heat(0)
-    resolved = abs(difference) > limit("baselines", "resolved") * error
-    return paper.statement(
-        NAME,
+    resolved = abs(difference) > said.limit("baselines", "resolved") * error
+    return said.statement(
         "baselines",
         paper.HOLDS if resolved else paper.UNRESOLVED,
         "{update:.1f} E₀ ({update_cycles} cycles, {update_samples} samples) and {residual:.1f} E₀ "
@@ -272,13 +261,12 @@ def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
 def smallest_offset(curve: Curve) -> dict[str, Any]:
     offsets = [value for value in curve.values if value > 0]
     if not offsets or not curve.has(0):
-        return paper.missing(NAME, "smallest_offset", "no offset was tested")
+        return said.missing("smallest_offset", "no offset was tested")
     change = curve.change(offsets[0], 0)
-    least = 100 * limit("smallest_offset", "marked")
-    resolved = change.resolved(limit("smallest_offset", "resolved"))
+    least = 100 * said.limit("smallest_offset", "marked")
+    resolved = change.resolved(said.limit("smallest_offset", "resolved"))
     marked = resolved and change.percent > least
-    return paper.statement(
-        NAME,
+    return said.statement(
         "smallest_offset",
         paper.HOLDS if marked else paper.UNRESOLVED if change.mean > 0 else paper.DIFFERS,
         "{percent:+.0f} % at μ_bias = {value:g}, the smallest tested (the paper's grid is not "
@@ -291,11 +279,10 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
 
 def orders(curve: Curve) -> dict[str, Any]:
     if not curve.has(0) or curve.values[-1] <= 0:
-        return paper.missing(NAME, "orders", "no offset was tested")
-    ratio, factor = curve.ratio(curve.values[-1], 0), limit("orders", "factor")
+        return said.missing("orders", "no offset was tested")
+    ratio, factor = curve.ratio(curve.values[-1], 0), said.limit("orders", "factor")
     reached = [value for value in curve.values if curve.ratio(value, 0) >= factor]
-    return paper.statement(
-        NAME,
+    return said.statement(
         "orders",
         paper.HOLDS if ratio >= factor else paper.DIFFERS,
         "{ratio:.3g} times the heat without at μ_bias = {value:g}"
@@ -309,10 +296,9 @@ def orders(curve: Curve) -> dict[str, Any]:
 
 def correlation(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 2 or not curve.has(0):
-        return paper.missing(NAME, "correlation", "no correlation was tested")
-    verdict, steps = rising(curve, limit("correlation", "resolved"))
-    return paper.statement(
-        NAME,
+        return said.missing("correlation", "no correlation was tested")
+    verdict, steps = rising(curve, said.limit("correlation", "resolved"))
+    return said.statement(
         "correlation",
         verdict,
         "rises in {rising} of {count} steps of the grid; at ρ = {last:g} it is {ratio:.3g} times "
@@ -328,12 +314,11 @@ def two_largest(curve: Curve) -> dict[str, Any]:
     """The rises above ρ = 0 at the two largest correlations, against the largest of the others."""
     tested = [value for value in curve.values if value > 0]
     if len(tested) < 3 or not curve.has(0):
-        return paper.missing(NAME, "two_largest", "fewer than three correlations were tested")
+        return said.missing("two_largest", "fewer than three correlations were tested")
     rises = [curve.change(value, 0).percent for value in tested]
     others = max(max(rises[:-2]), 0.0)
-    stand_out = min(rises[-2:]) > limit("two_largest", "factor") * others
-    return paper.statement(
-        NAME,
+    stand_out = min(rises[-2:]) > said.limit("two_largest", "factor") * others
+    return said.statement(
         "two_largest",
         paper.HOLDS if stand_out else paper.DIFFERS,
         "{first:+.1f} % at ρ = {first_value:g} and {second:+.1f} % at {second_value:g}, against "
@@ -349,14 +334,13 @@ def two_largest(curve: Curve) -> dict[str, Any]:
 def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     """Largest relative change of each screen, update noise below the paper's crossover."""
     known = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
-    below = _up_to(update, limit("coherent", "up_to"))
+    below = _up_to(update, said.limit("coherent", "up_to"))
     if not known or not below:
-        return paper.missing(NAME, "coherent", "one of the screens was not measured")
+        return said.missing("coherent", "one of the screens was not measured")
     independent = _largest_percent(update, below)
     of_offset, of_memory = (_largest_percent(c, c.values[1:]) for c in (offset, memory))
-    larger = min(of_offset, of_memory) > limit("coherent", "factor") * independent
-    return paper.statement(
-        NAME,
+    larger = min(of_offset, of_memory) > said.limit("coherent", "factor") * independent
+    return said.statement(
         "coherent",
         paper.HOLDS if larger else paper.DIFFERS,
         "largest change {offset:.3g} % (offset) and {memory:.3g} % (AR(1)), against "

@@ -7,6 +7,8 @@ a statement is a sentence of the paper that our numbers can bear out or not.
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -98,11 +100,6 @@ def entry_of(experiment: str, key: str) -> dict[str, Any]:
     raise KeyError(f"{experiment}: paper.toml has no {key}")
 
 
-def threshold(experiment: str, key: str, name: str) -> float:
-    """The number that separates one verdict on a statement from another."""
-    return float(entry_of(experiment, key)["threshold"][name]["value"])
-
-
 def thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """All thresholds of an entry, for the page: name, value, unit and reason."""
     return [{"name": name, **found} for name, found in entry.get("threshold", {}).items()]
@@ -131,39 +128,77 @@ class Quantity:
     thresholds: list[dict[str, Any]] = field(default_factory=list)
 
 
-def quantity(
-    experiment: str,
-    key: str,
-    label: str,
-    value: float | None,
-    compare: Callable[[float | None, float], str] | None = None,
-    **details: Any,
-) -> dict[str, Any]:
-    """A ``Quantity`` as a dictionary, the paper's part filled in from paper.toml.
+@dataclass(frozen=True)
+class Statement:
+    """A sentence of the paper and what our numbers say of it."""
 
-    ``compare(value, paper_value)``: verdict where intervals and signs say nothing.
-    """
-    entry = paper().get(experiment, {}).get("quantities", {}).get(key)
-    if entry is None:
-        return asdict(Quantity(key, label, value, **details))
-    interval = tuple(entry["interval"]) if "interval" in entry else None
-    if compare is not None:
-        verdict = compare(value, entry["value"])
-    else:
-        verdict = compare_with_paper(value, details.get("interval"), entry["value"], interval)
-    return asdict(
-        Quantity(
-            key,
-            label,
-            value,
-            **details,
-            paper_value=float(entry["value"]),
-            paper_interval=interval,
-            sentence=entry["sentence"],
-            verdict=verdict,
-            thresholds=thresholds(entry),
+    key: str
+    sentence: str
+    where: str
+    verdict: str
+    measured: str
+    """Ours in words; {name:format} stands for a number of ``values``."""
+    values: dict[str, Any] = field(default_factory=dict)
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the paper says of one experiment, beside what was measured here."""
+
+    experiment: str
+
+    def limit(self, key: str, name: str) -> float:
+        """A threshold: the number that separates one verdict on a statement from another."""
+        return float(entry_of(self.experiment, key)["threshold"][name]["value"])
+
+    def quantity(
+        self,
+        key: str,
+        label: str,
+        value: float | None,
+        compare: Callable[[float | None, float], str] | None = None,
+        **details: Any,
+    ) -> dict[str, Any]:
+        """A ``Quantity`` as a dictionary, the paper's part filled in from paper.toml.
+
+        ``compare(value, paper_value)``: verdict where intervals and signs say nothing.
+        """
+        entry = paper().get(self.experiment, {}).get("quantities", {}).get(key)
+        if entry is None:
+            return asdict(Quantity(key, label, value, **details))
+        interval = tuple(entry["interval"]) if "interval" in entry else None
+        if compare is not None:
+            verdict = compare(value, entry["value"])
+        else:
+            verdict = compare_with_paper(value, details.get("interval"), entry["value"], interval)
+        return asdict(
+            Quantity(
+                key,
+                label,
+                value,
+                **details,
+                paper_value=float(entry["value"]),
+                paper_interval=interval,
+                sentence=entry["sentence"],
+                verdict=verdict,
+                thresholds=thresholds(entry),
+            )
         )
-    )
+
+    def statement(self, key: str, verdict: str, measured: str, **values: Any) -> dict[str, Any]:
+        """A ``Statement`` as a dictionary, with the paper's sentence; what diverged is ∞."""
+        entry = paper()[self.experiment]["statements"][key]
+        for name, value in values.items():
+            if isinstance(value, float) and math.isinf(value):
+                measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
+        sentence, where = entry["sentence"], entry["where"]
+        said = Statement(key, sentence, where, verdict, measured, values, thresholds(entry))
+        return asdict(said)
+
+    def missing(self, key: str, reason: str) -> dict[str, Any]:
+        """A statement that this run cannot speak to, and why."""
+        return self.statement(key, NOT_MEASURED, reason)
 
 
 def compare_with_paper(
@@ -198,32 +233,6 @@ def compare_size(value: float | None, paper_value: float) -> str:
     if value is None:
         return NOT_MEASURED
     return EQUAL if value == paper_value else HIGHER if value > paper_value else LOWER
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A sentence of the paper and what our numbers say of it."""
-
-    key: str
-    sentence: str
-    where: str
-    verdict: str
-    measured: str
-    """Ours in words; {name:format} stands for a number of ``values``."""
-    values: dict[str, Any] = field(default_factory=dict)
-    thresholds: list[dict[str, Any]] = field(default_factory=list)
-
-
-def statement(
-    experiment: str, key: str, verdict: str, measured: str, **values: Any
-) -> dict[str, Any]:
-    """A ``Statement`` as a dictionary, with the paper's sentence."""
-    entry = paper()[experiment]["statements"][key]
-    return asdict(
-        Statement(
-            key, entry["sentence"], entry["where"], verdict, measured, values, thresholds(entry)
-        )
-    )
 
 
 def judged(experiment: str, rows: Rows, lengths: Mapping[str, int]) -> Rows:
@@ -269,11 +278,6 @@ def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     verdicts = [statement["verdict"] for statement in statements]
     order = (HOLDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
     return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}
-
-
-def missing(experiment: str, key: str, reason: str) -> dict[str, Any]:
-    """A statement that this run cannot speak to, and why."""
-    return statement(experiment, key, NOT_MEASURED, reason)
 
 
 def direction(comparison: PairedComparison, sign: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from thermoloom.experiments.precision import (
@@ -20,9 +19,7 @@ from thermoloom.measures.responses import Curve, Responses
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "precision"
-limit = partial(paper.threshold, NAME)
-"""``limit(statement, name)``: a threshold of paper.toml."""
+said = paper.Said("precision")
 SUMMARIES = ("max_softmax", "prototype_distance", "pairwise_distance")
 """Measures of quality that the paper's statements speak of."""
 WORDS = {
@@ -82,23 +79,21 @@ def quantities(found: Screened) -> list[dict[str, Any]]:
     if found.storage.has(UNQUANTIZED, 2):
         ratio = found.storage.ratio(2, UNQUANTIZED)
         rows.append(
-            paper.quantity(
-                NAME, "two_bit_heat", "heat with two-bit storage, of the reference",
+            said.quantity("two_bit_heat", "heat with two-bit storage, of the reference",
                 100 * ratio, unit="%", digits=".1f",
             )
         )  # fmt: skip
-    within = limit("lowest_tested", "close")
+    within = said.limit("lowest_tested", "close")
     bits = lowest_close(found.storage, within)
     rows.append(
-        paper.quantity(
-            NAME, "storage_bits", f"fewest bits of storage within {100 * within:.0f} %",
+        said.quantity("storage_bits", f"fewest bits of storage within {100 * within:.0f} %",
             bits, digits=".0f",
         )
     )  # fmt: skip
     for rounding, curve in found.training.items():
         label = f"fewest bits of training within {100 * within:.0f} %, {rounding}"
         bits = lowest_close(curve, within)
-        rows.append(paper.quantity(NAME, f"{rounding}_bits", label, bits, digits=".0f"))
+        rows.append(said.quantity(f"{rounding}_bits", label, bits, digits=".0f"))
     return rows
 
 
@@ -140,10 +135,9 @@ def two_bits(curve: Curve) -> list[dict[str, Any]]:
     """Low heat of the two-bit computer, and what becomes of its samples."""
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
     if not curve.has(UNQUANTIZED, 2):
-        return [paper.missing(NAME, key, "two bits were not tested") for key in keys]
-    ratio, very_low = curve.ratio(2, UNQUANTIZED), limit("two_bit_heat", "ratio")
-    heat = paper.statement(
-        NAME,
+        return [said.missing(key, "two bits were not tested") for key in keys]
+    ratio, very_low = curve.ratio(2, UNQUANTIZED), said.limit("two_bit_heat", "ratio")
+    heat = said.statement(
         "two_bit_heat",
         paper.holds_if(ratio <= very_low),
         "{two:.1f} E₀ against {reference:.1f} E₀ with 32 bits, {percent:.0f} % of it; very low: "
@@ -160,15 +154,14 @@ def two_bits(curve: Curve) -> list[dict[str, Any]]:
 def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[str, Any]:
     here, there = curve.mean(2, measure), curve.mean(UNQUANTIZED, measure)
     if here is None or there is None:
-        return paper.missing(NAME, key, "not defined for these samples or this visible layer")
+        return said.missing(key, "not defined for these samples or this visible layer")
     if measure == "pairwise_distance":
-        strongly = limit(key, "ratio")
+        strongly = said.limit(key, "ratio")
         holds = here <= strongly * there
         note = f"; strongly: below {100 * strongly:.0f} %"
     else:
         holds, note = (here - there) * sign > 0, ""
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         paper.holds_if(holds),
         MEASURES[measure] + " {here:.3f} against {there:.3f}, {percent:.0f} % of it" + note,
@@ -181,14 +174,13 @@ def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[st
 def four_and_five_bits(found: Screened) -> dict[str, Any]:
     key, curve = "four_five_bits", found.storage
     if not curve.has(UNQUANTIZED, 2, 4, 5):
-        return paper.missing(NAME, key, "2, 4 or 5 bits were not tested")
+        return said.missing(key, "2, 4 or 5 bits were not tested")
     two, four, five = (found.storage.mean(bits, "ks_distance") for bits in (2, 4, 5))
     changes = [_change(curve, bits) for bits in (4, 5)]
-    approach = all(abs(change) <= limit(key, "close") for change in changes)
+    approach = all(abs(change) <= said.limit(key, "close") for change in changes)
     if two is not None and four is not None and five is not None:
-        approach &= max(four, five) < limit(key, "distance") * two
-    return paper.statement(
-        NAME,
+        approach &= max(four, five) < said.limit(key, "distance") * two
+    return said.statement(
         key,
         paper.holds_if(approach),
         "KS distance to 32 bits {four:.2f} at 4 and {five:.2f} at 5 bits ({two:.2f} at 2); mean "
@@ -210,11 +202,11 @@ def _in_words(changes: dict[str, float]) -> tuple[str, dict[str, float]]:
 def four_bit_quality(curve: Curve) -> dict[str, Any]:
     key = "four_bit_quality"
     if not curve.has(UNQUANTIZED, 4):
-        return paper.missing(NAME, key, "4 bits were not tested")
+        return said.missing(key, "4 bits were not tested")
     changes = {k: v for k, v in differences(curve, 4).items() if k != "heat"}
     template, values = _in_words(changes)
-    holds = all(abs(change) <= limit(key, "close") for change in changes.values())
-    return paper.statement(NAME, key, paper.holds_if(holds), template + " of 32 bits", **values)
+    holds = all(abs(change) <= said.limit(key, "close") for change in changes.values())
+    return said.statement(key, paper.holds_if(holds), template + " of 32 bits", **values)
 
 
 def _tested(curve: Curve, wanted: tuple[int, ...]) -> list[int]:
@@ -224,11 +216,12 @@ def _tested(curve: Curve, wanted: tuple[int, ...]) -> list[int]:
 def zero_couplings(found: Screened) -> dict[str, Any]:
     tested = _tested(found.training[NEAREST], LOW_BITS)
     if not tested:
-        return paper.missing(NAME, "zero_couplings", "none of 4, 6 and 8 bits was trained")
-    fractions = {bits: found.training[NEAREST].mean(bits, "nonzero_visible_hidden") for bits in tested}
+        return said.missing("zero_couplings", "none of 4, 6 and 8 bits was trained")
+    fractions = {
+        bits: found.training[NEAREST].mean(bits, "nonzero_visible_hidden") for bits in tested
+    }
     hidden = {bits: found.training[NEAREST].mean(bits, "nonzero_hidden_hidden") for bits in tested}
-    return paper.statement(
-        NAME,
+    return said.statement(
         "zero_couplings",
         paper.holds_if(all(fraction == 0 for fraction in fractions.values())),
         "nonzero part of J_vh: "
@@ -247,19 +240,20 @@ def _percent(fraction: float | None) -> float | None:
 def enough_bits(found: Screened, rounding: str, key: str) -> dict[str, Any]:
     curve = found.training[rounding]
     if not curve.has(UNQUANTIZED, ENOUGH_BITS):
-        return paper.missing(NAME, key, f"{ENOUGH_BITS} bits or the reference were not trained")
+        return said.missing(key, f"{ENOUGH_BITS} bits or the reference were not trained")
     template, values = _in_words(differences(curve, ENOUGH_BITS))
-    verdict = paper.holds_if(is_close(curve, ENOUGH_BITS, limit(key, "close")))
-    return paper.statement(NAME, key, verdict, template + " of the reference", **values)
+    verdict = paper.holds_if(is_close(curve, ENOUGH_BITS, said.limit(key, "close")))
+    return said.statement(key, verdict, template + " of the reference", **values)
 
 
 def stochastic_nonzero(found: Screened) -> dict[str, Any]:
     tested = _tested(found.training[STOCHASTIC], LOW_BITS)
     if not tested:
-        return paper.missing(NAME, "stochastic_nonzero", "none of 4, 6 and 8 bits was trained")
-    fractions = {bits: found.training[STOCHASTIC].mean(bits, "nonzero_visible_hidden") for bits in tested}
-    return paper.statement(
-        NAME,
+        return said.missing("stochastic_nonzero", "none of 4, 6 and 8 bits was trained")
+    fractions = {
+        bits: found.training[STOCHASTIC].mean(bits, "nonzero_visible_hidden") for bits in tested
+    }
+    return said.statement(
         "stochastic_nonzero",
         paper.holds_if(all(fractions.values())),
         "nonzero part of J_vh: "
@@ -273,7 +267,7 @@ def stochastic_recovery(found: Screened) -> dict[str, Any]:
     key, curves = "stochastic_recovery", found.training
     tested = [b for b in LOW_BITS if all(curves[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
-        return paper.missing(NAME, key, "none of 4, 6 and 8 bits was trained both ways")
+        return said.missing(key, "none of 4, 6 and 8 bits was trained both ways")
     away = {
         rounding: [100 * differences(curves[rounding], bits)["heat"] for bits in tested]
         for rounding in ROUNDINGS
@@ -282,8 +276,7 @@ def stochastic_recovery(found: Screened) -> dict[str, Any]:
     verdict = paper.HOLDS if nearer == len(tested) else paper.DIFFERS
     if 0 < nearer < len(tested):
         verdict = paper.UNRESOLVED
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         verdict,
         "heat relative to the reference, stochastic (nearest): "
@@ -297,16 +290,15 @@ def stochastic_quality(found: Screened) -> dict[str, Any]:
     """A measure that is not close to the reference, or is resolved from it in paired samples."""
     key, curve = "stochastic_quality", found.training[STOCHASTIC]
     if not curve.has(UNQUANTIZED, 8):
-        return paper.missing(NAME, key, "8 bits or the reference were not trained")
+        return said.missing(key, "8 bits or the reference were not trained")
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
     paired = [name for name in changes if name != "pairwise_distance"]  # one value a sample
-    errors = limit(key, "resolved")
+    errors = said.limit(key, "resolved")
     resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved(errors)]
     template, values = _in_words(changes)
-    far = any(abs(change) > limit(key, "close") for change in changes.values())
+    far = any(abs(change) > said.limit(key, "close") for change in changes.values())
     differ = bool(resolved) or far
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         paper.holds_if(differ),
         template + " of the reference; resolved in paired samples: {resolved}",
@@ -320,16 +312,15 @@ def lowest_tested(found: Screened) -> dict[str, Any]:
     key, curves = "lowest_tested", found.training
     wanted = (UNQUANTIZED, 8, ENOUGH_BITS)
     if not all(curves[rounding].has(*wanted) for rounding in ROUNDINGS):
-        return paper.missing(NAME, key, "8 or 16 bits or the reference were not trained")
-    within = limit(key, "close")
+        return said.missing(key, "8 or 16 bits or the reference were not trained")
+    within = said.limit(key, "close")
     holds = all(
         is_close(curve, ENOUGH_BITS, within)
         and not any(is_close(curve, bits, within) for bits in _tested(curve, LOW_BITS))
         for curve in curves.values()
     )
     lowest = {rounding: lowest_close(curves[rounding], within) for rounding in ROUNDINGS}
-    return paper.statement(
-        NAME,
+    return said.statement(
         key,
         paper.holds_if(holds),
         f"among all depths tested here, heat and quality are within {100 * within:.0f} % of the "

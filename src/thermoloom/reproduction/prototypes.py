@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from thermoloom.reproduction import paper
 from thermoloom.reproduction.comparison import change, lower_heat, quantities
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "prototypes"
+said = paper.Said("prototypes")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
     """Headline numbers and statements."""
     return {
-        "quantities": quantities(NAME, evidence.summary),
+        "quantities": quantities(said, evidence.summary),
         "statements": [
-            lower_heat(NAME, evidence),
-            change(NAME, evidence, "softmax", "quality.max_softmax", 0),
-            change(NAME, evidence, "target_fraction", "quality.target_fraction", 0),
-            change(NAME, evidence, "diversity", "quality.pairwise_distance", -1),
-            change(NAME, evidence, "prototype_distance", "quality.prototype_distance", +1),
+            lower_heat(said, evidence),
+            change(said, evidence, "softmax", "quality.max_softmax", 0),
+            change(said, evidence, "target_fraction", "quality.target_fraction", 0),
+            change(said, evidence, "diversity", "quality.pairwise_distance", -1),
+            change(said, evidence, "prototype_distance", "quality.prototype_distance", +1),
         ],
     }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ from thermoloom.measures.paired import RULES
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
-NAME = "theory"
-limit = partial(paper.threshold, NAME)
-"""``limit(prediction, name)``: a threshold of paper.toml."""
+said = paper.Said("theory")
 LABELS = {
     "visible_hidden": "visible–hidden couplings",
     "hidden_hidden": "hidden–hidden couplings",
@@ -48,7 +45,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     verdicts = [row["verdict"] for topic in topics for row in topic["rows"]]
     judged = [verdict for verdict in verdicts if verdict != paper.NOT_MEASURED]
     label = f"predictions that hold, of {len(judged)} held against measurement"
-    held = paper.quantity(NAME, "predictions", label, judged.count(paper.HOLDS), digits="d")
+    held = said.quantity("predictions", label, judged.count(paper.HOLDS), digits="d")
     accounts = {} if origin is None else origin["accounts"]
     labels = {
         "optimum": "mean heat of the optimum",
@@ -59,8 +56,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
         "predicted_mean": "… of the means that theory predicts",
     }
     return [held] + [
-        paper.quantity(
-            NAME,
+        said.quantity(
             key,
             label,
             accounts[key]["mean"],
@@ -87,7 +83,7 @@ def row(
         "predicted": predicted,
         "measured": measured,
         "verdict": verdict,
-        "thresholds": paper.thresholds(paper.entry_of(NAME, by)) if by else [],
+        "thresholds": paper.thresholds(paper.entry_of(said.experiment, by)) if by else [],
         "values": values,
     }
 
@@ -97,7 +93,7 @@ def unmeasured(quantity: str, reason: str) -> Row:
 
 
 def near(predicted: float, measured: float) -> bool:
-    return abs(measured - predicted) <= limit("sizes", "near") * abs(predicted)
+    return abs(measured - predicted) <= said.limit("sizes", "near") * abs(predicted)
 
 
 def solve_rows(evidence: Evidence) -> list[Row]:
@@ -129,7 +125,7 @@ def solve_rows(evidence: Evidence) -> list[Row]:
             "expected loss per step at the optimum",
             "{expected:.3f}, after {iterations} conjugate-gradient steps and {seconds:.1f} s",
             "{mean:.3f} ± {error:.3f} (mean over {paths} paths and its standard error)",
-            paper.holds_if(off <= limit("optimum", "error") * error),
+            paper.holds_if(off <= said.limit("optimum", "error") * error),
             "optimum",
             expected=solved["expected_loss"],
             iterations=solved["iterations"],
@@ -143,7 +139,7 @@ def solve_rows(evidence: Evidence) -> list[Row]:
 
 def is_unstable(entry: Row) -> bool:
     """Whether the excess loss of a short training grows in the end, or ceases to be finite."""
-    return entry["ratio"] is None or bool(entry["ratio"] > limit("stability", "growth"))
+    return entry["ratio"] is None or bool(entry["ratio"] > said.limit("stability", "growth"))
 
 
 def stability_rows(evidence: Evidence) -> list[Row]:
@@ -224,7 +220,7 @@ def curve_rows(evidence: Evidence) -> list[Row]:
                 "{half:.3f} at cycle {half_cycle}, {end:.3f} at cycle {cycles}",
                 "{half_measured:.3f} and {end_measured:.3f}; never more than {apart:.1f} % of the "
                 "fall apart (s.d. across seeds at the end {sd:.3f})",
-                paper.holds_if(apart <= limit("curves", "apart") * fall),
+                paper.holds_if(apart <= said.limit("curves", "apart") * fall),
                 "curves",
                 half=float(predicted[1]),
                 half_cycle=int(own["cycle"][1]),
@@ -354,7 +350,7 @@ def bits_rows(evidence: Evidence) -> list[Row]:
     table, limits = evidence.table("bits"), evidence.summary["limits"]
     bits = table["bits"].tolist()
     apart = float(np.abs(table["predicted"] - table["measured"]).max())
-    least = limit("bits", "idle")
+    least = said.limit("bits", "idle")
     idle = [last_below(table["bits"], table[key], least) for key in ("expected_moves", "nonzero")]
     kinds = ("predicted", "measured")
     texts = [", ".join(f"{{{kind}_{b}:.3f}}" for b in bits) for kind in kinds]
@@ -364,7 +360,7 @@ def bits_rows(evidence: Evidence) -> list[Row]:
             f"{title}: fraction at {', '.join(str(b) for b in bits)} bits",
             f"{texts[0]}; half a level is the typical update at {{vanishing:.1f}} bits",
             f"{texts[1]}; at most {{apart:.3f}} apart",
-            paper.holds_if(apart <= limit("bits", "apart")),
+            paper.holds_if(apart <= said.limit("bits", "apart")),
             "bits",
             vanishing=limits["vanishing_bits"]["visible_hidden"],
             apart=apart,
@@ -437,7 +433,7 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
     low, high = found["difference"]["interval"]
     share = around / difference
     resolved = low * high > 0
-    most, some = (limit("origin", name) for name in ("most", "some"))
+    most, some = (said.limit("origin", name) for name in ("most", "some"))
     if not resolved:
         last = (
             "The difference itself is not resolved by {seeds} pairs, so nothing follows about its "

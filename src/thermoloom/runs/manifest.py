@@ -26,7 +26,7 @@ from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.threads import available_cores
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the manifest's layout; another one is refused. New fields with a default need none."""
 MANIFEST = "manifest.json"
 PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")

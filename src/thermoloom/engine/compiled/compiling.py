@@ -36,12 +36,16 @@ def _kernels_of_these_sources() -> str:
 if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = _kernels_of_these_sources()
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
-inline = njit(nogil=True, cache=True, error_model="numpy", inline="always")
+
+def compiler(**options: Any) -> Any:
+    """A decorator that compiles kernels."""
+    return njit(nogil=True, cache=True, error_model="numpy", **options)
+
+
+jit = compiler()
+inline = compiler(inline="always")
 # Sums may be reordered, so that they run in vector registers; non-finite values still show.
-fast_jit = njit(
-    nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-)
+fast_jit = compiler(fastmath={"reassoc", "contract", "nsz"})
 
 drive = register_jitable(action.drive)
 residual = register_jitable(action.residual)

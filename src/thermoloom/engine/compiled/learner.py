@@ -32,7 +32,7 @@ from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_s
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
-from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
@@ -229,6 +229,14 @@ class _Rule(NamedTuple):
     one_v: np.float32
     """β: |clamped states|² that visible units see, 1 of a bias and |word|² of labels."""
     one_h: np.float32
+
+
+class _Blocks(NamedTuple):
+    """Couplings of free units as they lie in θ of one stage; a block that is not wired is empty."""
+
+    visible_hidden: Float32
+    hidden_hidden: Float32
+    visible_visible: Float32
 
 
 class _Theta(NamedTuple):
@@ -465,14 +473,45 @@ def _apply(piece, routines, steps, rule, work, theta):  # type: ignore[no-untype
 
 
 @jit
-def _learn(thread, threads, barrier, routines, after, start, theta, rule, work):  # type: ignore[no-untyped-def]
-    """One thread's share of a trajectory: its pieces of every block, in step with the others.
+def _copy_rows(piece, source, first_source, target, first_target, rows, columns):  # type: ignore[no-untyped-def]
+    """A piece of the rows of a matrix into another, from their first rows on."""
+    low, high = _units(piece, rows)
+    for i in range(low, high):
+        target[first_target + i, :columns] = source[first_source + i, :columns]
+
+
+@jit
+def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
+    """A piece of the couplings of a stage into the copy that kernels work on."""
+    n_v = theta.couplings.shape[0] - given.hidden_hidden.shape[0]
+    vh, hh, vv = given
+    _copy_rows(piece, vh, 0, theta.couplings, 0, vh.shape[0], vh.shape[1])
+    _copy_rows(piece, hh, 0, theta.couplings, n_v, hh.shape[0], hh.shape[1])
+    _copy_rows(piece, vv, 0, theta.within, 0, vv.shape[0], vv.shape[1])
+
+
+@jit
+def _take(piece, theta, learned):  # type: ignore[no-untyped-def]
+    """The same back."""
+    n_v = theta.couplings.shape[0] - learned.hidden_hidden.shape[0]
+    vh, hh, vv = learned
+    _copy_rows(piece, theta.couplings, 0, vh, 0, vh.shape[0], vh.shape[1])
+    _copy_rows(piece, theta.couplings, n_v, hh, 0, hh.shape[0], hh.shape[1])
+    _copy_rows(piece, theta.within, 0, vv, 0, vv.shape[0], vv.shape[1])
+
+
+@jit
+def _learn(thread, threads, barrier, routines, after, start, given, theta, rule, work, learned):  # type: ignore[no-untyped-def]
+    """One thread's share of a window: its pieces of every block, in step with the others.
 
     Returns the length that strips had in the end, which is less than planned where sweeps did
     not contract: there θ changes so fast that blocks are shortened too. A strip of one period
     needs no sweeps.
     """
     first, strip = 0, rule.strip
+    for p in range(thread, PIECES, threads):
+        _fill(p, given, theta)
+    wait_for_all(threads, barrier)
     while first < after.shape[0]:
         last = min(first + strip * rule.strips, after.shape[0])
         steps = last - first
@@ -489,6 +528,8 @@ def _learn(thread, threads, barrier, routines, after, start, theta, rule, work):
             _apply(p, routines, steps, rule, work, theta)
         wait_for_all(threads, barrier)
         first = last
+    for p in range(thread, PIECES, threads):
+        _take(p, theta, learned)
     return strip
 
 
@@ -518,7 +559,8 @@ class Learner:
         )
         self._rule = _Rule(
             alpha=float(learning_rate),
-            constants=step_constants(machine),
+            # what the potential does is in the path already: no kernel here depends on it
+            constants=step_constants(machine)._replace(onsite=None),
             period=period,
             strip=strip,
             strips=strips,
@@ -553,14 +595,17 @@ class Learner:
         rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
         check_path(self.machine, path)
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
-        learned = np.empty_like(theta.vector)
+        given = np.ascontiguousarray(theta.vector, np.float32)
+        learned = np.empty_like(given)
         strips = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
-            _fill(self._scratch, theta, stage, word)
-            before = self._scratch.bias.copy()
-            after = path.states[first + 1 : last + 1]
-            strips.append(self._learn_window(rule, after, start[first:last], word))
-            _take(self._scratch, before, theta, stage, word, learned[stage])
+            bias = effective_bias(theta, stage, word)
+            self._scratch.bias[:] = bias
+            steps = path.states[first + 1 : last + 1], start[first:last]
+            kept = given[stage], learned[stage]
+            strips.append(self._learn_window(rule, *steps, word, *kept))
+            change_of_bias = self._scratch.bias - bias
+            share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
             learned += change
         if not np.isfinite(learned).all():
@@ -569,21 +614,34 @@ class Learner:
         return theta.with_vector(learned)
 
     def _learn_window(
-        self, rule: _Rule, after: Float32, start: Float32, word: Float32 | None
+        self,
+        rule: _Rule,
+        after: Float32,
+        start: Float32,
+        word: Float32 | None,
+        given: Float32,
+        learned: Float32,
     ) -> int:
-        """Train the scratch parameters on the steps of one window; returns the strips' length."""
+        """Couplings of free units after the steps of one window; returns the strips' length."""
         squares = clamped_squares(self.machine, word)
         rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
         count = min(thread_count(), PIECES)
         barrier = new_barrier()
+        work = (after, start, self._blocks(given), self._scratch, rule, self._memory)
         shares = [
-            (thread, count, barrier, blas(), after, start, self._scratch, rule, self._memory)
+            (thread, count, barrier, blas(), *work, self._blocks(learned))
             for thread in range(count)
         ]
         found: int = in_threads(_learn, shares, barrier)[0]
         return found
+
+    def _blocks(self, vector: Float32) -> _Blocks:
+        form, nothing = layout(self.machine), np.empty((0, 0), np.float32)
+        return _Blocks(
+            *(form[name].of(vector) if name in form else nothing for name in _Blocks._fields)
+        )
 
 
 def check_path(machine: Machine, path: Path) -> None:
@@ -609,40 +667,6 @@ def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
         group: (group in machine.biases) + label * machine.wired(f"{group}-label")
         for group in machine.groups
     }
-
-
-def _fill(scratch: _Theta, theta: Parameters, stage: int, word: Float32 | None) -> None:
-    """θ of a stage into the scratch copy."""
-    n, blocks = theta.machine.visible, theta.of_stage(stage)
-    h = theta.machine.hidden
-    if "visible_hidden" in blocks:
-        scratch.couplings[:n, :h] = blocks["visible_hidden"]
-    if "hidden_hidden" in blocks:
-        scratch.couplings[n:, :h] = blocks["hidden_hidden"]
-    if "visible_visible" in blocks:
-        scratch.within[:, :n] = blocks["visible_visible"]
-    scratch.bias[:] = effective_bias(theta, stage, word)
-
-
-def _take(
-    scratch: _Theta,
-    before: Float32,
-    theta: Parameters,
-    stage: int,
-    word: Float32 | None,
-    out: Float32,
-) -> None:
-    """The learned scratch copy as θ of a stage, flat into ``out``."""
-    n, h = theta.machine.visible, theta.machine.hidden
-    inside = {
-        "visible_hidden": scratch.couplings[:n, :h],
-        "hidden_hidden": scratch.couplings[n:, :h],
-        "visible_visible": scratch.within[:, :n],
-    }
-    for block in theta.layout.blocks:
-        if block.name in inside:
-            block.of(out)[...] = inside[block.name]
-    share_of_clamped(theta, scratch.bias - before, stage, word, out)
 
 
 def share_of_clamped(

@@ -1,4 +1,4 @@
-"""Loss and path-action terms of a noising path in one pass: products in float32, sums in float64."""
+"""Loss and path-action terms of a noising path in one pass: float32 products, float64 sums."""
 
 from __future__ import annotations
 

@@ -8,11 +8,10 @@ core: 0.3 ns a coupling and step, 0.8 ns with stochastic rounding.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
-from thermoloom.engine.compiled.compiling import jit, residual
+from thermoloom.engine.compiled.compiling import compiler, jit, residual
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.engine.compiled.streams import fill_low_bits, fill_uniforms, stream_key
 from thermoloom.errors import UserError
@@ -27,7 +26,7 @@ Codes = NDArray[np.int32]
 
 # Sums may run in vector registers, in any order; the rounding keeps to the letter, so that a
 # reference can reproduce it: hence functions of their own, compiled without this freedom.
-any_order = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+any_order = compiler(fastmath={"reassoc", "contract"})
 
 
 @jit
@@ -105,13 +104,14 @@ def _pass(codes_v, codes_h, top, moves, x, next_x, forces, stochastic, key, traj
 
 
 @jit
-def _learn(codes_v, codes_h, bias, path, drives, grid, alpha, ones, constants, stochastic, key, trajectory, first_step):  # type: ignore[no-untyped-def]
+def _learn(codes_v, codes_h, bias, path, drives, grid, alpha, ones, constants, rounding):  # type: ignore[no-untyped-def]
     """All steps of a window; False if a residual is not finite.
 
     Residuals are formed from the sums in float64 and rounded to float32. ``ones`` are the squares
     β of the clamped states that visible and hidden units see.
     """
     top, spacing_v, spacing_h = grid
+    stochastic, key, trajectory, first_step = rounding
     visible = codes_v.shape[0]
     steps, units = drives.shape
     moves = np.zeros((2, units), np.float32)
@@ -192,11 +192,8 @@ class QuantizedLearner:
                 self._grid(),
                 self.learning_rate if rate is None else rate,
                 ones,
-                step_constants(self.machine, np.float64),
-                self.stochastic,
-                self._key,
-                path.number,
-                first,
+                step_constants(self.machine, np.float64)._replace(onsite=None),
+                (self.stochastic, self._key, path.number, first),
             )
             share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
             for name, span in self.ranges.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.config import GenerationSettings, Settings, Training
-from thermoloom.experiments.models import cut
+from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
 from thermoloom.experiments.plan import Experiment

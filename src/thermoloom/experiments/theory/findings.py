@@ -104,7 +104,7 @@ class Findings:
         return float(sum(run.results["seconds"] for run in runs if run is not None))
 
 
-# --- tables, and the numbers of each topic ----------------------------------------------------------
+# --- tables, and the numbers of each topic ------------------------------------------------------
 
 
 def save_paths(found: Findings, run: RunDirectory) -> Row | None:
