@@ -14,11 +14,13 @@ from thermoloom.presentation.sheets import grey_scale
 
 SHOWN = 10
 """Samples side by side, in two rows."""
-FRAMES = 60
-MILLISECONDS, LAST = 60, 2500
+FRAMES = 48
+MILLISECONDS, LAST = 70, 2500
 """How long a frame is shown, and the last one, in which all has come to rest."""
-WIDTH = 700
+WIDTH = 480
 """Pixels of the animation, about."""
+GREYS = 24
+"""Grey values: noise does not compress, and few of them are enough for the eye."""
 COLUMNS, GAP, LINE = 5, 4, 26
 
 
@@ -34,7 +36,7 @@ def animation(
     """
     low, high = grey_scale(states[:, -1])
     grey = np.clip((states - low) / max(high - low, 1e-12), 0, 1)
-    pixels = np.round(255 * grey).astype(np.uint8)
+    pixels = np.round(255 / (GREYS - 1) * np.round((GREYS - 1) * grey)).astype(np.uint8)
     columns = min(COLUMNS, len(states))
     zoom = max(1, (WIDTH // columns - GAP) // shape[1])
     font = ImageFont.load_default()
