@@ -101,6 +101,9 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
+    for machine, what in (({"labels": 0, "styles": 1}, "asks for classes"), ({"visible": 49}, "784")):
+        with pytest.raises(UserError, match=what):
+            EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
     with pytest.raises(UserError, match="digits are of MNIST"):
         EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
