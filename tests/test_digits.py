@@ -101,6 +101,10 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
+    refused = {"asks for classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
+    for what, machine in refused.items():
+        with pytest.raises(UserError, match=what):
+            EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
     with pytest.raises(UserError, match="digits are of MNIST"):
         EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
@@ -127,7 +131,8 @@ def test_names_of_tasks_are_unique(tmp_path: Path) -> None:
 def test_peers_are_reproducible_by_seed(draw, monkeypatch: pytest.MonkeyPatch) -> None:
     if draw is not draw_gaussian:
         pytest.importorskip("sklearn", reason="scikit-learn is an extra")
-    monkeypatch.setattr("thermoloom.experiments.digits.peers.GIBBS", 5)
+    for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
+        monkeypatch.setattr(f"thermoloom.experiments.digits.peers.{name}", small)
     plan = EXPERIMENT.plan("quick")
     patterns = first_patterns(load_patterns(plan.settings.prototypes, plan.settings.machine), 40)
     classes = np.array([0, 1, 0, 1, 1])

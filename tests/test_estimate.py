@@ -11,7 +11,7 @@ from pathlib import Path
 from thermoloom.computers.archives import generate_run
 from thermoloom.computers.trained import train_runs
 from thermoloom.config import Settings
-from thermoloom.experiments import NAMES, experiment
+from thermoloom.experiments import TOGETHER, experiment
 from thermoloom.experiments.estimate import BESIDES, estimate
 from thermoloom.experiments.results import order_of, trained_path
 
@@ -64,9 +64,9 @@ def test_all_experiments_in_one_command(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"to do: \d+ trainings and [\d,]+ samples, about \d+ min and", done.stderr)
-    for name in NAMES:
+    for name in TOGETHER:
         assert (
             json.loads((tmp_path / "all" / name / "summary.json").read_text())["experiment"] == name
         )
     page = (tmp_path / "all" / "report.html").read_text()
-    assert page.count("<h2") >= len(NAMES)
+    assert page.count("<h2") >= len(TOGETHER)

@@ -12,7 +12,7 @@ import typer
 
 from thermoloom.cli.options import Config, Values, compile_now, merged, path_of
 from thermoloom.errors import UserError
-from thermoloom.experiments import MOST_SEEDS, NAMES, experiment
+from thermoloom.experiments import MOST_SEEDS, NAMES, TOGETHER, experiment
 from thermoloom.inputs import LARGEST_SEED, shown
 
 if TYPE_CHECKING:  # loads numpy; --help should not
@@ -124,7 +124,7 @@ def run_all(
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
 ) -> None:
-    """Run every experiment, then one report for all; says first what it will take."""
+    """Run every experiment but digits, then one report; says first what it will take."""
     from thermoloom.experiments.estimate import estimate
     from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
@@ -133,7 +133,7 @@ def run_all(
     resources = Resources(workers, cluster, shared)
     folder = out or Path(DEFAULT_OUT.get(preset, "results"))
     values = plan_values(config, assignments, None)
-    chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in NAMES]
+    chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in TOGETHER]
     for one, plan in chosen:
         check(one, plan, folder, resources)
     compile_now()
@@ -146,7 +146,7 @@ def run_all(
     if sys.stdin.isatty() and needed.seconds > 600 and not yes:
         typer.confirm("go on?", abort=True)
     failed = []
-    for name in NAMES:
+    for name in TOGETHER:
         typer.echo(f"--- {name} ---", err=True)
         try:
             run_experiment(name, preset, values, folder, resources)

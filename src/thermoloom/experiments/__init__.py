@@ -22,6 +22,8 @@ NAMES = (
     "frontier",
 )
 """Every experiment: a module of this name here, and one of the same name in ``presentation``."""
+TOGETHER = NAMES[:-1]
+"""Those of ``run all``: on the paper's machine or one like it. Digits has a machine of its own."""
 MOST_SEEDS = 10_000
 """Of one experiment; each is a training of hours."""
 

@@ -19,6 +19,7 @@ from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.theory.works import Work
 from thermoloom.machine.definition import Machine
+from thermoloom.measures.classifier import SIDE
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
@@ -194,6 +195,13 @@ def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
 
 def models(plan: DigitsPlan) -> list[Settings]:
     """The machine, and as many samples of it as all others draw; none of them is kept."""
+    machine, classes = plan.settings.machine, max(plan.settings.prototypes.digits) + 1
+    if machine.visible != SIDE * SIDE:
+        raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
+    if machine.labels < classes:
+        raise UserError(
+            f"machine.labels = {machine.labels}: digits asks for classes; take at least {classes}"
+        )
     others = plan.few_samples * sum(1 for _ in plan.points())
     return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]
 
