@@ -34,10 +34,6 @@ class Onsite(Protocol):
     def taylor(self, x: Any) -> list[Any]:
         """[V′, V″, V‴/2, V⁗/6] at x. Theory refuses a V′ that is no odd cubic polynomial."""
 
-    @property
-    def harmonic(self) -> bool:
-        """Whether V′ is linear: then all that noise does to a unit is known in closed form."""
-
     def astype(self, dtype: Any) -> Self:
         """The same potential with coefficients of this type."""
 
@@ -67,10 +63,6 @@ class Quartic(NamedTuple):
         """[V′, V″, V‴/2, V⁗/6] at x."""
         cubic = np.broadcast_to(self.quartic, np.shape(x))
         return [self.gradient(x), self.curvature(x), 3 * self.quartic * x, cubic]
-
-    @property
-    def harmonic(self) -> bool:
-        return bool(self.quartic == 0)
 
     def astype(self, dtype: Any) -> Quartic:
         return Quartic(dtype(self.quadratic), dtype(self.quartic))
