@@ -21,7 +21,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.theory.marginals import Array64
+from thermoloom.theory.marginals import Array64, is_harmonic
 
 _POINTS_PER_KICK = 1.2
 """Points of the grid for each standard deviation of a thermal kick: sums over a Gaussian at this
@@ -96,7 +96,7 @@ def transport_scale(machine: Machine) -> float:
 def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
     """Means and covariances after every stage, step by step as the engine takes them."""
     machine = theta.machine
-    if not machine.potential.harmonic:
+    if not is_harmonic(machine):
         raise UserError(
             f"machine.J4 = {machine.J4:g}: states are Gaussian only where it is 0; generate instead"
         )
@@ -153,7 +153,7 @@ def _relaxed(
 def prepared_entropy(machine: Machine) -> float:
     """Entropy of one unit at the start of generation, in nats: K steps from x = 0, alone."""
     potential = machine.potential
-    if potential.harmonic:
+    if is_harmonic(machine):
         return 0.5 * math.log(2 * np.pi * np.e * _prepared_variance(machine))
     kick = machine.noise_amplitude
     reach = _reach(machine)
