@@ -27,7 +27,7 @@ COMMANDS = (
     ("thermoloom run comparison --preset quick",
      "does learning at every step save heat? one pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",
-     "the paper's machine learns three digits from noise, by a local rule"),
+     "the default machine, with hidden units, learns three digits by a local rule"),
     ("thermoloom generate my-run", "sample it, and measure the heat that it gives off"),
 )  # fmt: skip
 PYTHON = """\
