@@ -26,7 +26,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     ]
     least = evidence.summary["least"]
     quantities += [
-        said.quantity("least_heat", "least heat of the curve", least["heat"], unit="E₀", digits=".1f"),
+        said.quantity("least_heat", "least heat of the curve", least["heat"], unit="E₀"),
         said.quantity("least_weight", "at λ", least["weight"]),
     ]  # fmt: skip
     for row in evidence.summary["trained"]:
