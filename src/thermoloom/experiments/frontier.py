@@ -95,6 +95,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "kT": plan.settings.machine.kT,
         "rate": rate,
         "fall": None if rate is None else -rate,
+        "least": min(along, key=lambda own: float(own["heat"])),
         "trained": trained_means(rows),
         "rows": rows,
         "classified": rows[0]["max_softmax"] is not None,

@@ -15,9 +15,19 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     rows = evidence.summary["rows"]
     along = [row for row in rows if row["rule"] == "optimum"]
     quantities = [
-        said.quantity(f"heat_{row['weight']:g}", f"heat at λ = {row['weight']:g}",
-                       row["heat"], unit="E₀", digits=".1f")
+        said.quantity(
+            f"heat_{row['weight']:g}",
+            f"heat at λ = {row['weight']:g}",
+            row["heat"],
+            unit="E₀",
+            digits=".1f",
+        )
         for row in (along[0], along[-1])[: len(along)]
+    ]
+    least = evidence.summary["least"]
+    quantities += [
+        said.quantity("least_heat", "least heat of the curve", least["heat"], unit="E₀"),
+        said.quantity("least_weight", "at λ", least["weight"]),
     ]  # fmt: skip
     for row in evidence.summary["trained"]:
         for key, label in (
