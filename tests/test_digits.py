@@ -13,6 +13,7 @@ from thermoloom.experiments import experiment
 from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, energy_row, tasks
 from thermoloom.experiments.digits.parts import first_patterns, style_draws, style_means
 from thermoloom.experiments.digits.peers import available, draw_gaussian, draw_mixture, draw_rbm
+from thermoloom.experiments.theory import works
 from thermoloom.generation import drawn_styles
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.fields import label_words
@@ -161,3 +162,14 @@ def test_means_of_the_styles_that_were_drawn() -> None:
     styles = drawn_styles(theta, np.arange(12) % 10, 5)
     drawn = style_draws(patterns, theta, 12, 5)
     assert np.array_equal(drawn, means[3 * (np.arange(12) % 10) + styles])
+
+
+def test_samples_of_another_seed_or_judge_are_other_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = EXPERIMENT.plan("quick", TOY)
+    other = EXPERIMENT.plan("quick", TOY | {"generation": {"samples": 20, "seed": 5}})
+    assert isinstance(plan, DigitsPlan)
+    assert isinstance(other, DigitsPlan)
+    assert plan.inpainting.path != other.inpainting.path
+    before = plan.classes.path
+    monkeypatch.setattr(works, "classifier_sha256", lambda _: "0" * 64)
+    assert plan.classes.path != before

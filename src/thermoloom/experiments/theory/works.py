@@ -21,6 +21,7 @@ from thermoloom.computers.trained import training_settings
 from thermoloom.config import Settings
 from thermoloom.experiments.results import RUNS, finished, patterns_input
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.measures.classifier import classifier_sha256
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
@@ -49,6 +50,9 @@ FUNCTIONS = {
 }
 """What carries out each kind of work."""
 
+SAMPLED = ("digits",)
+"""Rooms whose works draw samples by the generation seed and have them judged."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -65,7 +69,15 @@ class Work:
     def identity(self) -> dict[str, Any]:
         more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
         room = FUNCTIONS[self.kind].partition(".")[0]
-        return training_settings(self.settings) | {room: more}
+        return training_settings(self.settings) | {room: more} | self._sampled(room)
+
+    def _sampled(self, room: str) -> dict[str, Any]:
+        """What else determines samples and how they are judged."""
+        if room not in SAMPLED:
+            return {}
+        judge = classifier_sha256(self.settings.measures.classifier)
+        seed = self.settings.generation_seed
+        return {"generation": {"seed": seed}, "classifier": {"sha256": judge}}
 
     @property
     def path(self) -> Path:
