@@ -22,7 +22,7 @@ NAMES = (
     "frontier",
 )
 """Every experiment: a module of this name here, and one of the same name in ``presentation``."""
-TOGETHER = NAMES[:-1]
+TOGETHER = tuple(name for name in NAMES if name != "digits")
 """Those of ``run all``: on the paper's machine or one like it. Digits has a machine of its own."""
 MOST_SEEDS = 10_000
 """Of one experiment; each is a training of hours."""
