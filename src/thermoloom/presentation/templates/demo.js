@@ -123,7 +123,7 @@ function choose(sample) {
 const SECONDS = 8, PAUSE = 3;
 function tick(moment) {
   if (!playing) return;
-  const passed = Math.min((moment - last) / 1000, .1);
+  const passed = Math.min(Math.max(moment - last, 0) / 1000, .1); // a frame may be older than the start
   last = moment;
   if (time < 1) time = Math.min(1, time + passed / SECONDS);
   else if ((rest += passed) > PAUSE) time = rest = 0;
