@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
+from thermoloom.experiments import experiment, works
 from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, energy_row, tasks
 from thermoloom.experiments.digits.parts import first_patterns, style_draws, style_means
 from thermoloom.experiments.digits.peers import available, draw_gaussian, draw_mixture, draw_rbm
-from thermoloom.experiments.theory import works
 from thermoloom.generation import drawn_styles
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.fields import label_words

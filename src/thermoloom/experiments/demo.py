@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from thermoloom.config import PrototypeSettings
+from thermoloom.experiments.digits import HARMONIC
 from thermoloom.generation import asked_classes, drawn_styles, generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.definition import Machine
@@ -28,16 +30,8 @@ from thermoloom.patterns.patterns import load_patterns
 from thermoloom.theory.solver import Optimum, solve_optimum
 from thermoloom.threads import threads
 
-MACHINE = Machine(
-    hidden=0,
-    labels=10,
-    styles=10,
-    stages=4,
-    wiring=("visible-visible", "visible-label"),
-    biases=("visible",),
-    J4=0.0,
-    dt=2.5e-3,
-)
+MACHINE = replace(HARMONIC, styles=10)
+"""A label unit for each of the hundred bundled images."""
 DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
 TOLERANCE = 1e-3
 """|∇L(θ)|/|∇L(0)| at which θ is good enough: heat and images do not change any more."""

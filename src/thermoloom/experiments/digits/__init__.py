@@ -17,7 +17,7 @@ from thermoloom.errors import UserError
 from thermoloom.experiments.digits.peers import MACHINES, PEERS, available
 from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
-from thermoloom.experiments.theory.works import Work
+from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
 from thermoloom.measures.classifier import SIDE
 from thermoloom.runs.store import RunDirectory

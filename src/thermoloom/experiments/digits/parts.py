@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from thermoloom.computers.archives import generate_run
 from thermoloom.computers.trained import parameters_of, solve_run
 from thermoloom.experiments.results import finished, order_of, save_rows, trained_path
-from thermoloom.experiments.theory.works import Job, Work
+from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import asked_classes, drawn_styles, generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.experiments.digits.parts import asked_of, data_of, first_patterns
-from thermoloom.experiments.theory.works import Job
+from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
 from thermoloom.measures.asked import NOISE_SEED, Asked
 from thermoloom.measures.fidelity import with_thermal_noise

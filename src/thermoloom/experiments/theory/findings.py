@@ -31,7 +31,7 @@ from thermoloom.experiments.theory import account
 from thermoloom.experiments.theory.mixtures import Split, norm_rows, read_split
 from thermoloom.experiments.theory.predicted import COUPLINGS
 from thermoloom.experiments.theory.scope import TheoryPlan
-from thermoloom.experiments.theory.works import Work
+from thermoloom.experiments.works import Work
 from thermoloom.measures.paired import RULES
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.predictions import offset_bias_law, offset_rate, stationary_variance

@@ -23,7 +23,7 @@ from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.experiments.optimum import RULE as OPTIMUM
 from thermoloom.experiments.results import save_rows, trained_path
-from thermoloom.experiments.theory.works import Job, Work
+from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Layout, Parameters, layout
 from thermoloom.machine.precision import mirrored

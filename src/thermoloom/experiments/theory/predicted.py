@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import engine
 from thermoloom.experiments.results import save_rows
-from thermoloom.experiments.theory.works import Job
+from thermoloom.experiments.works import Job
 from thermoloom.machine.parameters import Layout
 from thermoloom.machine.precision import largest_magnitude
 from thermoloom.theory.expected_loss import ExpectedLoss

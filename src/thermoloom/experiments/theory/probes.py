@@ -13,7 +13,7 @@ from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.experiments.results import patterns_input, save_rows, trained_path
 from thermoloom.experiments.theory.predicted import COUPLINGS, shift_sizes
-from thermoloom.experiments.theory.works import Job
+from thermoloom.experiments.works import Job
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.precision import levels, nonzero_fraction

@@ -12,7 +12,7 @@ from thermoloom.errors import UserError
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import SECTION
 from thermoloom.experiments.theory.mixtures import PARTS
-from thermoloom.experiments.theory.works import Work
+from thermoloom.experiments.works import Work
 from thermoloom.runs.store import RunDirectory
 
 

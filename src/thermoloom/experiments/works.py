@@ -87,7 +87,7 @@ class Work:
     def task(self, name: str, inputs: Sequence[Path] = ()) -> Task:
         return Task(
             name=name,
-            function="thermoloom.experiments.theory.works:carry_out",
+            function="thermoloom.experiments.works:carry_out",
             arguments={
                 "kind": self.kind,
                 "model": self.settings.as_dict(),
