@@ -180,6 +180,7 @@ def gradient_of_residuals(
                 np.fill_diagonal(out, 0)
             elif block.columns in of_residual:
                 out += x[block.rows].T @ of_residual[block.columns]
+    result.layout.mask(result.vector)
     return result
 
 
@@ -226,5 +227,5 @@ def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Arr
             out += np.outer(x[block.rows], r_of[block.columns])
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    flat: Array = result.vector[0]
+    flat: Array = result.layout.mask(result.vector[0])
     return flat

@@ -158,7 +158,7 @@ class ExpectedLoss:
                 out *= scale
             if block.symmetric:
                 np.fill_diagonal(out, 0)
-        return result
+        return self.layout.mask(result)
 
     @cached_property
     def zero_gradient(self) -> Array64:

@@ -168,7 +168,7 @@ class CompletelyWired:
             if block.symmetric:
                 np.fill_diagonal(view, 0)
         result /= self._loss.machine.residual_scale
-        return result
+        return form.mask(result)
 
 
 def conjugate_gradients(
