@@ -17,6 +17,7 @@ from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.residual_errors import residual_errors
+from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
 from thermoloom.machine.action import PathTerms
@@ -65,7 +66,9 @@ class _LearnerOfSettings:
         return self._inner.learn(theta, path, errors, rate=rate)
 
 
-def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearner:
+def _inner(
+    settings: Settings,
+) -> Learner | QuantizedLearner | SparseLearner | UpdateNoiseLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
     if errors.bits != UNQUANTIZED:
@@ -75,6 +78,8 @@ def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearne
     if errors.update_noise > 0:
         noise = shared_noise(machine, seed, settings.period)
         return UpdateNoiseLearner(machine, rate, errors.update_noise, noise, settings.period)
+    if machine.sparse:
+        return SparseLearner(machine, rate, settings.period)
     return Learner(machine, rate, settings.period)
 
 
