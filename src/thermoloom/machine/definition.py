@@ -64,9 +64,9 @@ class Machine(Section):
     topology: str = "complete"
     """Which units of coupled groups are joined by a wire: complete (all), grid (those within
     ``radius`` on a sheet), random (``degree`` wires a unit) or edges (a list)."""
-    radius: int | None = None
+    radius: int = 0
     """Longest wire of a grid, as a Manhattan distance in sites of the sheet."""
-    degree: int | None = None
+    degree: int = 0
     """Mean number of wires of a unit in a random topology."""
     topology_seed: int = 42
     """Seed of a random topology."""
@@ -180,9 +180,10 @@ class Machine(Section):
 
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
+        non_negative("machine", self, "radius", "degree")
         for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
             value = getattr(self, key)
-            given, needed = value not in (None, ""), self.topology == topology
+            given, needed = value not in (0, ""), self.topology == topology
             require(
                 given or not needed,
                 "machine.topology",
@@ -195,7 +196,6 @@ class Machine(Section):
                 value,
                 f"means something for machine.topology = {topology!r} only",
             )
-        positive("machine", self, *(k for k in ("radius", "degree") if getattr(self, k)))
         if self.sparse:
             require(
                 self.units <= MOST_UNITS,

@@ -53,7 +53,9 @@ def sites(machine: Machine) -> Pairs:
 def distances(machine: Machine) -> NDArray[np.int16]:
     """Manhattan distance of every two units, (N, N)."""
     row, column = sites(machine).astype(np.int16).T
-    apart: NDArray[np.int16] = np.abs(np.subtract.outer(row, row)) + np.abs(np.subtract.outer(column, column))
+    apart: NDArray[np.int16] = np.abs(np.subtract.outer(row, row)) + np.abs(
+        np.subtract.outer(column, column)
+    )
     return apart
 
 

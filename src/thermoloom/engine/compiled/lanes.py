@@ -9,6 +9,7 @@ vectors, and the totals of the lanes are added up once for all of them.
     row_forces    out_i(k) = Σ_j J_ij x_j(k)
     row_sweep     out_i(k) = Σ_j x_j(k) Σ_{l<k} u_ij(l)          u_ij = x_j r_i + r_j x_i
     row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
+    turn          states of steps, as a path has them, into rows
 
 Compilers do not find this by themselves, so the loops are written in LLVM's language; registers of
 any width serve. ``begin`` … ``end`` are the wires of unit i in ``columns`` (the other end) and
@@ -36,6 +37,10 @@ _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
 _FAST = ("contract", "nsz")
 """A product and a sum may be one instruction; the order of sums is as written."""
 Value = Any
+
+
+def _order(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(_SMALL, LANES), lanes)
 
 
 class _Rows:
@@ -73,33 +78,30 @@ class _Rows:
         """a·b + c."""
         return self.add(self.builder.fmul(a, b, flags=_FAST), c)
 
-    def _shuffled(self, value: Value, order: list[int]) -> Value:
-        """Lanes in this order; from ``LANES`` on they are zeros."""
-        lanes = ir.Constant(ir.VectorType(_SMALL, LANES), order)
-        return self.builder.shuffle_vector(value, _ZERO, lanes)
+    def _turned(self, value: Value, distance: int) -> Value:
+        """Every lane as many places higher, the last ones first."""
+        order = [(lane - distance) % LANES for lane in range(LANES)]
+        return self.builder.shuffle_vector(value, value, _order(order))
 
     def everywhere(self, number: Value) -> Value:
         """A number in all lanes."""
         first = self.builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _SMALL(0))
-        return self._shuffled(first, [0] * LANES)
+        return self.builder.shuffle_vector(first, first, _order([0] * LANES))
 
     def sums_before(self, value: Value) -> Value:
-        """Sum of the lanes before each lane."""
-        found = self._moved(value, 1)
-        for distance in (2**n for n in range(LANES.bit_length() - 1)):
-            found = self.add(found, self._moved(found, distance))
+        """Sum of the lanes before each lane. What comes in at the low end is multiplied by 0, which
+        is cheaper than to shift it away.
+        """
+        found = _ZERO
+        for distance in (1, *(2**n for n in range(LANES.bit_length() - 1))):
+            kept = ir.Constant(_VECTOR, [float(lane >= distance) for lane in range(LANES)])
+            value = found = self.multiply_add(self._turned(value, distance), kept, found)
         return found
-
-    def _moved(self, value: Value, distance: int) -> Value:
-        places = range(LANES)
-        return self._shuffled(value, [p - distance if p >= distance else LANES for p in places])
 
     def total(self, value: Value) -> Value:
         """Sum of all lanes."""
-        half = LANES // 2
-        while half:
-            turned = self._shuffled(value, [(lane + half) % LANES for lane in range(LANES)])
-            value, half = self.add(value, turned), half // 2
+        for distance in (2**n for n in range(LANES.bit_length() - 1)):
+            value = self.add(value, self._turned(value, distance))
         return self.builder.extract_element(value, _SMALL(0))
 
     @contextmanager
@@ -116,6 +118,45 @@ class _Rows:
 
     def loaded(self, places: list[Value]) -> list[Value]:
         return [self.builder.load(place) for place in places]
+
+
+@intrinsic
+def turn(
+    typingctx: Any, source: Any, width: Any, step: Any, unit: Any, vector: Any, out: Any
+) -> Any:
+    """Vector ``vector`` of L rows from ``unit`` on, from the L steps step, step + P, … of a path.
+
+    ``width``: units of the path. A square of L × L numbers is transposed in registers: in turn n,
+    pairs of vectors at a distance of 2ⁿ exchange every other 2ⁿ lanes.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        path, result = rows.data(0), rows.data(5)
+        _, across, step, unit, which, _ = arguments
+        found = []
+        for lane in range(LANES):
+            row = builder.mul(builder.add(step, _INDEX(lane * VECTORS)), across)
+            at = builder.gep(path, [builder.add(row, unit)])
+            found.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+        distance = 1
+        while distance < LANES:
+            low = [p ^ distance | LANES if p & distance else p for p in range(LANES)]
+            high = [p | LANES if p & distance else p | distance for p in range(LANES)]
+            for first in (p for p in range(LANES) if not p & distance):
+                pair = found[first], found[first | distance]
+                found[first], found[first | distance] = (
+                    builder.shuffle_vector(*pair, _order(lanes)) for lanes in (low, high)
+                )
+            distance *= 2
+        for lane, value in enumerate(found):
+            row = builder.mul(builder.add(unit, _INDEX(lane)), _INDEX(BLOCK))
+            at = builder.gep(result, [builder.add(row, builder.mul(which, _INDEX(LANES)))])
+            builder.store(value, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(source, at, at, at, at, out), codegen
 
 
 @intrinsic

@@ -33,10 +33,10 @@ from thermoloom.engine.compiled.lanes import (
     row_forces,
     row_sweep,
     row_updates,
+    turn,
 )
 from thermoloom.engine.compiled.learner import (
     MOST_SWEEPS,
-    TOLERANCE,
     check_path,
     clamped_squares,
     share_of_clamped,
@@ -52,10 +52,11 @@ Float32 = NDArray[np.float32]
 
 PIECES = 8
 """Pieces of about as many wires that the units are cut into, on up to as many threads."""
-MEASURED_EVERY = 8
+TOLERANCE = 2e-7
+"""Largest estimated error of a block's residuals, relative, both root mean square. They are
+differences of float32 states, good to 4e-6 of their size."""
+MEASURED_EVERY = 16
 """Blocks between those that are swept twice, to see how fast sweeps contract."""
-_AT_ONCE = 16
-"""Units whose steps are turned into rows together: a line of the cache."""
 
 
 class _Graph(NamedTuple):
@@ -125,7 +126,7 @@ class _Rule(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Memory for a block, a row for each unit; the last two rows are the clamped units."""
+    """Memory for a block, rows one after the other; the last two are those of clamped units."""
 
     x: Float32
     start: Float32
@@ -140,19 +141,18 @@ class _Work(NamedTuple):
 
 
 @jit
-def _turn(source, steps, low, high, rows):  # type: ignore[no-untyped-def]
-    """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from ``steps`` on."""
-    for first in range(low, high, _AT_ONCE):
-        last = min(first + _AT_ONCE, high)
+def _rows(source, low, high, rows):  # type: ignore[no-untyped-def]
+    """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
+    steps, width = source.shape
+    whole = (high - low) // LANES * LANES if steps == BLOCK else 0
+    for first in range(low, low + whole, LANES):
+        for p in range(VECTORS):
+            turn(source, width, p, first, p, rows)
+    for i in range(low + whole, high):
         for p in range(VECTORS):
             for q in range(LANES):
-                k, place = q * VECTORS + p, p * LANES + q
-                if k < steps:
-                    for i in range(first, last):
-                        rows[i, place] = source[k, i]
-                else:
-                    for i in range(first, last):
-                        rows[i, place] = 0
+                k = q * VECTORS + p
+                rows[i * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
 
 
 @jit
@@ -160,34 +160,36 @@ def _load(piece, after, start, clamped, graph, work):  # type: ignore[no-untyped
     """X′ and residuals without couplings of a piece's units, as rows."""
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
     steps, n = after.shape[0], graph.middle.size
-    _turn(after, steps, low, high, work.x)
-    _turn(start, steps, low, high, work.start)
+    _rows(after, low, high, work.x)
+    _rows(start, low, high, work.start)
     if piece == 0:
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
-                work.x[n + group, k] = clamped[group] if inside else 0
-                work.r[:, n + group, k] = 0
+                work.x[(n + group) * BLOCK + k] = clamped[group] if inside else 0
+                work.r[:, (n + group) * BLOCK + k] = 0
 
 
 @jit
-def _residuals(piece, steps, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
+def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
-    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+    low, high = graph.pieces[piece], graph.pieces[piece + 1]
+    for i in range(low, high):
         begin, end = graph.start[i], graph.start[i + 1]
         row_forces(work.x, couplings, graph.columns, graph.numbers, begin, end, i, work.sums)
-        force, start, out = work.sums[i], work.start[i], work.r[0, i]
-        for k in range(BLOCK):
-            start[k] = residual(rule.constants, start[k], force[k])
-            out[k] = start[k]
+    own = slice(low * BLOCK, high * BLOCK)
+    force, start, out = work.sums[own], work.start[own], work.r[0][own]
+    for k in range(out.size):
+        start[k] = residual(rule.constants, start[k], force[k])
+        out[k] = start[k]
 
 
 @fast_jit
 def _correct(start, sums, rate, old, new):  # type: ignore[no-untyped-def]
-    """new ← start − rate·sums; returns Σ (new − old)² and Σ new² of a row."""
+    """new ← start − rate·sums; returns Σ (new − old)² and Σ new²."""
     change = np.float32(0)
     size = np.float32(0)
-    for k in range(BLOCK):
+    for k in range(new.size):
         value = start[k] - rate * sums[k]
         difference = value - old[k]
         change += difference * difference
@@ -199,14 +201,12 @@ def _correct(start, sums, rate, old, new):  # type: ignore[no-untyped-def]
 @jit
 def _sweep(piece, now, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the R of all in r[now], into the other one."""
-    change = np.float64(0)
-    size = np.float64(0)
+    low, high = graph.pieces[piece], graph.pieces[piece + 1]
     old, new = work.r[now], work.r[1 - now]
-    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+    for i in range(low, high):
         row_sweep(work.x, old, graph.columns, graph.start[i], graph.start[i + 1], i, work.sums)
-        of_row = _correct(work.start[i], work.sums[i], rule.rate, old[i], new[i])
-        change += of_row[0]
-        size += of_row[1]
+    own = slice(low * BLOCK, high * BLOCK)
+    change, size = _correct(work.start[own], work.sums[own], rule.rate, old[own], new[own])
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
@@ -268,7 +268,7 @@ def _learn(thread, threads, barrier, after, start, clamped, couplings, graph, ru
             _load(p, after[first:last], start[first:last], clamped, graph, work)
         wait_for_all(threads, barrier)
         for p in range(thread, PIECES, threads):
-            _residuals(p, last - first, couplings, graph, rule, work)
+            _residuals(p, couplings, graph, rule, work)
         wait_for_all(threads, barrier)
         now = 0
         if rule.period == 1 and last - first > 1:
@@ -301,10 +301,10 @@ class SparseLearner:
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            x=np.zeros((rows, BLOCK), np.float32),
-            start=np.zeros((rows, BLOCK), np.float32),
-            r=np.zeros((2, rows, BLOCK), np.float32),
-            sums=np.zeros((rows, BLOCK), np.float32),
+            x=np.zeros(rows * BLOCK, np.float32),
+            start=np.zeros(rows * BLOCK, np.float32),
+            r=np.zeros((2, rows * BLOCK), np.float32),
+            sums=np.zeros(rows * BLOCK, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
         )
@@ -330,8 +330,6 @@ class SparseLearner:
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             steps = path.states[first + 1 : last + 1], start[first:last]
             blocks.append(self._learn_window(rule, *steps, theta, stage, path.word, learned[stage]))
-        if not np.isfinite(learned).all():
-            raise Diverged("couplings are no longer finite")
         self.shortest_block = min(blocks)
         return theta.with_vector(learned)
 
@@ -353,13 +351,17 @@ class SparseLearner:
         of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
         shares = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
         couplings[:wired] = out[self._places[0]]
-        couplings[wired:] = before = (effective_bias(theta, stage, word) * shares).astype(np.float32)
+        couplings[wired:] = before = (effective_bias(theta, stage, word) * shares).astype(
+            np.float32
+        )
         self._memory.pending[:] = 0
         count = min(thread_count(), PIECES)
         barrier = new_barrier()
         given = (after, start, clamped.astype(np.float32), couplings, self._graph, rule)
         pieces = [(thread, count, barrier, *given, self._memory) for thread in range(count)]
         found: int = in_threads(_learn, pieces, barrier)[0]
+        if not np.isfinite(couplings).all():
+            raise Diverged("couplings are no longer finite")
         out[self._places] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
         share_of_clamped(theta, change.astype(np.float32), stage, word, out)
