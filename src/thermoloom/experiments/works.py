@@ -47,10 +47,11 @@ FUNCTIONS = {
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
+    "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("digits",)
+SAMPLED = ("digits", "wiring")
 """Rooms whose works draw samples by the generation seed and have them judged."""
 
 

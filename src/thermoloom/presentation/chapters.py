@@ -65,5 +65,6 @@ CHAPTERS = {
     "frontier": (
         FigureSpec("frontier", "The least heat at every loss", "heat_figures:draw_frontier"),
     ),
+    "wiring": (FigureSpec("wiring", "What a wire buys", "wiring_figures:draw_wiring"),),
 }  # fmt: skip
 """In the order of a report on all of them."""
