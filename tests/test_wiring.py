@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from machines import MACHINES, path_of, random_parameters, some_fields, some_path, some_word
+from experiment_runs import run
+from machines import MACHINES, random_parameters, some_fields, some_path, some_word
 
 import thermoloom as tl
 from thermoloom.edge_lists import read_edges
@@ -17,12 +19,13 @@ from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.sparse_forces import few_wires
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
+from thermoloom.experiments import experiment
 from thermoloom.generation import generate
 from thermoloom.machine.action import gradient, learn_stepwise, path_terms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires
-from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
+from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.threads import threads
@@ -120,7 +123,7 @@ def test_a_list_is_its_wires_whatever_their_order(tmp_path: Path) -> None:
 
 def test_large_numbers_survive_the_text() -> None:
     pairs = [(0, 1), (0, 2), (1, 2), (16_000_000, 16_000_001), (0, 16_000_001), (5, 9_999_999)]
-    assert sorted(pairs_of(text_of(pairs)).tolist()) == sorted(list(sorted(p)) for p in pairs)
+    assert sorted(pairs_of(text_of(pairs)).tolist()) == sorted(sorted(p) for p in pairs)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +278,10 @@ def independent(machine: Machine) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["paper", "labels", "everything"])
-@pytest.mark.parametrize("wiring", [GRID, RANDOM], ids=["grid", "random"])
+@pytest.mark.parametrize(
+    ("kind", "wiring"),
+    [("paper", GRID), ("paper", RANDOM), ("labels", GRID), ("everything", GRID | {"radius": 1})],
+)
 def test_the_optimum_is_that_of_a_dense_solve_over_the_wires(
     kind: str, wiring: dict[str, Any]
 ) -> None:
@@ -373,3 +378,52 @@ def test_a_machine_on_few_wires_learns_saves_and_loads(tmp_path: Path) -> None:
     assert np.array_equal(again.parameters.vector, computer.parameters.vector)
     computer.parameters.check()
     assert np.isfinite(again.generate(2).images).all()
+
+
+# --- the experiment -------------------------------------------------------------------------------
+
+SMALL_PLAN: dict[str, dict[str, Any]] = {
+    "machine": {"visible": 49, "hidden": 8, "duration": 0.1},
+    "prototypes": {"resize": True, "per_digit": 2},
+    "generation": {"samples": 4},
+    "experiment": {
+        "radii": [1, 3], "degrees": [3], "online_radii": [2], "online_degrees": [2],
+        "online_cycles": 3,
+    },
+}  # fmt: skip
+
+
+def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
+    done = run(tmp_path, SMALL_PLAN, "wiring")
+    assert done.failures == []
+    assert done.summary["missing"] == []
+    rows = done.summary["rows"]
+    assert [(r["machine"], r["wiring"], r["rule"]) for r in rows].count(
+        ("three", "grid", "optimum")
+    ) == 2
+    for machine in ("three", "ten"):
+        own = [r for r in rows if r["machine"] == machine and r["rule"] == "optimum"]
+        whole = next(r for r in own if r["wiring"] == "complete")
+        assert all(r["expected_loss"] >= whole["expected_loss"] - 1e-9 for r in own)
+        assert all(r["wires"] <= whole["wires"] for r in own)
+        grids = [r["expected_loss"] for r in own if r["wiring"] == "grid"]
+        assert grids == sorted(grids, reverse=True)
+    trained = [r for r in rows if r["rule"] == "online"]
+    assert [r["wiring"] for r in trained] == ["complete", "grid", "random"]
+    text = (done.path / "report.html").read_text(encoding="utf-8")
+    plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))
+    assert text.count("<img") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"experiment": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
+        ({"prototypes": {"digits": [0, 1]}}, "learns all ten"),
+        ({"machine": {"topology": "grid"}}, "set by the experiment itself"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        experiment("wiring").plan("quick", values)

@@ -3,8 +3,8 @@
 Two machines, each solved exactly on every wiring, some points also trained by the online rule:
 
     three   the paper's machine and its three digits; samples come unasked
-    ten     the same units, ten digits in four stages; labels drive hidden units alone, so that what
-            was asked for reaches a pixel by wires only
+    ten     the machine of ``digits``, with one style: harmonic visible units, four stages, a label
+            unit for each class, ten images of each
 
 A grid keeps all wires up to a length; a random wiring of as many wires has no regard for length.
 """
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from thermoloom.config import GenerationSettings, PrototypeSettings, Settings
 from thermoloom.errors import UserError
+from thermoloom.experiments.digits import HARMONIC
 from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows
 from thermoloom.experiments.works import Work
@@ -25,16 +26,14 @@ from thermoloom.machine.wires import measure
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
+_HARMONIC = ("hidden", "labels", "stages", "wiring", "biases", "J4", "dt")
 MACHINES: dict[str, dict[str, Any]] = {
     "three": {},
-    "ten": {
-        "labels": 10, "stages": 4, "dt": 2.5e-3,
-        "wiring": ["visible-hidden", "hidden-hidden", "hidden-label"],
-    },
-}  # fmt: skip
+    "ten": {key: getattr(HARMONIC, key) for key in _HARMONIC},
+}
 """What differs from the machine of the settings."""
-PATTERNS = {"three": 3, "ten": 10}
-"""Patterns that each learns: the first of ten digits taken in turn."""
+PATTERNS = {"three": 3, "ten": 0}
+"""Patterns that each learns, the first of ten digits taken in turn; 0: all."""
 ENOUGH = 0.95
 """Part of what the complete wiring reaches that counts as all of it."""
 
@@ -61,14 +60,14 @@ class WiringPlan(Plan):
 
     settings: Settings = field(
         default_factory=lambda: Settings(
-            prototypes=PrototypeSettings(digits=tuple(range(10))),
+            prototypes=PrototypeSettings(digits=tuple(range(10)), per_digit=10),
             generation=GenerationSettings(samples=100),
         )
     )
     seeds: tuple[int, ...] = (101,)
-    radii: tuple[int, ...] = (1, 2, 3, 4, 6, 9, 13, 20)
+    radii: tuple[int, ...] = (1, 2, 3, 5, 8, 12, 20)
     """Longest wires of the grids, in sites of the sheet."""
-    degrees: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128, 256)
+    degrees: tuple[int, ...] = (2, 4, 8, 24, 64, 150)
     """Wires of a unit, on average, of the random wirings."""
     online_radii: tuple[int, ...] = (3, 6)
     """Grids that are also trained by the online rule."""
@@ -93,16 +92,15 @@ class WiringPlan(Plan):
     def points(self) -> Iterator[Point]:
         """Everything that is measured, complete wiring first."""
         for machine in MACHINES:
-            few = [w for w in MACHINES[machine].get("wiring", self.settings.machine.wiring)
-                   if w != "hidden-hidden"]  # fmt: skip
             wirings: list[tuple[str, int, str, dict[str, Any]]] = [
                 ("complete", 0, "optimum", {}),
-                ("no hidden-hidden", 0, "optimum", {"wiring": few}),
                 *(("grid", r, "optimum", _grid(r)) for r in self.radii),
                 *(("random", d, "optimum", _random(d)) for d in self.degrees),
             ]
             if machine == "three":
+                few = [w for w in self.settings.machine.wiring if w != "hidden-hidden"]
                 wirings += [
+                    ("no hidden-hidden", 0, "optimum", {"wiring": few}),
                     ("complete", 0, "online", {}),
                     *(("grid", r, "online", _grid(r)) for r in self.online_radii),
                     *(("random", d, "online", _random(d)) for d in self.online_degrees),
@@ -189,6 +187,7 @@ def row(point: Point, results: dict[str, Any]) -> dict[str, Any]:
         "heat_sem": heat["sem"],
         "work": work["mean"],
         "asked": results["asked"],
+        "diversity": results["diversity"],
         **{key: results["quality"][key] for key in QUALITY},
     }
 

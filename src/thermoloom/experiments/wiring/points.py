@@ -38,16 +38,15 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     made = generate(theta, samples, settings.generation_seed)
     images = made.final_states[:, : settings.machine.visible]
     asked = asked_classes(theta, samples, None)
-    rate = None
+    judged: dict[str, Any] = {"asked": None, "diversity": None}
     if asked is not None and is_classified(settings):
-        judged = Asked(images, asked.astype(np.intp), settings.measures.classifier)
-        rate = float(np.mean(judged.recognized == asked))
-    return {
+        seen = Asked(images, asked.astype(np.intp), settings.measures.classifier).few(learned)
+        judged = {key: seen[key] for key in judged}
+    return judged | {
         "learning": learning,
         "expected_loss": loss,
         "heat": asdict(spread(made.heat)),
         "work": asdict(spread(made.work)),
-        "asked": rate,
         "quality": measure_quality(images, learned, settings.measures.classifier).summary(),
     }
 
