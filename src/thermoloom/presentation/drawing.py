@@ -55,10 +55,10 @@ def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
     with styled():
         figure = spec.draw(saved)
         box = _marked(figure, text) if (text := mark(saved.summary)) else None
-        return {
-            f"{spec.name}.png": _bytes(figure, "png", {"Software": None}, box),
-            f"{spec.name}.pdf": _bytes(figure, "pdf", {"CreationDate": None}, box),
-        }
+        png = _bytes(figure, "png", {"Software": None}, box)
+        figure.set_layout_engine("none")  # laid out once, and alike in both
+        pdf = _bytes(figure, "pdf", {"CreationDate": None}, box)
+        return {f"{spec.name}.png": png, f"{spec.name}.pdf": pdf}
 
 
 def _marked(figure: Figure, text: str) -> Bbox:
