@@ -90,9 +90,9 @@ def netlist(
     machine = theta.machine
     if machine.units > MOST_UNITS:
         raise UserError(
-            f"format spice: this machine has {machine.units} units, a netlist at most {MOST_UNITS}; "
-            "SPICE solves all nodes with their ~N² couplings at every time point of one sample "
-            "after the other and does not scale; take format table"
+            f"format spice: {machine.units} units are too many for a netlist, which has at most "
+            f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
+            "sample after the other, and does not scale; take format table"
         )
     whole("samples", samples, 1, MOST_SAMPLES)
     scale = realization or reduced(machine)
@@ -133,7 +133,9 @@ def _units(theta: Parameters) -> Iterator[str]:
 def _names(theta: Parameters) -> dict[str, list[str]]:
     """Nodes of every group."""
     machine = theta.machine
-    free = {g: [f"u{k}" for k in range(machine.units)[where]] for g, where in machine.groups.items()}
+    free = {
+        g: [f"u{k}" for k in range(machine.units)[where]] for g, where in machine.groups.items()
+    }
     labels = [f"label{k}" for k in range(machine.size_of("label"))]
     return {**free, "label": labels, "one": ["one"]}
 

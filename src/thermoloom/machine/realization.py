@@ -13,6 +13,7 @@ given by E₀ and τ alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,27 @@ ROOM = 300.0
 def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
     """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
     return float(energy / machine.kT * Boltzmann * temperature)
+
+
+NAMES = {
+    "energy_unit_J": "E0",
+    "kT_J": "kT",
+    "temperature_K": "temperature of the noise",
+    "time_unit_s": "unit of time",
+    "duration_s": "t_f",
+    "step_s": "step of the simulation",
+    "mobility_per_J_s": "mobility of x",
+    "capacitance_F": "capacitance C of a node",
+    "voltage_unit_V": "voltage V0 of x = 1",
+    "conductance_S": "conductance G: mobility of charge",
+    "noise_current_A_per_rtHz": "noise current of a node",
+    "image_s": "preparation and generation",
+    "images_per_s": "images per second and machine",
+    "heat_J": "heat of an image",
+    "work_J": "work of an image",
+    "heat_W": "power given off as heat",
+}
+"""What the quantities of a summary are, by names that end in the unit."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +104,10 @@ class Realization:
         """Preparation and generation of an image."""
         return 2 * self.duration
 
+    def lines(self, found: Mapping[str, float]) -> list[str]:
+        """A summary for people."""
+        return [f"{NAMES[key]:<36}{_readable(value, key)}" for key, value in found.items()]
+
     def summary(self, heat: float | None = None, work: float | None = None) -> dict[str, Any]:
         """Every quantity with its unit in its name; ``heat`` and ``work`` of an image in E₀."""
         found = {
@@ -96,8 +122,8 @@ class Realization:
             "voltage_unit_V": self.voltage,
             "conductance_S": self.conductance,
             "noise_current_A_per_rtHz": self.noise_current,
-            "image_seconds": self.image_seconds,
-            "images_per_second": 1 / self.image_seconds,
+            "image_s": self.image_seconds,
+            "images_per_s": 1 / self.image_seconds,
         }
         if heat is not None:
             given_off = joules(self.machine, heat, self.temperature)
@@ -105,6 +131,18 @@ class Realization:
         if work is not None:
             found["work_J"] = joules(self.machine, work, self.temperature)
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _readable(value: float, key: str) -> str:
+    """``6.44 mV``: three digits, with the prefix of SI where the unit takes one."""
+    unit = key.rpartition("_")[2]
+    if "_per_" in key:
+        of = {"mobility_per_J_s": "1/(J s)", "noise_current_A_per_rtHz": "A/√Hz"}
+        return f"{value:.3g} {of.get(key, '1/s')}"
+    power = math.floor(math.log10(abs(value)) / 3) if value else 0
+    if unit == "K" or not -6 <= power <= 4:
+        return f"{value:.3g} {unit}"
+    return f"{value / 1000.0**power:.3g} {'afpnµm kMGT'[power + 6].strip()}{unit}"
 
 
 def reduced(machine: Machine) -> Realization:
