@@ -10,9 +10,10 @@ What the paper says of it is judged in ``reproduction``; pictures are drawn in `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from thermoloom.computers.kept_patterns import identified, keep_patterns, named
@@ -34,6 +35,7 @@ from thermoloom.runs.store import RunDirectory, refuse_claimed
 from thermoloom.runs.tasks import Outcome, failures
 
 SUMMARY = "summary.json"
+OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ def compute(
     folder: Path,
     resources: Resources = LOCAL,
     progress: Progress | None = None,
+    on_interim: OnInterim | None = None,
 ) -> Performed:
-    """Tasks, tables and summary of an experiment; what is there already is not done again."""
+    """Tasks, tables and summary of an experiment; what is there already is not done again.
+
+    ``on_interim(run, summary)`` is told of tables and summary while more seeds are on their way.
+    """
     clock = Clock()
     path = folder / experiment.name
     patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
@@ -69,6 +75,7 @@ def compute(
         path, experiment.name, plan.as_dict(), defaults=plan.defaults()
     ) as run:
         keep_patterns(folder / RUNS, patterns)
+        interim = _Interim(experiment, plan, folder, run, on_interim)
         with clock.measure("tasks"):
             outcomes: dict[str, Outcome] = {}
             while tasks := [
@@ -76,26 +83,67 @@ def compute(
                 for task in experiment.tasks(plan, folder, workers)
                 if task.name not in outcomes
             ]:
-                outcomes |= run_tasks(tasks, folder, resources, progress)
+                outcomes |= run_tasks(tasks, folder, resources, progress, interim.renew)
         failed = failures(outcomes)
         warnings = list(run.warnings)
         for outcome in outcomes.values():
             warnings += outcome.result.get("warnings", [])
         with clock.measure("tables"):
             try:
-                found = experiment.assemble(plan, folder, run)
+                summary = summarized(experiment, plan, folder, run)
             except UserError as error:
                 if not failed:
                     raise
                 run.fail(str(error))
                 return Performed(path, {}, failed, warnings, clock.seconds)
-            summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
-            summary["lengths"] = plan.lengths() | {"seeds": len(found["seeds"])}
             save_summary(run, summary)
             without = (*experiment.varied, "prototypes.content")
             run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({})
     return Performed(path, summary, failed, warnings, clock.seconds)
+
+
+def summarized(
+    experiment: Experiment, plan: Plan, folder: Path, run: RunDirectory
+) -> dict[str, Any]:
+    """Tables of what is done in the results folder, saved in the run, and what they come to."""
+    found = experiment.assemble(plan, folder, run)
+    summary: dict[str, Any] = jsonable(describe(experiment, plan, run) | found)
+    summary["lengths"] = plan.lengths() | {"seeds": len(found["seeds"])}
+    return summary
+
+
+@dataclass
+class _Interim:
+    """Results so far: with the first complete seed, then as more come in.
+
+    Made between two tasks by the process that holds the experiment's run, with files that are
+    written whole, so a kill leaves the results before it. It takes a tenth of the time at most.
+    """
+
+    experiment: Experiment
+    plan: Plan
+    folder: Path
+    run: RunDirectory
+    on_interim: OnInterim | None
+    seen: int = 0
+    due: float = 0.0
+
+    def renew(self) -> None:
+        if self.on_interim is None or self.experiment.ready is None or monotonic() < self.due:
+            return
+        if self.run.state == "done":  # its results are of all seeds already
+            return
+        ready, wanted = self.experiment.ready(self.plan, self.folder), len(self.plan.seeds)
+        if not self.seen < ready < wanted:
+            return
+        began, self.seen = monotonic(), ready
+        summary = summarized(self.experiment, self.plan, self.folder, self.run)
+        # what is on its way is not missing
+        self.on_interim(
+            self.run, summary | {"interim": {"seeds": ready, "of": wanted}, "missing": []}
+        )
+        self.due = monotonic() + 9 * (monotonic() - began)
 
 
 def compute_share(

@@ -115,6 +115,7 @@ def _collect(
             )
         task, future = futures.pop(event.key)
         sweep.end(task, _outcome_of(task, future, sweep.folder))
+        sweep.after()
 
 
 def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
