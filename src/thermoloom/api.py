@@ -634,6 +634,36 @@ class Results(Mapping[str, dict[str, Array]]):
             ) from None
         return pandas.DataFrame(self[table])
 
+    def dataset(self, table: str, *dimensions: str) -> Any:
+        """A table as an xarray Dataset, where xarray is installed.
+
+        ``dimensions``: columns that name the rows, such as rule and seed; without them there is one
+        dimension, ``row``.
+
+        >>> import thermoloom as tl
+        >>> results = tl.results("results/comparison")
+        >>> models = results.dataset("models", "rule", "seed")  # doctest: +SKIP
+        >>> models["heat.mean"].sel(rule="online").mean()  # doctest: +SKIP
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise UserError(
+                "xarray is not installed: pip install xarray, or take the columns as NumPy arrays "
+                f"with results[{table!r}]"
+            ) from None
+        columns = self[table]
+        if not dimensions:
+            return xarray.Dataset({name: ("row", values) for name, values in columns.items()})
+        if unknown := [name for name in dimensions if name not in columns]:
+            raise UserError(f"{unknown[0]}: no such column of {table}; it has {', '.join(columns)}")
+        frame = self.frame(table).set_index(list(dimensions))
+        if not frame.index.is_unique:
+            raise UserError(
+                f"{', '.join(dimensions)}: several rows of {table} have the same; name more columns"
+            )
+        return frame.to_xarray()
+
 
 def results(path: str | Path) -> Results:
     """Tables and summary of an experiment, or of any other run directory.

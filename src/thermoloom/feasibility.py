@@ -39,7 +39,7 @@ def memory_bytes() -> int:
     """Memory of this machine, or of the container that confines this process."""
     try:
         limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
