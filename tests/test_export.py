@@ -25,9 +25,9 @@ from thermoloom.errors import UserError
 from thermoloom.machine.definition import WIRES, Machine
 from thermoloom.machine.netlist import Expression, netlist
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import quantized
+from thermoloom.machine.quantization import quantized
 from thermoloom.machine.realization import realize
-from thermoloom.measures.ledger import Ledger
+from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.patterns.patterns import Patterns
 
 FEMTO = {"capacitance": 1e-15, "conductance": 1e-6}

@@ -17,7 +17,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.netlist import netlist
 from thermoloom.machine.parameters import Array, Parameters
-from thermoloom.machine.precision import quantized
+from thermoloom.machine.quantization import quantized
 from thermoloom.machine.realization import Realization, realize
 from thermoloom.measures.circuit import Circuit, read_circuit, run_circuit
 from thermoloom.measures.statistics import spread

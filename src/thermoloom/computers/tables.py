@@ -25,7 +25,7 @@ from thermoloom.config import Settings, toml_of
 from thermoloom.errors import UserError
 from thermoloom.inputs import parse_toml
 from thermoloom.machine.parameters import Block, Parameters, layout
-from thermoloom.machine.precision import UNQUANTIZED, couplings, largest_magnitude, levels
+from thermoloom.machine.quantization import UNQUANTIZED, couplings, largest_magnitude, levels
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.manifest import package_version
 
@@ -60,7 +60,7 @@ def is_table(path: Path) -> bool:
 
 
 def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Shape) -> bytes:
-    """θ in b bits, as ``precision.quantized`` stores it; 32 bits: float32, without codes."""
+    """θ in b bits, as ``quantization.quantized`` stores it; 32 bits: float32, without codes."""
     theta.check()
     ranges: dict[str, list[float]] = {}
     rows: list[str] = []

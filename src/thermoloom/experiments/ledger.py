@@ -29,7 +29,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
-from thermoloom.measures.ledger import Ledger
+from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
