@@ -49,9 +49,14 @@ def memory_bytes() -> int:
     return min((limit for limit in limits if limit > 0), default=1 << 62)
 
 
-def require_memory(parts: Mapping[str, int]) -> None:
-    """Refuse what does not fit: ``{settings that make it large: bytes}``."""
+def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
+    """Refuse what does not fit: ``{settings that make it large: bytes}``, so many at a time."""
     needed, there = sum(parts.values()), memory_bytes()
+    if together * needed > there >= needed:
+        raise UserError(
+            f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
+            f"and {_readable(there)} are there; take at most {there // needed}"
+        )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(

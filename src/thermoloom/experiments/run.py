@@ -177,20 +177,22 @@ def compute_share(
 
 def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources) -> int:
     """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
-    _check_models(experiment.models(plan))
+    models = experiment.models(plan)
+    together = 1 if resources.cluster else min(resources.processes, len(models))
+    _check_models(models, together)
     known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
     refuse_claimed(folder / experiment.name, experiment.name, known.as_dict(), plan.defaults())
     return _check_resources(resources, plan.settings)
 
 
-def _check_models(models: Iterable[Settings]) -> None:
-    """Computers that cannot be trained, sampled or measured here."""
+def _check_models(models: Iterable[Settings], together: int) -> None:
+    """Computers that cannot be trained, sampled or measured here, so many at a time."""
     kinds = {
         (model.machine, model.prototypes, model.measures, model.generation): model
         for model in models
     }
     for model in kinds.values():
-        require_memory(measures_memory(model.machine, model.generation.samples))
+        require_memory(measures_memory(model.machine, model.generation.samples), together)
         patterns = load_patterns(model.prototypes, model.machine)
         check_learning(model, unit_fields(patterns, model.machine))
         check_labels(patterns, model.machine)
