@@ -53,7 +53,7 @@ def save_netlist(
     """
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
-    theta = quantized(kept.parameters, bits)
+    theta = quantized(kept.exported, bits)
     word, weights = label_word(theta.machine, chosen), theta.style_weights
     if weights is not None and chosen is not None:
         word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))

@@ -67,6 +67,12 @@ class Kept:
     curve: dict[str, NDArray[Any]]
     """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
 
+    @property
+    def exported(self) -> Parameters:
+        """θ on the machine as it is meant: what is written to a device knows nothing of it."""
+        theta = self.parameters
+        return Parameters(self.settings.machine, theta.vector, theta.style_weights)
+
 
 # --- the computer ---------------------------------------------------------------------------------
 
@@ -92,7 +98,7 @@ def save_couplings(path: Path, kept: Kept, bits: int) -> None:
     """θ in b bits as a table for a device."""
     if path.suffix != ".csv":
         raise UserError(f"{path}: must end in .csv")
-    data = encode_couplings(kept.settings, kept.parameters, bits, kept.patterns.shape)
+    data = encode_couplings(kept.settings, kept.exported, bits, kept.patterns.shape)
     write_atomically(path, data)
 
 
