@@ -9,6 +9,7 @@ What the paper says of it is judged in ``reproduction``; pictures are drawn in `
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -138,11 +139,10 @@ class _Interim:
         if not self.seen < ready < wanted:
             return
         began, self.seen = monotonic(), ready
-        summary = summarized(self.experiment, self.plan, self.folder, self.run)
-        # what is on its way is not missing
-        self.on_interim(
-            self.run, summary | {"interim": {"seeds": ready, "of": wanted}, "missing": []}
-        )
+        so_far = {"interim": {"seeds": ready, "of": wanted}, "missing": []}  # they are on their way
+        with contextlib.suppress(UserError):  # what is wrong is told at the end, if it still is
+            summary = summarized(self.experiment, self.plan, self.folder, self.run)
+            self.on_interim(self.run, summary | so_far)
         self.due = monotonic() + 9 * (monotonic() - began)
 
 
