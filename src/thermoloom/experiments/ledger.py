@@ -27,8 +27,9 @@ from thermoloom.experiments.plan import SECTION, Experiment
 from thermoloom.experiments.results import Model, finished, measures_path, save_rows
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
+from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
-from thermoloom.measures.heat_ledger import Ledger, joules
+from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
@@ -47,7 +48,7 @@ class LedgerPlan(PairPlan):
 
     first_cycles: int = 100
     """Cycles of the machine whose hidden units copy pixels."""
-    temperature: float = 300.0
+    temperature: float = ROOM
     """Kelvin, at which k_BT is turned into joules."""
     price_read: float | None = None
     """Joules for reading one pixel; not counted if not given. No device is assumed."""
