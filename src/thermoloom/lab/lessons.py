@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,8 +64,8 @@ def training_of(order: Teach, before: int = 0) -> dict[str, Any]:
             "learning_rate_scale": order.rate, "validation_every": 1} | period  # fmt: skip
 
 
-def teach(order: Teach, before: Lesson | None, show: Show) -> Lesson:
-    """Learn the patterns, showing loss, couplings and trials on the way."""
+def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], bool]) -> Lesson:
+    """Learn the patterns, or what ``enough`` leaves time for, showing how it goes."""
     if any(len(pixels) != SIDE * SIDE for pixels in order.patterns):
         raise UserError(f"patterns: must be {SIDE} × {SIDE} pixels")
     machine = machine_for(len(order.patterns), order.hidden)
@@ -81,22 +82,27 @@ def teach(order: Teach, before: Lesson | None, show: Show) -> Lesson:
     )
     settings = Settings(machine=machine).updated({"training": training_of(order, reached.cycle)})
     settings = named(settings, learned)
-    taught = (*before.taught, order) if before and goes_on else (order,)
     unit, words = unit_fields(learned, machine), label_words(learned, machine)
     watch = _Watch(show)
     if order.rule == "optimum":
         optimum, curve = solve(settings, unit, words)
         watch(optimum.parameters, [(0, curve["loss"][0])], True)
-        return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, taught)
+        return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))
     check_training(settings, unit)
     trainee = Trainee(settings, engine().learner(settings), reached)
     for _ in train_together([trainee], unit, words):
-        watch(trainee.parameters, trainee.curve, trainee.finished)
+        over = trainee.finished or enough()
+        watch(trainee.parameters, trainee.curve, over)
+        if over:
+            break
     if trainee.diverged:
         raise UserError(
             f"learning diverged in cycle {trainee.cycle}: the couplings grew without bound; "
             "lower the rate"
         )
+    settings = settings.updated({"training": {"cycles": trainee.cycle}})
+    done = msgspec.structs.replace(order, cycles=trainee.cycle - reached.cycle)
+    taught = (*before.taught, done) if before and goes_on else (done,)
     computer = Computer(settings, trainee.parameters, learned, trainee.curve_columns())
     return Lesson(computer, pixels, taught)
 

@@ -2,7 +2,8 @@
 
 A viewer has one piece of work at a time. A new order ends the one before it, and so does closing
 the page: work looks every hundred steps, and before everything it sends, whether it is still
-wanted. What a viewer can take is bounded: message size, samples, states kept, seconds of work.
+wanted. A lesson that is stopped keeps what was learned. What a viewer can take is bounded: message
+size, samples, states kept, seconds of work.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import secrets
 import struct
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,6 +65,9 @@ class Work:
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         self.number = number
         self.ended = threading.Event()
+        """Nobody wants the result."""
+        self.enough = threading.Event()
+        """The result is wanted as it is now."""
         self._loop, self._send = loop, send
         self._until = time.monotonic() + WORK_SECONDS
 
@@ -118,10 +123,12 @@ class Viewer:
         if isinstance(order, messages.Inspect):
             await self._inspect(order)
             return
-        self.end_work()
         if isinstance(order, messages.Stop):
+            if self.work is not None:
+                self.work.enough.set()
             await self._answer("stopped", order.number, {})
         else:
+            self.end_work()
             self._next = order
             self._wanted.set()
 
@@ -163,9 +170,10 @@ class Viewer:
             if scene is None:
                 raise UserError("nothing has been generated yet; generate first")
             found = await loop.run_in_executor(self.bench.quick, inspection.inspect, scene, order)
+        except Exception as error:
+            await self._answer("error", order.number, {"text": _text(error)})
+        else:
             await self._answer("inspected", order.number, *found)
-        except UserError as error:
-            await self._answer("error", order.number, {"text": str(error)})
 
     async def _answer(
         self, kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b""
@@ -183,9 +191,8 @@ class Viewer:
         except Ended:
             pass
         except Exception as error:
-            text = str(error) if isinstance(error, UserError) else f"unexpected: {error!r}"
             with contextlib.suppress(Ended):
-                work.tell("error", {"text": text})
+                work.tell("error", {"text": _text(error)})
 
     def _generate(self, order: messages.Generate, work: Work) -> None:
         began, computer = time.perf_counter(), self.computer(order.computer)
@@ -194,6 +201,8 @@ class Viewer:
         def on_progress(more: int) -> None:
             nonlocal done
             done += more
+            if work.enough.is_set():
+                raise Ended
             work.check()
             work.tell("progress", {"done": min(1.0, done / all_steps)})
 
@@ -222,14 +231,25 @@ class Viewer:
             work.check()
             work.tell("taught", numbers, data)
 
-        self.lesson = lessons.teach(order, self.lesson, show)
+        self.lesson = lessons.teach(order, self.lesson, show, work.enough.is_set)
         about = description(self.lesson.computer)
         work.tell("learned", {"taught": about, "lines": exports.lines_of(None, self.lesson)})
 
 
+def _text(error: Exception) -> str:
+    """What is wrong; of an error that is nobody's mistake on the page, also in the terminal."""
+    if isinstance(error, UserError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"unexpected: {error!r}"
+
+
+_json = msgspec.json.Encoder(enc_hook=lambda value: value.item())  # NumPy's numbers
+
+
 def packed(kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b"") -> bytes:
     """An answer: length of the JSON that follows (four bytes), the JSON, then the bytes."""
-    head = msgspec.json.encode({"say": kind, "number": number, **numbers})
+    head = _json.encode({"say": kind, "number": number, **numbers})
     return struct.pack("<I", len(head)) + head + data
 
 
