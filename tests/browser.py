@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ class Browser:
         self._answers: dict[int, dict[str, Any]] = {}
         self._pages: dict[str, Page] = {}
         self._number = 0
+        self._stack = ExitStack()
         self._connection = self._connect(profile / "DevToolsActivePort")
 
     def _connect(self, file: Path) -> Any:
@@ -39,14 +41,14 @@ class Browser:
             assert time.monotonic() < until, "chromium did not start"
             time.sleep(0.02)
         address = f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-        return connect(address, max_size=None, compression=None)
+        return self._stack.enter_context(connect(address, max_size=None, compression=None))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.call("Browser.close")
-        self._connection.close()
+        self._stack.close()
         self._process.wait(30)
 
     def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:

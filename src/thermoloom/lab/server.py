@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import websockets  # noqa: F401  # uvicorn's WebSockets; without it there are none
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -148,7 +149,7 @@ class Lab:
 
     def application(self) -> Starlette:
         """All of it as an ASGI application."""
-        return Starlette(
+        found = Starlette(
             routes=[
                 WebSocketRoute("/viewer", self.attend),
                 Route("/status", self.status),
@@ -158,6 +159,8 @@ class Lab:
             middleware=[Middleware(Gate)],
             lifespan=self.living,
         )
+        found.state.lab = self
+        return found
 
 
 class Gate:

@@ -68,6 +68,8 @@ class Work:
         """Nobody wants the result."""
         self.enough = threading.Event()
         """The result is wanted as it is now."""
+        self.over = threading.Event()
+        """The thread is free again."""
         self._loop, self._send = loop, send
         self._until = time.monotonic() + WORK_SECONDS
 
@@ -193,6 +195,8 @@ class Viewer:
         except Exception as error:
             with contextlib.suppress(Ended):
                 work.tell("error", {"text": _text(error)})
+        finally:
+            work.over.set()
 
     def _generate(self, order: messages.Generate, work: Work) -> None:
         began, computer = time.perf_counter(), self.computer(order.computer)

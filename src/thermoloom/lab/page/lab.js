@@ -7,7 +7,7 @@ const find = id => document.getElementById(id);
 const make = (tag, properties = {}, ...inside) => { const element = Object.assign(document.createElement(tag), properties); element.append(...inside); return element; };
 const base64 = bytes => { let text = ""; for (const b of bytes) text += String.fromCharCode(b); return btoa(text); };
 const unpacked = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
-const SIDE = 14;
+const SIDE = 14, aside = document.querySelector("aside");
 const machines = {given: null, taught: null};
 const lines = {given: "", taught: ""};
 let which = "given", viewer = "", number = 0, current = 0, doing = "", tab = "generate";
@@ -27,6 +27,7 @@ function connect() {
   socket.addEventListener("close", () => {
     state("lost", "not connected");
     idle();
+    looking = 0;
     enable(false);
     if (retry >= 0) setTimeout(connect, Math.min(5000, 500 * ++retry));
   });
@@ -38,6 +39,8 @@ function ask(message) {
 }
 function order(message, what) { // work, which ends the work before it
   notice("");
+  if (aside.contains(document.activeElement) && matchMedia("(max-width: 46rem)").matches)
+    document.querySelector("main").scrollIntoView({behavior: "smooth"});
   current = ask(message);
   doing = what;
   if (current) state("busy", what);
@@ -70,25 +73,34 @@ const answers = {
     enable(true);
     generate();
   },
-  error(head) { if (head.number === current || head.number === null) { idle(); state("ready", "ready"); } notice(head.text); },
+  error(head) {
+    if (looking && head.number === looking) { // of a scene that is no longer there, or that has run away
+      looking = 0;
+      find("unit").replaceChildren(make("p", {className: "note", textContent: head.text}));
+      if (again) look();
+      return;
+    }
+    if (head.number === current || head.number === null) { idle(); state("ready", "ready"); }
+    notice(head.text);
+  },
   stopped() { if (doing !== "learning") { idle(); state("ready", "ready"); } },
   progress(head) { if (mine(head)) working(head.done, head.text ?? (head.done ? `${Math.round(100 * head.done)} % computed` : "waiting for a free core")); },
   scene(head) {
     if (!mine(head)) return;
     lines[which] = head.lines;
     player.begin(head, machines[which]);
-    for (const id of ["png"]) find(id).disabled = false;
+    find("png").disabled = false;
     exportPanel();
   },
   frames(head, bytes) { if (mine(head)) { player.take(head, bytes); working(null); } },
-  generated(head) { if (mine(head)) { idle(); state("ready", "ready"); remember(); player.onMoment(true); } },
+  generated(head) { if (mine(head)) { idle(); state("ready", "ready"); remember(); player.onMoment(true); if (next) generate({fresh: false, damage: next}); } },
   taught(head, bytes) { if (mine(head)) lesson(head, bytes); },
   learned(head) {
     if (!mine(head)) return;
     idle(); state("ready", "ready");
     machines.taught = head.taught; lines.taught = head.lines;
     document.querySelector('[name=which][value="taught"]').disabled = false;
-    find("which").hidden = false;
+    find("which").hidden = tab === "teach";
     find("once").disabled = false;
     choose("taught");
     exportPanel();
@@ -111,6 +123,7 @@ function turn(name, focus = false) {
   find("scene").hidden = name === "teach"; find("lesson").hidden = name !== "teach";
   find("which").hidden = name === "teach" || !machines.taught;
   if (name === "teach") drawLesson();
+  else if (machines[which] && asked.computer && asked.computer !== which) generate(); // what was taught shows what it can do
   if (name === "complete") known.paint();
   if (name === "export") exportPanel();
   if (name === "inspect") { if (player.unit === null && machines[which]) player.unit = central(machines[which]); look(); }
@@ -187,10 +200,14 @@ function generate({fresh = true, ...more} = {}) {
   const seed = find("seed"), machine = machines[which];
   if (!machine) return;
   if (fresh && find("fresh").checked) seed.value = Math.floor(Math.random() * 1e6);
-  const classes = [...wanted].sort((a, b) => a - b), samples = Number(find("samples").value);
-  asked = {do: "generate", computer: which, samples, seed: Math.max(0, Math.floor(Number(seed.value)) || 0),
-    classes: classes.length === machine.classes.length ? [] : classes, ...more};
+  asked = message(more);
+  next = null;
   order(asked, "computing");
+}
+function message(more = {}) {
+  const classes = [...wanted].sort((a, b) => a - b), all = classes.length === machines[which].classes.length;
+  return {do: "generate", computer: which, samples: Number(find("samples").value), seed: Math.max(0, Math.floor(Number(find("seed").value)) || 0),
+    classes: all ? [] : classes, ...more};
 }
 find("generate").addEventListener("click", () => generate());
 for (const button of document.querySelectorAll(".stop")) button.addEventListener("click", () => ask({do: "stop"}));
@@ -224,8 +241,12 @@ const broken = () => {
 };
 broken.none = {temperature: 1, bits: 32, noise: 0, dead_wires: 0, dead_units: 0};
 const sliders = ["temperature", "bits", "noise", "dead-wires", "dead-units"];
-let due;
-function damageSoon(wait) { clearTimeout(due); due = setTimeout(() => generate({fresh: false, damage: broken()}), wait); }
+let due, next = null; // damage to be done once the intact machine has run from the same noise
+function damageSoon(wait) { clearTimeout(due); due = setTimeout(damageNow, wait); }
+function damageNow() {
+  if (intact?.noise === noiseOf(message())) generate({fresh: false, damage: broken()});
+  else { generate({fresh: false}); next = broken(); }
+}
 find("damage").addEventListener("click", () => damageSoon(0));
 for (const id of sliders) find(id).addEventListener("change", () => damageSoon(150));
 find("repair").addEventListener("click", () => {
@@ -290,7 +311,7 @@ const draw = new Pad(find("draw"), SIDE, SIDE, {onChange: () => { patterns[drawn
 function select(place) { drawn = place; draw.ink.set(patterns[place]); draw.paint(); thumbs(); }
 function thumbs() {
   const buttons = patterns.map((pattern, place) => {
-    const canvas = make("canvas"), button = make("button", {type: "button", title: `pattern ${place + 1}`}, canvas);
+    const canvas = make("canvas"), button = make("button", {type: "button", title: `pattern ${place}`}, canvas);
     picture(canvas, pattern, SIDE, SIDE);
     button.setAttribute("aria-label", button.title);
     button.setAttribute("aria-pressed", String(place === drawn));
@@ -358,7 +379,11 @@ function blocks() {
   const {head, bytes} = learned, box = find("blocks");
   if (box.dataset.names !== head.blocks.map(b => b.name + b.shape).join()) {
     box.dataset.names = head.blocks.map(b => b.name + b.shape).join();
-    box.replaceChildren(...head.blocks.map(() => make("div", {}, make("span"), make("canvas"))));
+    box.replaceChildren(...head.blocks.map(block => {
+      const each = make("div", {}, make("span"), make("canvas"));
+      each.style.order = block.name === "visible_label" ? -1 : 0; // what is easiest to read comes first
+      return each;
+    }));
   }
   let from = 0;
   head.blocks.forEach((block, k) => {
@@ -368,7 +393,12 @@ function blocks() {
     box.children[k].firstElementChild.textContent = `${name}${each}: up to ${show(block.largest, 3)} E₀`;
     canvas.setAttribute("role", "img"); canvas.setAttribute("aria-label", name);
     if (block.rows === "visible") mosaic(canvas, own, rows, columns, SIDE, SIDE);
-    else { picture(canvas, own, columns, rows, true); canvas.style.width = `${Math.min(Math.max(columns * 6, 24), 240)}px`; }
+    else { // hidden units from left to right
+      const turned = new Uint8Array(own.length);
+      for (let i = 0; i < own.length; i++) turned[(i % columns) * rows + Math.floor(i / columns)] = own[i];
+      picture(canvas, turned, rows, columns, true);
+      canvas.style.width = `${Math.min(rows * 9, 300)}px`;
+    }
   });
 }
 
@@ -397,13 +427,14 @@ function unit(head, bytes) {
     inner.style.width = `${much}%`; inner.style.left = `${force < 0 ? 50 - much : 50}%`;
     bars.append(make("span", {textContent: name, className: kind}), make("span", {className: "bar"}, inner), make("output", {value: fixed(force), className: kind}));
   };
-  for (const [name, force] of Object.entries(head.forces)) bar(partName(name), force);
+  for (const [name, force] of Object.entries(head.forces)) bar(name === "onsite" ? "its own potential" : partName(name), force);
   bar("sum", head.total, "total");
   const parts = [make("h3", {textContent: `Force on ${head.name}, step ${head.step}${player.scene.stages > 1 ? `, stage ${player.scene.stages - head.stage} of ${player.scene.stages}` : ""}`})];
   parts[0].style.marginTop = 0;
   parts.push(equation("F<sub>i</sub> = −V′<sub>onsite</sub>(x<sub>i</sub>) − Σ<sub>j</sub> J<sub>ij</sub> x<sub>j</sub> − b<sub>i</sub>"), bars);
-  parts.push(make("p", {className: "note", textContent: head.held ? "This unit is held: it feels the force and does not follow it."
-    : `x_i = ${fixed(head.x)}. In this step the force moves it by μΔt F = ${fixed(head.drift)}, the thermal kick by ± ${fixed(head.kick)}: noise wins the step, force wins in the long run.`}));
+  parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force and does not follow it."
+    : `<i>x<sub>i</sub></i> = ${fixed(head.x)}. In this step the force moves it by μΔ<i>t F<sub>i</sub></i> = ${fixed(head.drift)}, the thermal kick by about ±${fixed(head.kick)}: `
+      + "noise wins the single step, force wins in the long run."}));
   if (head.rule) parts.push(...rule(head));
   parts.push(partners(head));
   box.replaceChildren(...parts);
@@ -415,14 +446,14 @@ function rule(head) {
   const what = r.name === "bias" ? equation("b<sub>i</sub> ← b<sub>i</sub> − α r<sub>i</sub>")
     : equation("J<sub>ij</sub> ← J<sub>ij</sub> − α (r<sub>i</sub> x<sub>j</sub>′ + r<sub>j</sub> x<sub>i</sub>′), &nbsp; r<sub>i</sub> = [−Δx<sub>i</sub> + μΔt ∂<sub>i</sub>V(x′)] / 2k<sub>B</sub>T");
   const sum = `${fixed(r.after, 5)} ← ${fixed(r.J, 5)} − ${fixed(r.alpha)} × (${fixed(r.r_i)} × ${bracket(r.x_j)} + ${bracket(r.r_j)} × ${bracket(r.x_i)})`;
-  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would go on changing this coupling" : "which is nothing beyond its error: this coupling has learned all it can";
+  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would go on changing it" : "no more than its error: on average this wire is at rest";
   return [title, what, equation(sum, true),
     make("p", {className: "note", textContent: `Step ${r.step} of a noising path of pattern “${r.pattern}”, along which learning runs. Here the update is ${fixed(r.update)}; `
       + `its mean over ${r.steps} steps of this stage is ${fixed(r.mean)} ± ${fixed(r.error)}, ${drift}.`})];
 }
 function partners(head) {
   const body = make("tbody"), table = make("table", {}, make("thead", {}, make("tr", {},
-    make("th", {textContent: "strongest partners j"}), ...["J_ij", "x_j", "force"].map(text => make("th", {className: "n", textContent: text})))), body);
+    make("th", {innerHTML: "strongest partners <i>j</i>"}), ...["<i>J<sub>ij</sub></i>", "<i>x<sub>j</sub></i>", "force"].map(text => make("th", {className: "n", innerHTML: text})))), body);
   for (const partner of head.partners) {
     const pick = make("button", {type: "button", textContent: partner.name});
     pick.addEventListener("click", () => { player.partner = partner.unit; player.paint(true); look(); });

@@ -47,7 +47,7 @@ export function mosaic(canvas, bytes, pixels, count, rows, columns) {
     to[i] = signed[3 * v]; to[i + 1] = signed[3 * v + 1]; to[i + 2] = signed[3 * v + 2]; to[i + 3] = 255;
   }
   context.putImageData(image, 0, 0);
-  canvas.style.width = `min(100%, ${Math.max(wide, Math.min(3 * wide, 420))}px)`;
+  canvas.style.width = `${Math.max(wide, Math.min(4 * wide, 420))}px`;
 }
 
 export function mark(canvas, place, columns, colour, part = 1) {

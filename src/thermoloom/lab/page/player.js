@@ -190,12 +190,13 @@ export class Player {
     chart(find("parts"), scene.at, [...parts.map((values, c) => ({values, colour: variable(`--c${c % 5}`)})), {values: total, colour: variable("--c5"), wide: true}], ends);
     const Q = here(heat), W = here(work), V = here(total);
     [...parts.map(here), V].forEach((v, row) => { find("parts-legend").children[row].lastElementChild.value = show(v); });
-    [Q, W].forEach((v, row) => { find("books-legend").children[row].lastElementChild.value = show(v, 1) + " E₀"; });
+    [Q, W].forEach((v, row) => { find("books-legend").children[row].lastElementChild.value = show(v) + " E₀"; });
     find("heat").textContent = show(Q); find("heat-kt").textContent = show(Q === null ? null : Q / scene.kT);
     find("work").textContent = show(W); find("energy").textContent = show(V);
     let p = scene.at.length - 1;
     while (p > 0 && scene.at[p] > this.time) p--;
-    find("clock").textContent = `${Math.round(100 * this.time)} %` + (scene.stages > 1 ? `, stage ${scene.stage[p] + 1}/${scene.stages}` : "");
+    find("clock").textContent = `${Math.round(100 * this.time)} %` + (scene.stages > 1 ? ` · ${scene.stage[p] + 1}/${scene.stages}` : "");
+    find("clock").title = scene.stages > 1 ? `stage ${scene.stage[p] + 1} of ${scene.stages}` : "";
     find("books").setAttribute("aria-label", `Heat ${show(Q)} and work ${show(W)} E₀ at ${Math.round(100 * this.time)} % of the time`);
     find("parts").setAttribute("aria-label", `Energy ${show(V)} E₀, in its parts`);
   }
