@@ -188,6 +188,7 @@ def test_the_parts_of_a_force_are_minus_the_gradient_of_the_energy(unit: int) ->
     gradient = energy_gradient(scene.computer.parameters, state, 0, scene.words[1])
     assert found["stage"] == 0
     assert found["total"] == pytest.approx(-gradient[unit], rel=1e-5)
+    assert found["mapped"] == "visible"
     assert len(data) == 16
     assert len(found["forces"]) == 5  # its own potential, three kinds of wires, the bias
     strength = [abs(partner["force"]) for partner in found["partners"]]
@@ -581,6 +582,15 @@ def test_a_class_that_is_asked_for_is_on_the_page(page: Page) -> None:
 @needs_browser
 def test_the_brush_holds_what_the_machine_completes(page: Page, running: Running) -> None:
     page.click("#tab-complete")
+    page.run(  # a picture with dark ink on white paper
+        "new Promise(done => { const c = document.createElement('canvas'), d = c.getContext('2d');"
+        "c.width = c.height = 140; d.fillStyle = '#fff'; d.fillRect(0, 0, 140, 140);"
+        "d.fillStyle = '#000'; d.fillRect(60, 20, 20, 100); c.toBlob(b => {"
+        "const t = new DataTransfer(), i = document.querySelector('#picture');"
+        "t.items.add(new File([b], 'one.png')); i.files = t.files;"
+        "i.dispatchEvent(new Event('change')); done(); }); })"
+    )
+    page.until("lab.known.ink[14 * 28 + 14] > 250 && lab.known.ink[0] < 5")
     page.click("#examples button:nth-child(4)")
     page.click("[data-mask=none]")
     page.click("#complete")

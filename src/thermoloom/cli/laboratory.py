@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +56,8 @@ def lab(
         with contextlib.suppress(KeyboardInterrupt):
             serve(sock, prepare)
     say("the lab is closed")
+    sys.stdout.flush()
+    os._exit(0)  # threads that still compile or compute have nothing to lose: do not wait for them
 
 
 def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:

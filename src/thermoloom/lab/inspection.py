@@ -36,7 +36,7 @@ AVERAGED = 64
 
 
 def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
-    """All numbers of a unit, and its couplings to the visible units as bytes."""
+    """All numbers of a unit, and its couplings to a group of units as bytes."""
     machine, theta = scene.computer.machine, scene.computer.parameters
     sample = whole("sample", order.sample, 0, len(scene.made.final_states) - 1)
     frame = whole("frame", order.frame, 0, scene.frames - 1)
@@ -54,7 +54,8 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     total = sum(forces.values())
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
     order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
-    grey, largest = couplings_as_bytes(J[: machine.visible])
+    mapped = _mapped(theta, unit)
+    grey, largest = couplings_as_bytes(J[_where(machine, mapped)] if mapped else J[:0])
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
@@ -63,7 +64,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
         "unit": unit, "name": name_of(machine, unit), "x": float(x[unit]), "held": held,
         "forces": forces, "total": total,
         "drift": machine.drift * total, "kick": machine.noise_amplitude,
-        "largest": largest,
+        "largest": largest, "mapped": mapped,
         "partners": [
             {"unit": int(j), "name": name_of(machine, int(j)), "J": float(J[j]), "x": float(x[j]),
              "force": -float(J[j] * x[j])}
@@ -148,6 +149,13 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
         block.part: _where(theta.machine, block.rows if transposed else block.columns)
         for block, transposed in theta.layout.partners(group)
     }
+
+
+def _mapped(theta: Parameters, unit: int) -> str:
+    """The free group to which the couplings of a unit are shown as a picture; "" if to none."""
+    group, _ = _group_of(theta.machine, unit)
+    others = [b.rows if transposed else b.columns for b, transposed in theta.layout.partners(group)]
+    return next((name for name in theta.machine.groups if name in others), "")
 
 
 def _places(machine: Machine) -> dict[str, slice]:

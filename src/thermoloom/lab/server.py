@@ -116,6 +116,7 @@ class Lab:
         finally:
             viewer.end_work()
             at_work.cancel()
+            await asyncio.gather(at_work, return_exceptions=True)
             del self.viewers[viewer.name]
 
     async def status(self, _: Request) -> Response:

@@ -416,8 +416,10 @@ for (const radio of document.querySelectorAll("[name=pick]")) radio.addEventList
 const fixed = (v, digits = 3) => Math.abs(v) < 5e-4 && v !== 0 ? v.toExponential(1).replace("e-", " × 10⁻").replace(/⁻(\d+)/, (_, n) => "⁻" + [...n].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d]).join("")).replace("-", "−") : show(v, digits);
 const bracket = v => v < 0 ? `(${fixed(v)})` : fixed(v);
 function unit(head, bytes) {
-  const machine = player.machine, [rows, columns] = machine.shape;
+  const machine = player.machine, [rows, columns] = head.mapped === "hidden" ? machine.hidden_shape : machine.shape;
+  document.querySelector(".map").hidden = !head.mapped;
   picture(find("wires"), bytes, columns, rows, true);
+  find("wires-to").textContent = head.mapped === "hidden" ? "hidden unit" : "pixel";
   find("wires-largest").value = fixed(head.largest);
   if (player.partner === null && head.rule) { player.partner = head.rule.partner; player.paint(true); player.partner = null; }
   const box = find("unit"), largest = Math.max(...Object.values(head.forces).map(Math.abs), Math.abs(head.total), 1e-9);

@@ -103,7 +103,7 @@ export class Player {
       row.append(swatch, name, value);
       return row;
     }));
-    entries("parts-legend", [...this.machine.parts.map((name, c) => [partName(name), `--c${c % 5}`]), ["total", "--c5"]]);
+    entries("parts-legend", [...this.machine.parts.map((name, c) => [partName(name), `--c${c % 7}`]), ["total", "--ink"]]);
     entries("books-legend", [["heat given off", "--c2"], ["work done on it", "--c0"]]);
   }
 
@@ -163,9 +163,10 @@ export class Player {
       enlarged(find("hidden"), bytes.subarray(from + scene.visible, from + scene.units), across, down, true, this.marks(scene.visible, scene.units));
     }
     if (scene.words) {
-      const one = machine.styles === 1, across = one ? Math.ceil(Math.sqrt(machine.labels)) : machine.styles, down = one ? Math.ceil(machine.labels / across) : machine.labels;
+      const one = machine.styles === 1, across = one ? Math.min(machine.labels, 5) : machine.styles, down = one ? Math.ceil(machine.labels / across) : machine.labels;
       const lit = new Uint8Array(across * down).fill(128);
       lit[scene.words[this.sample]] = 255;
+      find("label").style.width = `${Math.min(6, across * (one ? 1.1 : .55))}rem`;
       enlarged(find("label"), lit, across, down, true, this.marks(scene.units, scene.units + machine.labels * machine.styles), true);
     }
     if (moved) this.onMoment();
@@ -187,7 +188,7 @@ export class Player {
     const heat = of(scene.heat), work = of(scene.work), total = of(scene.total), parts = Object.values(scene.parts).map(of);
     const here = curve => at(scene.at, curve, this.time), ends = {now: this.time, left: "noise", right: "image", from: 0, to: 1};
     chart(find("books"), scene.at, [{values: heat, colour: variable("--c2"), wide: true}, {values: work, colour: variable("--c0"), wide: true}], ends);
-    chart(find("parts"), scene.at, [...parts.map((values, c) => ({values, colour: variable(`--c${c % 5}`)})), {values: total, colour: variable("--c5"), wide: true}], ends);
+    chart(find("parts"), scene.at, [...parts.map((values, c) => ({values, colour: variable(`--c${c % 7}`)})), {values: total, colour: variable("--ink"), wide: true}], ends);
     const Q = here(heat), W = here(work), V = here(total);
     [...parts.map(here), V].forEach((v, row) => { find("parts-legend").children[row].lastElementChild.value = show(v); });
     [Q, W].forEach((v, row) => { find("books-legend").children[row].lastElementChild.value = show(v) + " E₀"; });
