@@ -1,7 +1,7 @@
 """A machine with something broken, on a copy of its θ.
 
     temperature   k_BT → f k_BT
-    bits          J → n Δ on the grid of b bits                  (``machine.precision``)
+    bits          J → n Δ on the grid of b bits                  (``machine.quantization``)
     noise         J_ij → J_ij + σ · rms(J) · ξ_ij                rms of each block and stage
     dead wires    J_ij → 0 for a fraction of the wires
     dead units    all wires and the bias of a fraction of the units → 0
@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from thermoloom.api import Computer
 from thermoloom.machine.parameters import Array, Parameters
-from thermoloom.machine.precision import mirrored, quantized
+from thermoloom.machine.quantization import mirrored, quantized
 
 
 class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
