@@ -448,6 +448,33 @@ def test_garbage_is_answered_and_nothing_dies(running: Running) -> None:
         assert last(page, "ready")["given"]["visible"] == 784
 
 
+def lesson_of(cycles: int) -> str:
+    pictures = [base64.b64encode(image.tobytes()).decode() for image in (CROSS, BARS)]
+    return json.dumps({"do": "teach", "number": 3, "patterns": pictures, "cycles": cycles})
+
+
+def test_work_is_stopped_replaced_and_limited(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running.connect() as page:
+        last(page, "ready")
+        page.send(lesson_of(1000))
+        last(page, "taught")
+        page.send('{"do": "stop", "number": 4}')
+        assert last(page, "learned")["number"] == 3  # and keeps what was learned
+        (viewer,) = running_viewers(running).values()
+        assert 1 <= viewer.lesson.computer.settings.training.cycles < 1000
+        page.send(lesson_of(1000))
+        last(page, "taught")
+        page.send('{"do": "generate", "number": 5, "samples": 1, "classes": [2]}')
+        said = [(head["say"], head["number"]) for head, _ in answers(page, "generated")]
+        assert said[-1] == ("generated", 5)
+        assert ("learned", 3) not in said
+        monkeypatch.setattr("thermoloom.lab.viewer.WORK_SECONDS", 0.1)
+        page.send(lesson_of(1000))
+        assert "ask for less" in last(page, "error", "learned")["text"]
+
+
 def test_one_page_too_many_is_told_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_server, "MOST_VIEWERS", 1)
     with running.connect() as first, running.connect() as second:

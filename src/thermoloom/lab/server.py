@@ -70,7 +70,7 @@ class Lab:
             self.bench.computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
             engine().warm_up()
             self.bench.teaches.set()
-        except BaseException as error:
+        except Exception as error:
             self.bench.doing, self.bench.failed = f"the lab cannot begin: {error}", True
             traceback.print_exc()
 

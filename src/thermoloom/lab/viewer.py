@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -52,11 +52,8 @@ class Bench:
     doing: str = "starting"
     """What the lab is busy with before it can begin, or why it cannot."""
     failed: bool = False
-    teaches: threading.Event = None  # type: ignore[assignment]
+    teaches: threading.Event = field(default_factory=threading.Event)
     """Set once the learner is compiled."""
-
-    def __post_init__(self) -> None:
-        self.teaches = threading.Event()
 
 
 class Work:

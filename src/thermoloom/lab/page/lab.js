@@ -62,9 +62,14 @@ function enable(on) {
 }
 
 const answers = {
-  wait(head) { state(head.failed ? "lost" : "busy", head.text); },
+  wait(head) {
+    state(head.failed ? "lost" : "busy", head.failed ? "failed" : "getting ready");
+    find("whose").textContent = head.text;
+    noise(!head.failed);
+  },
   full(head) { retry = -1; state("lost", "full"); notice(head.text); },
   ready(head) {
+    noise(false);
     viewer = head.viewer; machines.given = head.given;
     machines.taught = null; // another connection, another viewer: what was taught is gone
     document.querySelector('[name=which][value="taught"]').disabled = true;
@@ -107,6 +112,20 @@ const answers = {
   },
   inspected(head, bytes) { if (head.number === looking) { looking = 0; unit(head, bytes); if (again) look(); } },
 };
+
+// --- until there is a machine: noise, which is what it begins with
+
+let humming = null;
+function noise(on) {
+  clearInterval(humming);
+  humming = null;
+  if (!on) return;
+  const tiles = Array.from({length: 10}, () => make("button", {type: "button", disabled: true}, make("canvas")));
+  const paint = () => tiles.forEach(tile => picture(tile.firstElementChild, crypto.getRandomValues(new Uint8Array(784)).map(v => v / 2.5), 28, 28));
+  player.sheet.replaceChildren(...tiles);
+  paint();
+  if (!matchMedia("(prefers-reduced-motion: reduce)").matches) humming = setInterval(paint, 120);
+}
 
 // --- tabs ---
 
