@@ -10,6 +10,7 @@ import io
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 from thermoloom.api import Computer
@@ -25,7 +26,7 @@ FILE = "computer.safetensors"
 RUN = "lab-run"
 
 
-def computer_file(computer: Computer) -> bytes:
+def computer_file(computer: Computer, _: Scene | None = None) -> bytes:
     """What ``computer.save`` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE
@@ -49,14 +50,23 @@ def run_directory(computer: Computer, scene: Scene | None) -> bytes:
         return packed.getvalue()
 
 
+FILES: dict[str, Callable[[Computer, Scene | None], bytes]] = {
+    FILE: computer_file,
+    f"{RUN}.zip": run_directory,
+}
+"""What can be downloaded, by its name."""
+
+
 def _write_run(path: Path, computer: Computer) -> None:
     identity = training_settings(named(computer.settings, computer.patterns))
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", computer.patterns)
         run.save_arrays("computer", computer.parameters.arrays)
         run.save_table("curve", computer.curve)
+        training = computer.settings.training
+        cycles = {} if training.rule == "optimum" else {"cycles": training.cycles}
         last = {key: float(computer.curve[key][-1]) for key in ("loss", "reduced_loss")}
-        run.finish({"cycles": computer.settings.training.cycles, **last})
+        run.finish(cycles | last)
 
 
 # --- Python lines ---------------------------------------------------------------------------------

@@ -23,14 +23,18 @@ from thermoloom.lab.messages import Generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.protocol import generation_windows
+from thermoloom.measures.classifier import SIDE, classify
 from thermoloom.measures.quality import measure_quality
 from thermoloom.patterns.known import clamp_of
+from thermoloom.patterns.patterns import Patterns
 
 FRAMES = 120
 KEPT_BYTES = 1 << 24
 """States of one viewer's scene; of larger machines fewer frames are kept."""
 PIECE_BYTES = 1 << 19
 """Frames that are sent together."""
+MOST_COMPARED = 1000
+"""Patterns that a sample is held against."""
 DARKEST, BRIGHTEST = 1.0, 99.5
 """Percentiles of the final images that are black and white."""
 
@@ -143,7 +147,7 @@ def _scaled(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 def verdicts(scene: Scene) -> list[dict[str, Any]]:
     """Of each sample: what it was asked to be, what it is taken for and how surely, its books."""
-    made, patterns = scene.made, scene.computer.patterns
+    made = scene.made
     final = made.final_states[:, : scene.computer.machine.visible]
     rows: list[dict[str, Any]] = [
         {"asked": None if scene.asked is None else int(scene.asked[s]),
@@ -151,20 +155,25 @@ def verdicts(scene: Scene) -> list[dict[str, Any]]:
         for s in range(len(final))
     ]  # fmt: skip
     finite = np.flatnonzero(np.isfinite(final).all(axis=1) & (final.std(axis=1) > 0))
-    if not len(finite):
-        return rows
-    quality = measure_quality(final[finite], patterns)
-    for place, s in enumerate(finite):
-        nearest = int(quality.sample_prototype[place])
-        rows[s] |= {"near": patterns.labels[nearest],
-                    "correlation": number(quality.sample_correlation[place])}  # fmt: skip
-        if quality.sample_class is not None and quality.sample_max_softmax is not None:
-            rows[s] |= {"seen": int(quality.sample_class[place]), "by": "classifier",
-                        "score": number(quality.sample_max_softmax[place])}  # fmt: skip
-        elif patterns.classes:
-            rows[s] |= {"seen": patterns.classes[nearest], "by": "nearest pattern",
-                        "score": number(quality.sample_correlation[place])}  # fmt: skip
+    for s, seen in zip(finite, _seen(final[finite], scene.computer.patterns), strict=False):
+        rows[s] |= seen
     return rows
+
+
+def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any]]:
+    """The class of each image by the classifier, or of the nearest pattern; nothing if neither."""
+    if not len(images):
+        return []
+    if patterns.digits and patterns.shape == (SIDE, SIDE):
+        scores = classify(images)
+        return [{"seen": int(row.argmax()), "score": number(row.max()), "by": "the classifier"}
+                for row in scores]  # fmt: skip
+    if not patterns.classes or len(patterns) > MOST_COMPARED:
+        return []
+    quality = measure_quality(images, patterns)
+    found = zip(quality.sample_prototype, quality.sample_correlation, strict=True)
+    return [{"seen": patterns.classes[nearest], "score": number(r), "by": "the nearest pattern"}
+            for nearest, r in found]  # fmt: skip
 
 
 def number(value: Any) -> float | None:

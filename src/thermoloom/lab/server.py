@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import threading
 import traceback
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,8 @@ class Lab:
     """What is behind the page: the bench, and who is there."""
 
     def __init__(self, prepare: Prepare) -> None:
-        cores = available_cores()
-        self.bench = Bench(ThreadPoolExecutor(cores, "lab"), ThreadPoolExecutor(2, "lab-quick"))
+        workers = max(2, available_cores())
+        self.bench = Bench(ThreadPoolExecutor(workers, "lab"), ThreadPoolExecutor(2, "lab-quick"))
         self.viewers: dict[str, Viewer] = {}
         self._prepare = prepare
 
@@ -77,7 +78,7 @@ class Lab:
     @contextlib.asynccontextmanager
     async def living(self, _: Starlette) -> AsyncIterator[None]:
         """While the server runs; in the end all work is ended."""
-        asyncio.get_running_loop().run_in_executor(self.bench.pool, self.prepare)
+        threading.Thread(target=self.prepare, daemon=True).start()
         try:
             yield
         finally:
@@ -130,20 +131,16 @@ class Lab:
         if viewer is None:
             return PlainTextResponse("this page is not open any more; reload it\n", 404)
         which, _, name = request.path_params["name"].partition("-")
-        scene = viewer.scene
-        own = scene if scene is not None and scene.order.computer == which else None
+        if which not in ("given", "taught") or name not in exports.FILES:
+            return PlainTextResponse("no such file\n", 404)
         try:
             computer = viewer.computer(which)
         except UserError as error:
             return PlainTextResponse(f"{error}\n", 409)
+        scene = viewer.scene
+        own = scene if scene is not None and scene.order.computer == which else None
         loop = asyncio.get_running_loop()
-        if name == exports.FILE:
-            data = await loop.run_in_executor(self.bench.quick, exports.computer_file, computer)
-        elif name == f"{exports.RUN}.zip":
-            make = exports.run_directory
-            data = await loop.run_in_executor(self.bench.quick, make, computer, own)
-        else:
-            return PlainTextResponse("no such file\n", 404)
+        data = await loop.run_in_executor(self.bench.quick, exports.FILES[name], computer, own)
         disposition = f'attachment; filename="{name}"'
         return Response(data, media_type="application/octet-stream",
                         headers={"content-disposition": disposition})  # fmt: skip

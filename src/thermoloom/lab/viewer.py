@@ -68,6 +68,10 @@ class Work:
         self.over = threading.Event()
         """The thread is free again."""
         self._loop, self._send = loop, send
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """The thread has begun; waiting for it did not count."""
         self._until = time.monotonic() + WORK_SECONDS
 
     def check(self) -> None:
@@ -182,6 +186,7 @@ class Viewer:
     # --- in a thread ------------------------------------------------------------------------------
 
     def _do(self, order: messages.Generate | messages.Teach, work: Work) -> None:
+        work.begin()
         try:
             if isinstance(order, messages.Generate):
                 self._generate(order, work)
@@ -226,6 +231,8 @@ class Viewer:
 
     def _teach(self, order: messages.Teach, work: Work) -> None:
         while not self.bench.teaches.wait(0.2):
+            if work.enough.is_set():
+                raise UserError("stopped before the first cycle")
             work.tell("progress", {"done": 0.0, "text": "compiling the learner"})
 
         def show(numbers: dict[str, Any], data: bytes) -> None:
@@ -263,15 +270,14 @@ def description(computer: Computer) -> dict[str, Any]:
     grey = scenes.as_bytes(patterns.patterns[shown][:, None], machine.visible)
     return {
         "visible": machine.visible, "hidden": machine.hidden, "labels": machine.labels,
-        "styles": machine.styles, "stages": machine.stages, "steps": machine.steps,
-        "shape": scenes.picture_shape(computer), "hidden_shape": scenes.nearly_square(
-            machine.hidden) if machine.hidden else None,
-        "image": patterns.shape is not None, "digits": patterns.digits,
+        "styles": machine.styles, "stages": machine.stages, "parts": layout(machine).parts,
+        "couplings": sum(block.edges for block in layout(machine).blocks),
+        "shape": scenes.picture_shape(computer),
+        "hidden_shape": scenes.nearly_square(machine.hidden),
+        "digits": patterns.digits, "learned": len(patterns),
         "classes": [{"class": own, "name": _class_name(computer, own)} for own in classes],
         "patterns": [{"name": patterns.labels[p], "pixels": grey[row, 0].tobytes()}
                      for row, p in enumerate(shown)],
-        "learned": len(patterns), "kT": machine.kT, "parts": layout(machine).parts,
-        "couplings": sum(b.edges for b in layout(machine).blocks), "about": repr(computer),
     }  # fmt: skip
 
 

@@ -455,7 +455,7 @@ function unit(head, bytes) {
   parts.push(equation("F<sub>i</sub> = −V′<sub>onsite</sub>(x<sub>i</sub>) − Σ<sub>j</sub> J<sub>ij</sub> x<sub>j</sub> − b<sub>i</sub>"), bars);
   parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force and does not follow it."
     : `<i>x<sub>i</sub></i> = ${fixed(head.x)}. In this step the force moves it by μΔ<i>t F<sub>i</sub></i> = ${fixed(head.drift)}, the thermal kick by about ±${fixed(head.kick)}: `
-      + "noise wins the single step, force wins in the long run."}));
+      + (Math.abs(head.drift) < head.kick ? "noise wins the single step, force wins in the long run." : "force wins at once.")}));
   if (head.rule) parts.push(...rule(head));
   parts.push(partners(head));
   box.replaceChildren(...parts);

@@ -40,6 +40,7 @@ export class Player {
     this.tiles();
     this.legends();
     for (const each of [this.slider, this.play]) each.disabled = false;
+    find("boxes").hidden = false;
     find("hidden-box").hidden = !machine.hidden;
     find("label-box").hidden = !numbers.words;
     this.time = still ? 1 : 0;
@@ -79,7 +80,7 @@ export class Player {
       const button = document.createElement("button"), canvas = document.createElement("canvas"), line = document.createElement("div");
       const known = verdict.seen !== null && verdict.seen !== undefined, right = verdict.asked === null || verdict.asked === verdict.seen;
       const asked = verdict.asked === null ? "" : `asked for ${named(verdict.asked)}, `;
-      const seen = known ? `${verdict.by} sees ${named(verdict.seen)} (${Math.round(100 * verdict.score)} %)` : "no verdict";
+      const seen = known ? `${verdict.by} says ${named(verdict.seen)} (${Math.round(100 * verdict.score)} %)` : "no verdict";
       button.type = "button";
       button.title = `sample ${s + 1}: ${asked}${seen}, heat ${show(verdict.heat)} E₀`;
       button.setAttribute("aria-label", button.title);
