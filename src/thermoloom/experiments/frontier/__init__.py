@@ -43,6 +43,7 @@ from thermoloom.experiments.results import (
 from thermoloom.experiments.screens import STAGES, check_grid
 from thermoloom.experiments.works import Work
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
@@ -193,6 +194,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
     schedules = _schedules(plan, folder, missing)
     if schedules:
         save_rows(run, "schedules", schedules)
+        save_rows(run, "ramps", ramp_rows(plan, folder))
     asked = rows[0]["asked"] is not None
     return {
         "seeds": sorted({r["seed"] for r in rows}),
@@ -208,6 +210,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "rows": rows,
         "variants": others,
         "schedules": schedules,
+        "ramp_end": plan.settings.machine.ramp_end,
         "schedule": _headline(schedules, plan.settings.machine.duration),
         "quality": "asked" if asked else _quality(rows[0]),
         "timing": _timing(found),
@@ -396,6 +399,26 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
     return rows
 
 
+POINTS = 100
+"""Of a ramp that is drawn."""
+
+
+def ramp_rows(plan: FrontierPlan, folder: Path) -> list[dict[str, Any]]:
+    """a(t) of the schedules that were found."""
+    rows = []
+    for duration, work in plan.schedules():
+        run = work.found(folder)
+        if run is not None:
+            found = {key: run.results[key] for key in ("ramp_end", "ramp_power")}
+            machine = replace(work.settings.machine, duration=duration, **found)
+            steps = np.linspace(0, machine.steps - 1, POINTS).round().astype(int)
+            rows += [
+                {"duration": duration, "time": float(k / machine.steps), "amplitude": float(a)}
+                for k, a in zip(steps, ramp(machine)[steps], strict=True)
+            ]
+    return rows
+
+
 def _headline(rows: Sequence[dict[str, Any]], duration: float) -> dict[str, Any] | None:
     """Own and best schedule of the machine's own t_f, and what the search saves there."""
     here = {row["schedule"]: row for row in rows if row["duration"] == duration}
@@ -408,6 +431,8 @@ def _headline(rows: Sequence[dict[str, Any]], duration: float) -> dict[str, Any]
         "saved": 100 * (1 - best["heat"] / own["heat"]),
         "own_above": 100 * (own["production"] / own["speed_limit"] - 1),
         "best_above": 100 * (best["production"] / best["speed_limit"] - 1),
+        "own_miss": 100 * own["miss"],
+        "best_miss": 100 * best["miss"],
         "equal": best["miss"] <= own["miss"] * (1 + SLACK),
     }
 
