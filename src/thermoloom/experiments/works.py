@@ -48,6 +48,7 @@ FUNCTIONS = {
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
     "schedule": "frontier.schedules:search",
+    "free-energy": "ledger.switched:measure_free_energy",
 }
 """What carries out each kind of work."""
 

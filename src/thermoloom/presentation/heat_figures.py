@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import empty, in_a_row, in_rows, legend_above, light_grid, panel
+from thermoloom.presentation.drawing import (
+    empty,
+    in_a_row,
+    in_rows,
+    legend_above,
+    light_grid,
+    panel,
+)
 from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import (
-    BLUE, COLOURS, FAINT, GREEN, GREY, INK, MARKERS, ORANGE, PURPLE, RULES, SKY,
+    BLUE,
+    COLOURS,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RULES,
+    SKY,
 )  # fmt: skip
 
 
@@ -124,7 +142,7 @@ def draw_variants(saved: Saved) -> Figure:
     table = saved.table("variants")
     shown = [key for key in VARIED if key in table["varied"]]
     figure, axes = in_rows(2, len(shown), 4.1)
-    shades = dict(zip(np.unique(table["weight"]), (INK, COLOURS["optimum"], ORANGE, SKY, PURPLE)))
+    shades = _shades(np.unique(table["weight"]))
     for column, key in enumerate(shown):
         heats, quality = axes[column], axes[len(shown) + column]
         for weight, colour in shades.items():
@@ -147,6 +165,11 @@ def draw_variants(saved: Saved) -> Figure:
     axes[len(shown)].set_ylabel(QUALITIES[measure])
     axes[0].legend(fontsize=6.5)
     return figure
+
+
+def _shades(values: Any) -> dict[float, str]:
+    """A colour for each of a few values."""
+    return dict(zip(values, cycle((INK, GREEN, ORANGE, SKY, PURPLE, BLUE)), strict=False))
 
 
 def _nothing(why: str) -> Figure:
@@ -176,15 +199,15 @@ def draw_schedules(saved: Saved) -> Figure:
     heats.plot(best["duration"], least / best["duration"], "--", color=FAINT, linewidth=0.8,
                label=r"$\propto 1/t_f$")  # fmt: skip
     heats.set_yscale("log")
-    shades = dict(zip(best["duration"], (SKY, BLUE, GREEN, ORANGE, PURPLE, INK)))
-    for duration, colour in shades.items():
-        own = only(lines, duration=duration)
+    for duration, colour in _shades(best["duration"]).items():
+        own = only(lines, duration=duration, schedule="best")
         ramps.plot(own["time"], own["amplitude"], color=colour, label=f"$t_f = {duration:g}$")
         text = str(only(best, duration=duration)["windows"][0])
         edges = [float(end) for end in text.split()][:-1]
         ramps.plot(edges, np.interp(edges, own["time"], own["amplitude"]), "|", color=colour,
                    markersize=8)  # fmt: skip
-    ramps.plot([0, saved.summary["ramp_end"]], [2, 0], "--", color=FAINT, linewidth=0.8)
+    own = only(lines, schedule="own", duration=lines["duration"][0])
+    ramps.plot(own["time"], own["amplitude"], "--", color=FAINT, linewidth=0.8)
     reference = saved.summary["schedule"]["own"]["miss"]
     quality.axhline(100 * reference, color=FAINT, linestyle="--", linewidth=0.8)
     ramps.set_xlabel("time on the noising path / $t_f$")

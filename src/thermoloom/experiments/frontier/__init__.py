@@ -42,6 +42,7 @@ from thermoloom.experiments.results import (
 )
 from thermoloom.experiments.screens import STAGES, check_grid
 from thermoloom.experiments.works import Work
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
@@ -194,7 +195,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
     schedules = _schedules(plan, folder, missing)
     if schedules:
         save_rows(run, "schedules", schedules)
-        save_rows(run, "ramps", ramp_rows(plan, folder))
+        save_rows(run, "ramps", ramp_rows(schedules, plan.settings.machine))
     asked = rows[0]["asked"] is not None
     return {
         "seeds": sorted({r["seed"] for r in rows}),
@@ -210,7 +211,6 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "rows": rows,
         "variants": others,
         "schedules": schedules,
-        "ramp_end": plan.settings.machine.ramp_end,
         "schedule": _headline(schedules, plan.settings.machine.duration),
         "quality": "asked" if asked else _quality(rows[0]),
         "timing": _timing(found),
@@ -379,7 +379,7 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
             missing.append(f"schedule, duration {duration:g}: not searched for")
             continue
         results = run.results
-        even = {"ramp_end": machine.ramp_end, "ramp_power": machine.ramp_power,
+        even: dict[str, Any] = {"ramp_end": machine.ramp_end, "ramp_power": machine.ramp_power,
                 "windows": [last / machine.steps for _, last in machine.stage_windows]}  # fmt: skip
         best = {key: results[key] for key in even}
         for kind, schedule in (("own", even), ("best", best)):
@@ -403,19 +403,22 @@ POINTS = 100
 """Of a ramp that is drawn."""
 
 
-def ramp_rows(plan: FrontierPlan, folder: Path) -> list[dict[str, Any]]:
-    """a(t) of the schedules that were found."""
+def ramp_rows(schedules: Sequence[dict[str, Any]], machine: Machine) -> list[dict[str, Any]]:
+    """a(t) of every schedule."""
     rows = []
-    for duration, work in plan.schedules():
-        run = work.found(folder)
-        if run is not None:
-            found = {key: run.results[key] for key in ("ramp_end", "ramp_power")}
-            machine = replace(work.settings.machine, duration=duration, **found)
-            steps = np.linspace(0, machine.steps - 1, POINTS).round().astype(int)
-            rows += [
-                {"duration": duration, "time": float(k / machine.steps), "amplitude": float(a)}
-                for k, a in zip(steps, ramp(machine)[steps], strict=True)
-            ]
+    for own in schedules:
+        used = {key: own[key] for key in ("duration", "ramp_end", "ramp_power")}
+        amplitude = ramp(replace(machine, **used))
+        steps = np.linspace(0, len(amplitude) - 1, POINTS).round().astype(int)
+        rows += [
+            {
+                "duration": own["duration"],
+                "schedule": own["schedule"],
+                "time": float(step / len(amplitude)),
+                "amplitude": float(amplitude[step]),
+            }
+            for step in steps
+        ]
     return rows
 
 
