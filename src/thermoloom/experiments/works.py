@@ -47,6 +47,8 @@ FUNCTIONS = {
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
+    "schedule": "frontier.schedules:search",
+    "free-energy": "ledger.switched:measure_free_energy",
 }
 """What carries out each kind of work."""
 

@@ -64,6 +64,9 @@ CHAPTERS = {
     ),
     "frontier": (
         FigureSpec("frontier", "The least heat at every loss", "heat_figures:draw_frontier"),
+        FigureSpec("variants", "Other durations, temperatures and stages",
+                   "heat_figures:draw_variants"),
+        FigureSpec("schedules", "Schedules of least heat", "heat_figures:draw_schedules"),
     ),
 }  # fmt: skip
 """In the order of a report on all of them."""

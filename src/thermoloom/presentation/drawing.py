@@ -84,14 +84,20 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     """A figure across the page with panels of these relative widths side by side."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.04)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
-    return figure, list(figure.subplots(1, len(widths), width_ratios=list(widths)))
+    found = figure.subplots(1, len(widths), width_ratios=list(widths), squeeze=False)
+    return figure, list(np.ravel(found))
 
 
 def two_by_two(height: float) -> tuple[Figure, list[Axes]]:
     """A figure across the page with four panels."""
+    return in_rows(2, 2, height)
+
+
+def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure across the page with rows of panels, row by row."""
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
-    return figure, list(np.ravel(figure.subplots(2, 2)))
+    return figure, list(np.ravel(figure.subplots(rows, columns)))
 
 
 def panel(axes: Axes, letter: str, title: str = "") -> None:
