@@ -29,7 +29,9 @@ TOY = {
     "experiment": {
         "data_samples": 30, "styles": [1], "stages": [1], "quartic": [0.0],
         "label_amplitude": [2.0], "per_class": [1], "duration": [0.05], "temperature": [0.2],
-        "codes": ["clusters"], "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
+        "codes": ["clusters 1 2"], "hidden": [8], "window_grid": 2, "single_samples": 10,
+        "unlabelled_samples": 10, "online_amplitudes": [1.0, 30.0], "online_samples": 10,
+        "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
         "inpainting_samples": 12, "classified_samples": 30, "online_cycles": [2, 5],
         "online_styles": 2,
     },
@@ -55,15 +57,15 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     summary = summary_of(done)
     assert summary["missing"] == []
     assert {row["curve"] for row in summary["points"]} == {
-        "styles", "stages", "quartic", "label amplitude", "patterns a class", "duration",
-        "temperature", "code",
+        "styles", "stages", "quartic", "label amplitude", "patterns", "duration", "temperature",
+        "code", "hidden", "windows",
     }  # fmt: skip
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
     assert [row["known"] for row in summary["inpainting"]] == ["top", "left"]
     assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
     assert summary["machine"]["measured"]["images"] == 20
     assert not summary["machine"]["held_out"]
-    for name in ("sheet", "denoising", "confusion", "curves"):
+    for name in ("sheet", "denoising", "confusion", "curves", "curve-energies", "unlabelled"):
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page

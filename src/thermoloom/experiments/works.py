@@ -43,6 +43,8 @@ FUNCTIONS = {
     "spread": "theory.mixtures:measure_spread",
     "digits-machine": "digits.parts:measure_machine",
     "digits-point": "digits.parts:measure_point",
+    "digits-windows": "digits.parts:measure_windows",
+    "digits-unlabelled": "digits.parts:measure_unlabelled",
     "digits-peer": "digits.peers:measure_peer",
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",

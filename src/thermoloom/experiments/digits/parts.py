@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from thermoloom.computers.archives import generate_run
 from thermoloom.computers.trained import parameters_of, solve_run
@@ -15,18 +16,26 @@ from thermoloom.experiments.results import finished, order_of, save_rows, traine
 from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import asked_classes, drawn_styles, generate
 from thermoloom.machine.books import Generated
+from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import noising_heat
 from thermoloom.measures.asked import Asked, Data, reference_data
+from thermoloom.measures.classifier import CLASSES
+from thermoloom.measures.fidelity import nearest_images
 from thermoloom.measures.statistics import spread
+from thermoloom.patterns.codes import Clusters
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
+from thermoloom.theory.best_windows import best_windows
+from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.likelihood import (
     class_log_likelihoods,
     expected_residuals,
     path_residuals,
 )
+from thermoloom.theory.predictions import online_stability, scatter_edge
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.trainer import Trainee, train_together
 
@@ -92,6 +101,7 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
     classes = data.classes[: len(states)]
     measured = asked.many(job.patterns, states)
     itself = Asked(states, classes, settings.measures.classifier).few(job.patterns)
+    near = nearest_images(states, job.patterns.patterns).correlation
     clean = Asked(data.patterns[: len(states)], classes, settings.measures.classifier)
     labels = settings.machine.labels
     last, steps = settings.machine.steps, np.linspace(0, settings.machine.steps, FRAMES)
@@ -117,12 +127,33 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
         "measured": measured,
         "patterns": len(job.patterns),
         "held_out": data.held_out,
-        "data": itself | {"clean_asked": clean.few(job.patterns)["asked"]},
+        "data": itself
+        | {
+            "clean_asked": clean.few(job.patterns)["asked"],
+            "nearest_correlation": float(near.mean()),
+        },
+        "test_loss": data_loss(job, theta, data) if data.held_out else None,
         "style_means": Asked(drawn, asked.classes).few(job.patterns),
         "solved": dict(RunDirectory.open(path).results),
         "first_law_error": generated.first_law_error,
         **energies(generated),
     }
+
+
+def data_loss(job: Job, theta: Parameters, data: Data) -> float:
+    """E[L(θ)]/K of the noising paths of data, each with the style of its class that is nearest."""
+    machine, styles = theta.machine, theta.machine.styles
+    means = style_means(job.patterns, theta).reshape(machine.labels, styles, -1)
+    style = np.empty(len(data.classes), np.intp)
+    for own in job.patterns.targets:
+        rows = data.classes == own
+        style[rows] = cdist(data.patterns[rows], means[own]).argmin(axis=1)
+    words = label_word(machine, data.classes, style)
+    fields = np.zeros((len(style), machine.units), np.float32)
+    fields[:, : machine.visible] = data.patterns
+    losses = expected_losses(machine, fields, job.marginals, words)
+    wide = theta.vector.astype(np.float64)
+    return sum(loss.total(row) for loss, row in zip(losses, wide, strict=True)) / machine.steps
 
 
 def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
@@ -157,7 +188,48 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     words = label_words(learned, machine)
     optimum = solve_optimum(machine, unit_fields(learned, machine), words)
     judged = sampled(job, optimum.parameters, samples)
-    return judged | {"solving": optimum.seconds, "patterns": len(learned)}
+    about = {"solving": optimum.seconds, "loss": optimum.expected_loss, "patterns": len(learned)}
+    return judged | about
+
+
+def measure_windows(job: Job, pieces: int, samples: int) -> dict[str, Any]:
+    """The machine with the windows that make its expected loss least."""
+    machine = job.settings.machine
+    words = label_words(job.patterns, machine)
+    windows = best_windows(machine, job.fields, words, pieces)
+    optimum = solve_optimum(replace(machine, windows=windows), job.fields, words)
+    judged = sampled(job, optimum.parameters, samples)
+    about = {"windows": windows, "loss": optimum.expected_loss, "patterns": len(job.patterns)}
+    return judged | about
+
+
+def measure_unlabelled(job: Job, patterns: int, samples: int) -> dict[str, Any]:
+    """No class is asked for: which word do hidden units choose, and does the image follow?
+
+    The class of a sample is that of the word that its hidden units are most alike.
+    """
+    learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
+    theta = solve_optimum(machine, unit_fields(learned, machine)).parameters
+    generated = generate(theta, samples, job.settings.generation_seed)
+    images, hidden = np.split(generated.final_states, [machine.visible], axis=1)
+    known = np.unique(learned.classes)
+    words = Clusters().words(machine, len(known) * machine.code_clusters)
+    alike = 1 - cdist(hidden, words, "cosine")
+    classes = known[alike.argmax(axis=1) // machine.code_clusters].astype(np.intp)
+    asked = Asked(images, classes, job.settings.measures.classifier)
+    first, second = np.sort(alike, axis=1)[:, :-3:-1].mean(axis=0)
+    job.run.save_arrays("images", {"sheet": images[:100]}, {"shape": job.patterns.shape})
+    return (
+        asked.few(job.patterns)
+        | energies(generated)
+        | {
+            "patterns": len(learned),
+            "overlap": float(first),
+            "second_overlap": float(second),
+            "confidence": float(asked.softmax.max(axis=1).mean()),
+            "counts": np.bincount(classes, minlength=CLASSES).tolist(),
+        }
+    )
 
 
 def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
@@ -236,7 +308,9 @@ def measure_classes(job: Job, images: int) -> dict[str, Any]:
     every = np.concatenate([fields, hidden], axis=1)
     expected = class_log_likelihoods(theta, expected_residuals(theta, every, job.marginals))
     few = every[:SAMPLED_PATHS]
-    sums = np.stack([path_residuals(theta, _path(job, field, n)) for n, field in enumerate(few)])
+    paths = [_path(job, field, n) for n, field in enumerate(few)]
+    sums = np.stack([path_residuals(theta, path) for path in paths])
+    heat = [noising_heat(theta.machine, f, path.states) for f, path in zip(few, paths, strict=True)]
     by_path = class_log_likelihoods(theta, sums)
     rows = [
         _right("the machine, expected path", expected, classes),
@@ -244,7 +318,11 @@ def measure_classes(job: Job, images: int) -> dict[str, Any]:
         *discriminants(job.patterns, fields, classes),
     ]
     save_rows(job.run, "classes", rows)
-    return {"held_out": data.held_out, "steps": job.settings.machine.steps}
+    return {
+        "held_out": data.held_out,
+        "steps": theta.machine.steps,
+        "heat": asdict(spread(np.array(heat))),
+    }
 
 
 def _path(job: Job, field: NDArray[np.float32], number: int) -> Any:
@@ -277,6 +355,16 @@ def learn_online(
     for _ in train_together([trainee], job.fields, words):
         job.report(trainee.cycle, cycles, trainee.curve[-1][1] if trainee.curve else None)
     job.run.save_arrays("computer", trainee.arrays())
+    assert words is not None  # the machine has labels
+    few = slice(len(job.patterns.targets))
+    edge = online_stability(machine, job.fields[few], job.marginals, words[few]).safe_rate
+    about = {
+        "cycles": trainee.cycle,
+        "amplitude": machine.label_amplitude,
+        "rate": settings.learning_rate_of(trainee.cycle),
+        "edge": edge,
+        "scatter_edge": scatter_edge(machine),
+    }
     if trainee.diverged:
-        return {"cycles": trainee.cycle, "diverged": True}
-    return {"cycles": trainee.cycle} | sampled(job, trainee.parameters, samples)
+        return about | {"diverged": True}
+    return about | sampled(job, trainee.parameters, samples)

@@ -1,18 +1,21 @@
 """Other models of the same images, drawn from and judged alike: their images get the thermal noise
 of the machine, and all are seen by the same classifier.
 
+    images     training images, drawn as they are: what no model can surpass
     gaussian   a Gaussian for each class
     mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
+    tied       the same with one covariance for all Gaussians of a class
     rbm        a restricted Boltzmann machine with 512 hidden units for each class
     paper      the paper's machine on the same patterns: hidden units, one stage, no labels
     labelled   the same with a label unit for each class
 
-The middle two, and the discriminants, need scikit-learn (the extra ``peers``).
+Mixtures, the Boltzmann machines and the discriminants need scikit-learn (the extra ``peers``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,7 +35,8 @@ Float32 = NDArray[np.float32]
 Draw = Callable[[Patterns, NDArray[np.intp], int, int], Float32]
 """``draw(patterns, classes, styles, seed)``: a pattern of each of these classes."""
 
-LEARNING = ("gaussian", "mixture", "rbm")
+SCIKIT = ("mixture", "tied", "rbm")
+LEARNING = ("images", "gaussian", *SCIKIT)
 MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
@@ -47,7 +51,7 @@ def has_scikit() -> bool:
 
 def available(peers: tuple[str, ...]) -> list[str]:
     """Those of the peers that can be computed here."""
-    return [peer for peer in peers if has_scikit() or peer not in ("mixture", "rbm")]
+    return [peer for peer in peers if has_scikit() or peer not in SCIKIT]
 
 
 def measure_peer(
@@ -85,6 +89,15 @@ def _by_class(
     return drawn.astype(np.float32)
 
 
+def draw_images(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+    """Training images of each class."""
+
+    def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
+        return rows[np.random.default_rng([seed, asked]).integers(0, len(rows), count)]
+
+    return _by_class(patterns, classes, draw)
+
+
 def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """Mean and covariance of each class."""
 
@@ -98,14 +111,20 @@ def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, se
     return _by_class(patterns, classes, draw)
 
 
-def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+def draw_mixture(
+    patterns: Patterns,
+    classes: NDArray[np.intp],
+    styles: int,
+    seed: int,
+    covariance: str = "diag",
+) -> Float32:
     """As many components as the machine has styles, where a class has ten images for each."""
     from sklearn.mixture import GaussianMixture
 
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
         components = max(1, min(styles, len(rows) // 10))
         model = GaussianMixture(
-            components, covariance_type="diag", reg_covar=RIDGE, max_iter=20,
+            components, covariance_type=covariance, reg_covar=RIDGE, max_iter=20,
             random_state=seed + asked,
         )  # fmt: skip
         images: NDArray[Any] = model.fit(rows).sample(count)[0]
@@ -140,7 +159,13 @@ def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: i
     return _by_class(patterns, classes, draw)
 
 
-DRAW: dict[str, Draw] = {"gaussian": draw_gaussian, "mixture": draw_mixture, "rbm": draw_rbm}
+DRAW: dict[str, Draw] = {
+    "images": draw_images,
+    "gaussian": draw_gaussian,
+    "mixture": draw_mixture,
+    "tied": partial(draw_mixture, covariance="tied"),
+    "rbm": draw_rbm,
+}
 
 
 def discriminants(
