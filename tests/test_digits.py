@@ -10,16 +10,26 @@ import pytest
 
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, works
-from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, energy_row, tasks
-from thermoloom.experiments.digits.parts import first_patterns, style_draws, style_means
-from thermoloom.experiments.digits.peers import available, draw_gaussian, draw_mixture, draw_rbm
+from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, coded, energy_row, tasks
+from thermoloom.experiments.digits.parts import (
+    data_loss,
+    first_patterns,
+    measure_unlabelled,
+    style_draws,
+    style_means,
+)
+from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import label_words
+from thermoloom.measures.asked import Data
+from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
+from thermoloom.runs.store import RunDirectory
+from thermoloom.theory.marginals import solve_marginals
+from thermoloom.theory.solver import solve_optimum
 
 TOY = {
     "machine": {
@@ -29,8 +39,8 @@ TOY = {
     "experiment": {
         "data_samples": 30, "styles": [1], "stages": [1], "quartic": [0.0],
         "label_amplitude": [2.0], "per_class": [1], "duration": [0.05], "temperature": [0.2],
-        "codes": ["clusters 1 2"], "hidden": [8], "window_grid": 2, "single_samples": 10,
-        "unlabelled_samples": 10, "online_amplitudes": [1.0, 30.0], "online_samples": 10,
+        "codes": ["clusters 1 2"], "hidden": [], "window_grid": 2, "single_samples": 10,
+        "unlabelled_samples": 0, "online_amplitudes": [1.0, 30.0], "online_samples": 10,
         "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
         "inpainting_samples": 12, "classified_samples": 30, "online_cycles": [2, 5],
         "online_styles": 2,
@@ -58,7 +68,7 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     assert summary["missing"] == []
     assert {row["curve"] for row in summary["points"]} == {
         "styles", "stages", "quartic", "label amplitude", "patterns", "duration", "temperature",
-        "code", "hidden", "windows",
+        "code", "windows",
     }  # fmt: skip
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
     assert [row["known"] for row in summary["inpainting"]] == ["top", "left"]
@@ -129,9 +139,10 @@ def test_names_of_tasks_are_unique(tmp_path: Path) -> None:
 # --- peers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw", [draw_gaussian, draw_mixture, draw_rbm])
-def test_peers_are_reproducible_by_seed(draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    if draw is not draw_gaussian:
+@pytest.mark.parametrize("peer", LEARNING)
+def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = DRAW[peer]
+    if peer in SCIKIT:
         pytest.importorskip("sklearn", reason="scikit-learn is an extra")
     for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
         monkeypatch.setattr(f"thermoloom.experiments.digits.peers.{name}", small)
@@ -163,6 +174,50 @@ def test_means_of_the_styles_that_were_drawn() -> None:
     styles = drawn_styles(theta, np.arange(12) % 10, 5)
     drawn = style_draws(patterns, theta, 12, 5)
     assert np.array_equal(drawn, means[3 * (np.arange(12) % 10) + styles])
+
+
+def test_loss_of_the_images_that_were_learned() -> None:
+    """The images themselves are nearest to their own styles, so their loss is that of learning."""
+    plan = EXPERIMENT.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
+    machine = plan.settings.machine
+    patterns = load_patterns(plan.settings.prototypes, machine)
+    fields = unit_fields(patterns, machine)
+    optimum = solve_optimum(machine, fields, label_words(patterns, machine))
+    data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    loss = data_loss(optimum.parameters, patterns, data, marginals)
+    assert loss == pytest.approx(optimum.expected_loss, rel=1e-7)
+    assert loss < optimum.initial_loss
+    moved = Data(patterns.patterns[::-1].copy(), data.classes, held_out=True)  # of other classes
+    assert data_loss(optimum.parameters, patterns, moved, marginals) > optimum.initial_loss
+
+
+def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
+    """Patterns of two classes, each with a word; time enough for hidden units to choose one."""
+    small = {"labels": 0, "styles": 1, "hidden": 32, "code": "clusters", "code_clusters": 1,
+             "stages": 1, "wiring": ["visible-hidden"], "biases": [], "J4": 1.0}  # fmt: skip
+    settings = EXPERIMENT.plan("quick", TOY).settings.updated(
+        {"machine": small, "prototypes": {"digits": [0, 1], "per_digit": 10}}
+    )
+    with RunDirectory.create(tmp_path / "run", "digits-unlabelled", {}) as run:
+        job = works.Job(tmp_path, settings, run, lambda *_: None)
+        found = measure_unlabelled(job, 0, 12)
+        run.finish({})
+    assert sum(found["counts"]) == found["images"] == 12
+    assert sum(found["counts"][:2]) == 12  # nothing else was learned
+    assert 1 >= found["overlap"] > found["second_overlap"] >= -1
+    assert found["patterns"] == 20
+
+
+def test_codes_with_clusters_and_amplitude() -> None:
+    assert coded("signs") == {"code": "signs"}
+    assert coded("clusters 30 1.5") == {
+        "code": "clusters", "code_clusters": 30, "code_amplitude": 1.5,
+    }  # fmt: skip
+    with pytest.raises(UserError, match="clusters ten: expected a code, or clusters with"):
+        DigitsPlan(codes=("clusters ten",))
+    with pytest.raises(UserError, match="window_grid = 3: must be at least machine.stages = 4"):
+        DigitsPlan(window_grid=3)
 
 
 def test_samples_of_another_seed_or_judge_are_other_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
 def draw_unlabelled(saved: Saved) -> Figure:
     """Samples of the machine without labels, as they came."""
     if not saved.run.has("unlabelled.safetensors"):
-        figure, (axes,) = in_a_row((1,), 1.0)
+        figure, (axes,) = in_a_row((1,), 0.6)
         empty(axes, "not measured")
         return figure
     arrays, about = saved.arrays("unlabelled")

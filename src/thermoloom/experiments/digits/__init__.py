@@ -92,7 +92,7 @@ class DigitsPlan(Plan):
     """Images of which a half is hidden."""
     classified_samples: int = 10000
     unlabelled_samples: int = 200
-    """Samples of the machine without labels."""
+    """Samples of the machine without labels; 0 leaves it out."""
     online_cycles: tuple[int, ...] = (1000, 3000, 10000)
     """Noising trajectories after which the local rule is sampled."""
     online_styles: int = 30
@@ -255,7 +255,8 @@ def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
     ]
     found += [task for task in others if task.outputs not in begun]
     found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
-    found.append(plan.unlabelled.task("without labels"))
+    if plan.unlabelled_samples:
+        found.append(plan.unlabelled.task("without labels"))
     best = plan.online_optimum
     named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
     named.setdefault(best.path, ("optimum of the online machine", best))
@@ -305,9 +306,9 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         if rows:
             save_rows(run, name, rows)
     alone = plan.unlabelled.found(folder)
-    if alone is None:
+    if alone is None and plan.unlabelled_samples:
         missing.append("without labels: not measured")
-    else:
+    if alone is not None:
         about = alone.load_metadata("images")
         run.save_arrays("unlabelled", alone.load_arrays("images"), {"shape": about["shape"]})
     parts: dict[str, list[dict[str, Any]]] = {}

@@ -35,6 +35,7 @@ from thermoloom.theory.likelihood import (
     expected_residuals,
     path_residuals,
 )
+from thermoloom.theory.marginals import Marginals
 from thermoloom.theory.predictions import online_stability, scatter_edge
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.trainer import Trainee, train_together
@@ -132,7 +133,9 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
             "clean_asked": clean.few(job.patterns)["asked"],
             "nearest_correlation": float(near.mean()),
         },
-        "test_loss": data_loss(job, theta, data) if data.held_out else None,
+        "test_loss": None
+        if not data.held_out
+        else data_loss(theta, job.patterns, data, job.marginals),
         "style_means": Asked(drawn, asked.classes).few(job.patterns),
         "solved": dict(RunDirectory.open(path).results),
         "first_law_error": generated.first_law_error,
@@ -140,18 +143,18 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
     }
 
 
-def data_loss(job: Job, theta: Parameters, data: Data) -> float:
+def data_loss(theta: Parameters, learned: Patterns, data: Data, marginals: Marginals) -> float:
     """E[L(θ)]/K of the noising paths of data, each with the style of its class that is nearest."""
-    machine, styles = theta.machine, theta.machine.styles
-    means = style_means(job.patterns, theta).reshape(machine.labels, styles, -1)
+    machine = theta.machine
+    means = style_means(learned, theta).reshape(machine.labels, machine.styles, -1)
     style = np.empty(len(data.classes), np.intp)
-    for own in job.patterns.targets:
+    for own in learned.targets:
         rows = data.classes == own
         style[rows] = cdist(data.patterns[rows], means[own]).argmin(axis=1)
     words = label_word(machine, data.classes, style)
     fields = np.zeros((len(style), machine.units), np.float32)
     fields[:, : machine.visible] = data.patterns
-    losses = expected_losses(machine, fields, job.marginals, words)
+    losses = expected_losses(machine, fields, marginals, words)
     wide = theta.vector.astype(np.float64)
     return sum(loss.total(row) for loss, row in zip(losses, wide, strict=True)) / machine.steps
 
