@@ -381,7 +381,7 @@ def test_rules_share_windows_at_another_rate():
 
 
 def test_scatter_at_its_edge_is_as_strong_as_the_units_are_stiff():
-    """Random symmetric couplings of variance α/2: the largest eigenvalue is that of a semicircle."""
+    """Random symmetric couplings of variance α/2 have the spectrum of a semicircle."""
     machine = Machine(visible=400, hidden=0, wiring=("visible-visible",), biases=(), J2=0.7)
     rng = np.random.default_rng(5)
     J = rng.normal(0, np.sqrt(scatter_edge(machine) / 2), (400, 400))

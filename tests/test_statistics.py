@@ -11,7 +11,13 @@ import pytest
 from scipy.special import stdtrit
 
 from thermoloom.errors import UserError
-from thermoloom.measures.statistics import compare_pairs, ks_distance, rate_interval, sign_test, spread
+from thermoloom.measures.statistics import (
+    compare_pairs,
+    ks_distance,
+    rate_interval,
+    sign_test,
+    spread,
+)
 
 
 def test_three_pairs_by_hand() -> None:

@@ -57,8 +57,8 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
 def draw_unlabelled(saved: Saved) -> Figure:
     """Samples of the machine without labels, as they came."""
     if not saved.run.has("unlabelled.safetensors"):
-        figure, (axes,) = in_a_row((1,), 0.6)
-        empty(axes, "not measured")
+        figure = Figure(figsize=(WIDTH, 0.6))
+        empty(figure.subplots(), "not measured")
         return figure
     arrays, about = saved.arrays("unlabelled")
     return _grid(arrays["sheet"][:40], about["shape"], [""] * 10)
@@ -165,8 +165,9 @@ def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
     x = np.arange(float(len(names))) if named else np.array([float(name) for name in names])
     if curve in LOGARITHMIC:
         axes.set_xscale("log")
-    many = named and len(names) > 3
-    axes.set_xticks(x, names, **({"rotation": 40, "ha": "right", "fontsize": 6} if many else {}))
+    axes.set_xticks(x, names)
+    if named and len(names) > 3:
+        axes.set_xticks(x, names, rotation=40, ha="right", fontsize=6)
     axes.minorticks_off()
     light_grid(axes)
     return x

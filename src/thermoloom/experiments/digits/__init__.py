@@ -60,11 +60,11 @@ class DigitsPlan(Plan):
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
     """Images that samples are held against: test images, where MNIST is at hand."""
-    styles: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
+    styles: tuple[int, ...] = (1, 10, 30, 100, 300)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
     """J₄."""
-    label_amplitude: tuple[float, ...] = (0.3, 1.0, 3.0, 30.0)
+    label_amplitude: tuple[float, ...] = (0.3, 1.0, 30.0)
     per_class: tuple[int, ...] = (1, 10, 100, 1000)
     """Patterns of each class, beside all of them."""
     single_samples: int = 1000
@@ -74,8 +74,8 @@ class DigitsPlan(Plan):
     temperature: tuple[float, ...] = (0.03, 0.1, 0.3)
     """k_BT."""
     codes: tuple[str, ...] = (
-        "projection", "copy", "signs", "clusters 1 2", "clusters 10 1", "clusters 10 2",
-        "clusters 10 4", "clusters 30 2",
+        "projection", "copy", "signs", "clusters 1 2", "clusters 10 2", "clusters 10 4",
+        "clusters 30 2",
     )  # fmt: skip
     """Codes of hidden units, for the paper's units with labels; clusters: how many of each class,
     and the amplitude of their words."""
@@ -83,17 +83,17 @@ class DigitsPlan(Plan):
     """Hidden units, with ten clusters of each class."""
     window_grid: int = 8
     """Equal pieces of the noising path of which optimized windows are made."""
-    few_samples: int = 300
+    few_samples: int = 200
     """Samples of each machine of the curves."""
-    quartic_patterns: int = 6000
+    quartic_patterns: int = 2000
     """Patterns that machines with quartic units learn at most: their moments cost more."""
     peers: tuple[str, ...] = PEERS
     inpainting_samples: int = 200
     """Images of which a half is hidden."""
     classified_samples: int = 10000
-    unlabelled_samples: int = 200
+    without_labels: int = 200
     """Samples of the machine without labels; 0 leaves it out."""
-    online_cycles: tuple[int, ...] = (1000, 3000, 10000)
+    online_cycles: tuple[int, ...] = (1000, 3000)
     """Noising trajectories after which the local rule is sampled."""
     online_styles: int = 30
     online_amplitude: float = 30.0
@@ -102,7 +102,7 @@ class DigitsPlan(Plan):
     """Label amplitudes that are compared after the first of these numbers of trajectories."""
     online_rate: float = 4e-4
     online_decay: float = 2000.0
-    online_samples: int = 1000
+    online_samples: int = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,7 +165,7 @@ class DigitsPlan(Plan):
     @property
     def unlabelled(self) -> Work:
         """The paper's units with a word for each class, and time to choose one of them."""
-        more = {"patterns": self.quartic_patterns, "samples": self.unlabelled_samples}
+        more = {"patterns": self.quartic_patterns, "samples": self.without_labels}
         return Work("digits-unlabelled", self.model(UNLABELLED), more)
 
     def points(self) -> Iterator[tuple[str, Any, Work]]:
@@ -241,30 +241,29 @@ def coded(code: str) -> dict[str, Any]:
 
 
 def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
-    """The machine, the curves, peers and the local rule; then what asks the solved machine."""
+    """The machine and what asks it, peers, the local rule, the curves."""
     found = [plan.machine.task("the machine")]
-    for number, work in enumerate(plan.online()):
-        previous = plan.online()[number - 1] if number else None
-        if previous is None or previous.found(folder):
-            inputs = [] if previous is None else [previous.path]
-            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
-    begun = {task.outputs for task in found}
-    others = [
-        work.task(f"online, labels at {work.settings.machine.label_amplitude:g}")
-        for work in plan.amplitudes()
-    ]
-    found += [task for task in others if task.outputs not in begun]
-    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
-    if plan.unlabelled_samples:
-        found.append(plan.unlabelled.task("without labels"))
-    best = plan.online_optimum
-    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
-    named.setdefault(best.path, ("optimum of the online machine", best))
-    found += [work.task(name) for name, work in named.values()]
     if plan.machine.found(folder):
         inputs = [trained_path(Path(), plan.model())]
         found.append(plan.inpainting.task("inpainting", inputs))
         found.append(plan.classes.task("classification", inputs))
+    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
+    before: Work | None = None
+    for work in plan.online():
+        if before is None or before.found(folder):
+            inputs = [] if before is None else [before.path]
+            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
+        before = work
+    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
+    best = plan.online_optimum
+    named.setdefault(best.path, ("optimum of the online machine", best))
+    for work in plan.amplitudes():
+        name = f"online, labels at {work.settings.machine.label_amplitude:g}"
+        named.setdefault(work.path, (name, work))
+    named.pop(plan.online()[0].path, None)
+    found += [work.task(name) for name, work in named.values()]
+    if plan.without_labels:
+        found.append(plan.unlabelled.task("without labels"))
     return found
 
 
@@ -306,7 +305,7 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         if rows:
             save_rows(run, name, rows)
     alone = plan.unlabelled.found(folder)
-    if alone is None and plan.unlabelled_samples:
+    if alone is None and plan.without_labels:
         missing.append("without labels: not measured")
     if alone is not None:
         about = alone.load_metadata("images")
@@ -449,7 +448,7 @@ QUICK = DigitsPlan(
     few_samples=40,
     inpainting_samples=40,
     classified_samples=100,
-    unlabelled_samples=20,
+    without_labels=20,
     online_cycles=(100, 400),
     online_styles=10,
     online_amplitudes=(1.0, 30.0),

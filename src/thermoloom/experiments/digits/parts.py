@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from thermoloom.experiments.results import finished, order_of, save_rows, traine
 from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import asked_classes, drawn_styles, generate
 from thermoloom.machine.books import Generated
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import noising_heat
@@ -24,7 +26,7 @@ from thermoloom.measures.classifier import CLASSES
 from thermoloom.measures.fidelity import nearest_images
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.codes import Clusters
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.fields import check_labels, styles_of, unit_fields
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
@@ -74,6 +76,21 @@ def first_patterns(patterns: Patterns, count: int) -> Patterns:
         classes=patterns.classes[cut],
         pixels=None if patterns.pixels is None else patterns.pixels[cut],
     )
+
+
+def words_of(patterns: Patterns, machine: Machine) -> NDArray[np.float32] | None:
+    """States of the label units for each pattern; those grouped last are not grouped again."""
+    if machine.labels == 0:
+        return None
+    check_labels(patterns, machine)
+    grouped = Machine(visible=machine.visible, labels=machine.labels, styles=machine.styles,
+                      code_seed=machine.code_seed)  # fmt: skip
+    return label_word(machine, np.array(patterns.classes), _styles(patterns, grouped))
+
+
+@lru_cache(maxsize=2)
+def _styles(patterns: Patterns, grouped: Machine) -> NDArray[np.intp]:
+    return styles_of(patterns, grouped)
 
 
 def asked_of(theta: Parameters, generated: Generated, classifier: str) -> Asked:
@@ -146,7 +163,8 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
 def data_loss(theta: Parameters, learned: Patterns, data: Data, marginals: Marginals) -> float:
     """E[L(θ)]/K of the noising paths of data, each with the style of its class that is nearest."""
     machine = theta.machine
-    means = style_means(learned, theta).reshape(machine.labels, machine.styles, -1)
+    means = style_means(learned, words_of(learned, machine))
+    means = means.reshape(machine.labels, machine.styles, -1)
     style = np.empty(len(data.classes), np.intp)
     for own in learned.targets:
         rows = data.classes == own
@@ -159,10 +177,9 @@ def data_loss(theta: Parameters, learned: Patterns, data: Data, marginals: Margi
     return sum(loss.total(row) for loss, row in zip(losses, wide, strict=True)) / machine.steps
 
 
-def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
+def style_means(patterns: Patterns, words: NDArray[np.float32] | None) -> NDArray[np.float32]:
     """Mean of the patterns of every style, (L, N_v); 0 where there is none."""
-    words = label_words(patterns, theta.machine)
-    assert words is not None
+    assert words is not None  # the machine has labels
     unit = words.argmax(axis=1)
     counts = np.bincount(unit, minlength=words.shape[1])
     sums = np.zeros((words.shape[1], patterns.patterns.shape[1]))
@@ -178,7 +195,7 @@ def style_draws(
     asked = asked_classes(theta, count, None)
     assert asked is not None
     unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)
-    drawn: NDArray[np.float32] = style_means(patterns, theta)[unit]
+    drawn: NDArray[np.float32] = style_means(patterns, words_of(patterns, theta.machine))[unit]
     return drawn
 
 
@@ -188,7 +205,7 @@ def style_draws(
 def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     """A machine solved on the first ``patterns`` (0: all) and sampled; nothing of it is kept."""
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
-    words = label_words(learned, machine)
+    words = words_of(learned, machine)
     optimum = solve_optimum(machine, unit_fields(learned, machine), words)
     judged = sampled(job, optimum.parameters, samples)
     about = {"solving": optimum.seconds, "loss": optimum.expected_loss, "patterns": len(learned)}
@@ -198,7 +215,7 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
 def measure_windows(job: Job, pieces: int, samples: int) -> dict[str, Any]:
     """The machine with the windows that make its expected loss least."""
     machine = job.settings.machine
-    words = label_words(job.patterns, machine)
+    words = words_of(job.patterns, machine)
     windows = best_windows(machine, job.fields, words, pieces)
     optimum = solve_optimum(replace(machine, windows=windows), job.fields, words)
     judged = sampled(job, optimum.parameters, samples)
@@ -348,7 +365,7 @@ def learn_online(
 ) -> dict[str, Any]:
     """Train by the online rule up to ``cycles``, on from where ``before`` ended; sample."""
     settings, machine = job.settings, job.settings.machine
-    words = label_words(job.patterns, machine)
+    words = words_of(job.patterns, machine)
     trainee = Trainee.new(settings)
     if before is not None:
         model = settings.updated({"training": {"cycles": before["cycles"]}})

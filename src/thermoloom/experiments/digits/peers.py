@@ -4,7 +4,8 @@ of the machine, and all are seen by the same classifier.
     images     training images, drawn as they are: what no model can surpass
     gaussian   a Gaussian for each class
     mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
-    tied       the same with one covariance for all Gaussians of a class
+    shared     the mean of each style and one covariance of what is left, the same for all styles:
+               what the machine of harmonic units would draw if it were perfect
     rbm        a restricted Boltzmann machine with 512 hidden units for each class
     paper      the paper's machine on the same patterns: hidden units, one stage, no labels
     labelled   the same with a label unit for each class
@@ -15,19 +16,25 @@ Mixtures, the Boltzmann machines and the discriminants need scikit-learn (the ex
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.experiments.digits.parts import asked_of, data_of, first_patterns
+from thermoloom.experiments.digits.parts import (
+    asked_of,
+    data_of,
+    first_patterns,
+    style_means,
+    words_of,
+)
 from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
+from thermoloom.machine.definition import Machine
 from thermoloom.measures.asked import NOISE_SEED, Asked
 from thermoloom.measures.fidelity import with_thermal_noise
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns, normalized
 from thermoloom.theory.solver import solve_optimum
 
@@ -35,13 +42,13 @@ Float32 = NDArray[np.float32]
 Draw = Callable[[Patterns, NDArray[np.intp], int, int], Float32]
 """``draw(patterns, classes, styles, seed)``: a pattern of each of these classes."""
 
-SCIKIT = ("mixture", "tied", "rbm")
-LEARNING = ("images", "gaussian", *SCIKIT)
+SCIKIT = ("mixture", "rbm")
+LEARNING = ("images", "gaussian", "shared", *SCIKIT)
 MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
 """Added to the variance of every pixel, so that few images have a covariance of full rank."""
-UNITS, ROUNDS, GIBBS = 512, 20, 500
+UNITS, ROUNDS, GIBBS = 512, 10, 500
 
 
 def has_scikit() -> bool:
@@ -61,7 +68,7 @@ def measure_peer(
     settings, data = job.settings, data_of(job)
     if peer in MACHINES:
         learned, machine = first_patterns(job.patterns, patterns), settings.machine
-        words = label_words(learned, machine)
+        words = words_of(learned, machine)
         theta = solve_optimum(machine, unit_fields(learned, machine), words).parameters
         drawn = generate(theta, samples, settings.generation_seed)
         asked = asked_of(theta, drawn, settings.measures.classifier)
@@ -111,20 +118,33 @@ def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, se
     return _by_class(patterns, classes, draw)
 
 
-def draw_mixture(
-    patterns: Patterns,
-    classes: NDArray[np.intp],
-    styles: int,
-    seed: int,
-    covariance: str = "diag",
-) -> Float32:
+def draw_shared(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+    """The mean of a style, each as likely as it is frequent, and the pooled covariance."""
+    own = np.array(patterns.classes)
+    machine = Machine(
+        visible=patterns.patterns.shape[1], labels=int(own.max()) + 1, styles=styles,
+    )  # fmt: skip
+    words = words_of(patterns, machine)
+    assert words is not None
+    unit, means = words.argmax(axis=1), style_means(patterns, words)
+    rest = patterns.patterns - means[unit]
+    covariance = rest.T @ rest / len(rest) + RIDGE * np.eye(rest.shape[1], dtype=np.float32)
+    root = np.linalg.cholesky(covariance.astype(np.float64))
+    rng = np.random.default_rng(seed)
+    drawn = np.array([rng.choice(np.flatnonzero(own == c)) for c in classes])
+    normal = rng.normal(size=(len(classes), rest.shape[1]))
+    images: Float32 = (means[unit[drawn]] + normal @ root.T).astype(np.float32)
+    return images
+
+
+def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """As many components as the machine has styles, where a class has ten images for each."""
     from sklearn.mixture import GaussianMixture
 
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
         components = max(1, min(styles, len(rows) // 10))
         model = GaussianMixture(
-            components, covariance_type=covariance, reg_covar=RIDGE, max_iter=20,
+            components, covariance_type="diag", reg_covar=RIDGE, max_iter=20,
             random_state=seed + asked,
         )  # fmt: skip
         images: NDArray[Any] = model.fit(rows).sample(count)[0]
@@ -145,7 +165,7 @@ def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: i
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
         own = grey[np.array(patterns.classes) == asked]
         model = BernoulliRBM(
-            UNITS, learning_rate=0.02, batch_size=20, n_iter=ROUNDS, random_state=seed + asked
+            UNITS, learning_rate=0.05, batch_size=20, n_iter=ROUNDS, random_state=seed + asked
         )
         model.fit(own)
         rng = np.random.default_rng([seed, asked])
@@ -163,7 +183,7 @@ DRAW: dict[str, Draw] = {
     "images": draw_images,
     "gaussian": draw_gaussian,
     "mixture": draw_mixture,
-    "tied": partial(draw_mixture, covariance="tied"),
+    "shared": draw_shared,
     "rbm": draw_rbm,
 }
 
