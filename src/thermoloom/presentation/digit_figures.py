@@ -40,17 +40,21 @@ def draw_sheet(saved: Saved) -> Figure:
 
 
 def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str]) -> Figure:
-    """Images in rows of as many as there are names, on one grey scale."""
-    rows = max(1, len(images) // len(names))
-    figure = Figure(figsize=(WIDTH, WIDTH / len(names) * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, len(names), squeeze=False)
+    """Images in rows of as many as there are names, on one grey scale, one pixel apart."""
+    height, width = shape
+    columns = len(names)
+    rows = -(-len(images) // columns)
     limits = grey_scale(images)
-    for place, own in zip(axes.ravel(), images, strict=False):
-        image(place, own, shape, limits)
-    for place in axes.ravel()[len(images) :]:
-        place.axis("off")
-    for place, name in zip(axes[0], names, strict=True):
-        place.set_title(name)
+    sheet = np.full((rows * columns, height + 1, width + 1), np.nan)
+    sheet[: len(images), :-1, :-1] = images.reshape(-1, height, width)
+    apart = sheet.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
+    whole = apart.reshape(rows * (height + 1), -1)
+    figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
+    axes = figure.subplots()
+    image(axes, whole.ravel(), whole.shape, limits)
+    axes.xaxis.tick_top()
+    axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
+    axes.tick_params(length=0)
     return figure
 
 

@@ -93,7 +93,7 @@ class DigitsPlan(Plan):
     classified_samples: int = 10000
     without_labels: int = 200
     """Samples of the machine without labels; 0 leaves it out."""
-    online_cycles: tuple[int, ...] = (1000, 3000)
+    online_cycles: tuple[int, ...] = (300, 1000, 3000)
     """Noising trajectories after which the local rule is sampled."""
     online_styles: int = 30
     online_amplitude: float = 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -46,6 +47,7 @@ SHOWN = 10
 """Samples of each class on the sheet."""
 FRAMES = 8
 """Times of a denoising trajectory that are shown, both ends included."""
+KEPT_EVERY = 60.0
 SAMPLED_PATHS = 200
 """Images that are classified by one sampled path, beside the expectation."""
 
@@ -363,18 +365,27 @@ def _right(name: str, scores: NDArray[Any], classes: NDArray[np.intp]) -> dict[s
 def learn_online(
     job: Job, cycles: int, samples: int, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Train by the online rule up to ``cycles``, on from where ``before`` ended; sample."""
+    """Train by the online rule up to ``cycles``, on from where ``before`` ended; sample.
+
+    What an interrupted training has reached is kept every ``KEPT_EVERY`` seconds.
+    """
     settings, machine = job.settings, job.settings.machine
     words = words_of(job.patterns, machine)
-    trainee = Trainee.new(settings)
-    if before is not None:
+    run: RunDirectory | None = job.run
+    if not job.run.has("computer.safetensors") and before is not None:
         model = settings.updated({"training": {"cycles": before["cycles"]}})
         run = Work("digits-online", model, before).found(job.workdir)
-        assert run is not None  # a task that reads it is given only then
-        trainee = Trainee.restore(settings, run.load_arrays("computer"), before["cycles"])
+    trainee = Trainee.new(settings)
+    if run is not None and run.has("computer.safetensors"):
+        reached = run.load_metadata("computer")["cycle"]
+        trainee = Trainee.restore(settings, run.load_arrays("computer"), reached)
+    kept = time.monotonic()
     for _ in train_together([trainee], job.fields, words):
         job.report(trainee.cycle, cycles, trainee.curve[-1][1] if trainee.curve else None)
-    job.run.save_arrays("computer", trainee.arrays())
+        if time.monotonic() - kept > KEPT_EVERY:
+            job.run.save_arrays("computer", trainee.arrays(), {"cycle": trainee.cycle})
+            kept = time.monotonic()
+    job.run.save_arrays("computer", trainee.arrays(), {"cycle": trainee.cycle})
     assert words is not None  # the machine has labels
     few = slice(len(job.patterns.targets))
     edge = online_stability(machine, job.fields[few], job.marginals, words[few]).safe_rate

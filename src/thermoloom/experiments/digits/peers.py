@@ -48,7 +48,7 @@ MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
 """Added to the variance of every pixel, so that few images have a covariance of full rank."""
-UNITS, ROUNDS, GIBBS = 512, 10, 500
+UNITS, ROUNDS, GIBBS = 512, 10, 200
 
 
 def has_scikit() -> bool:
@@ -165,7 +165,7 @@ def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: i
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
         own = grey[np.array(patterns.classes) == asked]
         model = BernoulliRBM(
-            UNITS, learning_rate=0.05, batch_size=20, n_iter=ROUNDS, random_state=seed + asked
+            UNITS, learning_rate=0.05, batch_size=50, n_iter=ROUNDS, random_state=seed + asked
         )
         model.fit(own)
         rng = np.random.default_rng([seed, asked])
