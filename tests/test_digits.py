@@ -14,6 +14,7 @@ from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, coded, energy_
 from thermoloom.experiments.digits.parts import (
     data_loss,
     first_patterns,
+    learn_online,
     measure_unlabelled,
     style_draws,
     style_means,
@@ -28,6 +29,7 @@ from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 
@@ -207,6 +209,37 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     assert sum(found["counts"][:2]) == 12  # nothing else was learned
     assert 1 >= found["overlap"] > found["second_overlap"] >= -1
     assert found["patterns"] == 20
+
+
+def test_training_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit as if it had not been, though the plan keeps nothing between its marks."""
+    plan = EXPERIMENT.plan("quick", TOY)
+    assert isinstance(plan, DigitsPlan)
+    monkeypatch.setattr("thermoloom.experiments.digits.parts.KEPT_EVERY", 0.0)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(done: int, total: int, loss: float | None) -> None:
+        if done == 3:
+            raise StoppedError
+
+    def learn(name: str, report: Report) -> dict[str, np.ndarray]:
+        with RunDirectory.create(tmp_path / name, "digits-online", {}) as run:
+            job = works.Job(tmp_path, plan.learning(30.0, 5).settings, run, report)
+            learn_online(job, 5, 10, None)
+            return run.load_arrays("computer")
+
+    with pytest.raises(StoppedError):
+        learn("stopped", stop)
+    assert RunDirectory.open(tmp_path / "stopped").load_metadata("computer")["cycle"] < 4
+    seen: list[int] = []
+    again = learn("stopped", lambda done, *_: seen.append(done))
+    assert seen[0] > 1  # not from the beginning
+    for key, array in learn("whole", lambda *_: None).items():
+        assert np.array_equal(again[key], array), key
 
 
 def test_codes_with_clusters_and_amplitude() -> None:
