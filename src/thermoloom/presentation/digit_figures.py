@@ -158,7 +158,7 @@ def _panels(saved: Saved, draw: Curve) -> tuple[Figure, list[Axes]]:
             draw(place, _scale(place, own, curve), own)
         place.set_xlabel(words)
         panel(place, letter)
-    places[0].legend(loc="center right")
+    figure.legend(*places[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure, places[len(CURVES) :]
 
 

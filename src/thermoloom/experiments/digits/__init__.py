@@ -60,11 +60,11 @@ class DigitsPlan(Plan):
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
     """Images that samples are held against: test images, where MNIST is at hand."""
-    styles: tuple[int, ...] = (1, 10, 30, 100, 300)
+    styles: tuple[int, ...] = (1, 10, 30, 100)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
     """J₄."""
-    label_amplitude: tuple[float, ...] = (0.3, 1.0, 30.0)
+    label_amplitude: tuple[float, ...] = (1.0, 30.0)
     per_class: tuple[int, ...] = (1, 10, 100, 1000)
     """Patterns of each class, beside all of them."""
     single_samples: int = 1000
@@ -74,7 +74,7 @@ class DigitsPlan(Plan):
     temperature: tuple[float, ...] = (0.03, 0.1, 0.3)
     """k_BT."""
     codes: tuple[str, ...] = (
-        "projection", "copy", "signs", "clusters 1 2", "clusters 10 2", "clusters 10 4",
+        "projection", "copy", "signs", "clusters 1 2", "clusters 10 1", "clusters 10 2",
         "clusters 30 2",
     )  # fmt: skip
     """Codes of hidden units, for the paper's units with labels; clusters: how many of each class,
@@ -171,18 +171,18 @@ class DigitsPlan(Plan):
     def points(self) -> Iterator[tuple[str, Any, Work]]:
         """(curve, value, work) of every machine of the curves."""
         machine = self.settings.machine
+        few = self.quartic_patterns
         curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
+            "patterns": [(n, {}, n * machine.labels) for n in self.per_class],
             "styles": [(k, {"styles": k}, 0) for k in self.styles],
             "stages": [(T, {"stages": T, "windows": []}, 0) for T in self.stages],
-            "quartic": [(j, {"J4": j}, 0 if j == 0 else self.quartic_patterns)
-                        for j in self.quartic],
-            "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
-            "patterns": [(n, {}, n * machine.labels) for n in self.per_class],
             "duration": [(t, {"duration": t}, 0) for t in self.duration],
             "temperature": [(kT, {"kT": kT}, 0) for kT in self.temperature],
+            "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
             "windows": [("equal", {"windows": []}, 0)],
-            "code": [(c, PAPERS_UNITS | coded(c), self.quartic_patterns) for c in self.codes],
-            "hidden": [(h, PAPERS_UNITS | {"code": "clusters", "hidden": h}, self.quartic_patterns)
+            "quartic": [(j, {"J4": j}, 0 if j == 0 else few) for j in self.quartic],
+            "code": [(c, PAPERS_UNITS | coded(c), few) for c in self.codes],
+            "hidden": [(h, PAPERS_UNITS | {"code": "clusters", "hidden": h}, few)
                        for h in self.hidden],
         }  # fmt: skip
         for curve, values in curves.items():

@@ -47,7 +47,11 @@ SHOWN = 10
 """Samples of each class on the sheet."""
 FRAMES = 8
 """Times of a denoising trajectory that are shown, both ends included."""
+TOLERANCE = 1e-4
+"""Relative gradient at which a machine of the curves counts as solved: its loss is off by the
+square of it."""
 KEPT_EVERY = 60.0
+"""Seconds."""
 SAMPLED_PATHS = 200
 """Images that are classified by one sampled path, beside the expectation."""
 
@@ -208,7 +212,7 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     """A machine solved on the first ``patterns`` (0: all) and sampled; nothing of it is kept."""
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
     words = words_of(learned, machine)
-    optimum = solve_optimum(machine, unit_fields(learned, machine), words)
+    optimum = solve_optimum(machine, unit_fields(learned, machine), words, TOLERANCE)
     judged = sampled(job, optimum.parameters, samples)
     about = {"solving": optimum.seconds, "loss": optimum.expected_loss, "patterns": len(learned)}
     return judged | about
@@ -219,7 +223,7 @@ def measure_windows(job: Job, pieces: int, samples: int) -> dict[str, Any]:
     machine = job.settings.machine
     words = words_of(job.patterns, machine)
     windows = best_windows(machine, job.fields, words, pieces)
-    optimum = solve_optimum(replace(machine, windows=windows), job.fields, words)
+    optimum = solve_optimum(replace(machine, windows=windows), job.fields, words, TOLERANCE)
     judged = sampled(job, optimum.parameters, samples)
     about = {"windows": windows, "loss": optimum.expected_loss, "patterns": len(job.patterns)}
     return judged | about
@@ -231,7 +235,8 @@ def measure_unlabelled(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     The class of a sample is that of the word that its hidden units are most alike.
     """
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
-    theta = solve_optimum(machine, unit_fields(learned, machine)).parameters
+    fields = unit_fields(learned, machine)
+    theta = solve_optimum(machine, fields, tolerance=TOLERANCE).parameters
     generated = generate(theta, samples, job.settings.generation_seed)
     images, hidden = np.split(generated.final_states, [machine.visible], axis=1)
     known = np.unique(learned.classes)

@@ -15,6 +15,7 @@ Mixtures, the Boltzmann machines and the discriminants need scikit-learn (the ex
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.experiments.digits.parts import (
+    TOLERANCE,
     asked_of,
     data_of,
     first_patterns,
@@ -69,7 +71,8 @@ def measure_peer(
     if peer in MACHINES:
         learned, machine = first_patterns(job.patterns, patterns), settings.machine
         words = words_of(learned, machine)
-        theta = solve_optimum(machine, unit_fields(learned, machine), words).parameters
+        fields = unit_fields(learned, machine)
+        theta = solve_optimum(machine, fields, words, TOLERANCE).parameters
         drawn = generate(theta, samples, settings.generation_seed)
         asked = asked_of(theta, drawn, settings.measures.classifier)
     else:
@@ -147,7 +150,9 @@ def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, see
             components, covariance_type="diag", reg_covar=RIDGE, max_iter=20,
             random_state=seed + asked,
         )  # fmt: skip
-        images: NDArray[Any] = model.fit(rows).sample(count)[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it could go on after so many rounds
+            images: NDArray[Any] = model.fit(rows).sample(count)[0]
         # it gives them component by component: the order must not depend on the asked class
         return images[np.random.default_rng([seed, asked]).permutation(count)]
 
