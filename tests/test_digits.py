@@ -16,6 +16,7 @@ from thermoloom.experiments.digits.parts import (
     first_patterns,
     learn_online,
     measure_unlabelled,
+    nearest_styles,
     style_draws,
     style_means,
 )
@@ -73,7 +74,8 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
         "code", "windows", "hidden",
     }  # fmt: skip
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
-    assert [row["known"] for row in summary["inpainting"]] == ["top", "left"]
+    inpainted = [(row["known"], row["style"]) for row in summary["inpainting"]]
+    assert inpainted == [(half, style) for half in ("top", "left") for style in ("die", "nearest")]
     assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
     assert summary["machine"]["measured"]["images"] == 20
     assert not summary["machine"]["held_out"]
@@ -251,6 +253,25 @@ def test_codes_with_clusters_and_amplitude() -> None:
         DigitsPlan(codes=("clusters ten",))
     with pytest.raises(UserError, match="window_grid = 3: must be at least"):
         DigitsPlan(window_grid=3)
+
+
+def test_styles_nearest_in_the_known_pixels() -> None:
+    plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
+    machine = plan.settings.machine
+    patterns = load_patterns(plan.settings.prototypes, machine)
+    classes = np.array(patterns.classes)
+    known = np.arange(784) < 400
+    words = label_words(patterns, machine)
+    assert words is not None
+    found = nearest_styles(machine, patterns, patterns.patterns, classes, known)
+    for image, own, style in zip(patterns.patterns[:20], classes, found, strict=False):
+        distances = [
+            np.square(image - patterns.patterns[words[:, 3 * own + k] > 0].mean(axis=0))[
+                known
+            ].sum()
+            for k in range(3)
+        ]
+        assert style == np.argmin(distances)
 
 
 def test_samples_of_another_seed_or_judge_are_other_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,18 +169,33 @@ def measure_machine(job: Job, data_samples: int, samples: int) -> dict[str, Any]
 def data_loss(theta: Parameters, learned: Patterns, data: Data, marginals: Marginals) -> float:
     """E[L(θ)]/K of the noising paths of data, each with the style of its class that is nearest."""
     machine = theta.machine
-    means = style_means(learned, words_of(learned, machine))
-    means = means.reshape(machine.labels, machine.styles, -1)
-    style = np.empty(len(data.classes), np.intp)
-    for own in learned.targets:
-        rows = data.classes == own
-        style[rows] = cdist(data.patterns[rows], means[own]).argmin(axis=1)
+    style = nearest_styles(machine, learned, data.patterns, data.classes)
     words = label_word(machine, data.classes, style)
     fields = np.zeros((len(style), machine.units), np.float32)
     fields[:, : machine.visible] = data.patterns
     losses = expected_losses(machine, fields, marginals, words)
     wide = theta.vector.astype(np.float64)
     return sum(loss.total(row) for loss, row in zip(losses, wide, strict=True)) / machine.steps
+
+
+def nearest_styles(
+    machine: Machine,
+    learned: Patterns,
+    images: NDArray[np.float32],
+    classes: NDArray[np.intp],
+    known: NDArray[np.bool_] | slice = slice(None),
+) -> NDArray[np.intp]:
+    """The style of its class whose mean is nearest to each image, in the pixels that are known."""
+    words = words_of(learned, machine)
+    assert words is not None  # the machine has labels
+    means = style_means(learned, words).reshape(machine.labels, machine.styles, -1)
+    used = (words > 0).any(axis=0).reshape(machine.labels, machine.styles)
+    style = np.empty(len(classes), np.intp)
+    for own in learned.targets:
+        rows = classes == own
+        distance = cdist(images[rows][:, known], means[own][:, known])
+        style[rows] = np.where(used[own], distance, np.inf).argmin(axis=1)
+    return style
 
 
 def style_means(patterns: Patterns, words: NDArray[np.float32] | None) -> NDArray[np.float32]:
@@ -283,7 +298,9 @@ def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
 
 
 def measure_inpainting(job: Job, images: int) -> dict[str, Any]:
-    """Half of each test image is known, its class is asked for, the rest is drawn."""
+    """Half of each test image is known, its class is asked for, the rest is drawn: with the style
+    whose mean is nearest in the known half, and with one that the die chooses.
+    """
     theta, machine = solved(job), job.settings.machine
     data = data_of(job)
     truth, classes = data.patterns[:images], data.classes[:images]
@@ -297,24 +314,30 @@ def measure_inpainting(job: Job, images: int) -> dict[str, Any]:
     rows, pictures = [], {"truth": truth[:SHOWN]}
     for name, known in {"top": row < side // 2, "left": column < side // 2}.items():
         clamp = clamp_of(machine, job.patterns, truth, len(truth), known)
-        done = generate(theta, len(truth), job.settings.generation_seed, classes.tolist(), clamp)
-        drawn = done.final_states[:, : machine.visible]
-        full = np.where(known, truth, drawn)
-        asked = Asked(full.astype(np.float32), classes, job.settings.measures.classifier)
+        nearest = nearest_styles(machine, job.patterns, truth, classes, known)
         hidden = ~known
-        error = float(np.square(drawn[:, hidden] - truth[:, hidden]).mean())
-        rows.append(
-            {
-                "known": name,
-                "images": len(truth),
-                "kept": float(np.mean(asked.recognized == classes)),
-                "error": error - thermal,
-                "mean_image": float(np.square(mean[hidden] - truth[:, hidden]).mean()),
-                "class_mean": float(np.square((own_mean - truth)[:, hidden]).mean()),
-                "heat": float(done.heat.mean()),
-                "work": float(done.work.mean()),
-            }
-        )
+        for style, chosen in {"die": None, "nearest": nearest.tolist()}.items():
+            done = generate(
+                theta, len(truth), job.settings.generation_seed, classes.tolist(), clamp,
+                styles=chosen,
+            )  # fmt: skip
+            drawn = done.final_states[:, : machine.visible]
+            full = np.where(known, truth, drawn)
+            asked = Asked(full.astype(np.float32), classes, job.settings.measures.classifier)
+            error = float(np.square(drawn[:, hidden] - truth[:, hidden]).mean())
+            rows.append(
+                {
+                    "known": name,
+                    "style": style,
+                    "images": len(truth),
+                    "kept": float(np.mean(asked.recognized == classes)),
+                    "error": error - thermal,
+                    "mean_image": float(np.square(mean[hidden] - truth[:, hidden]).mean()),
+                    "class_mean": float(np.square((own_mean - truth)[:, hidden]).mean()),
+                    "heat": float(done.heat.mean()),
+                    "work": float(done.work.mean()),
+                }
+            )
         pictures[name] = drawn[:SHOWN]
         pictures[f"{name}_known"] = known
     save_rows(job.run, "inpainting", rows)
