@@ -105,6 +105,12 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
     found = generate(theta, 4, seed, classes)
     assert np.array_equal(found.final_states, expected.final_states)
     assert len(set(styles.tolist())) > 1
+    named = generate(theta, 4, seed, classes, styles=styles.tolist())
+    assert np.array_equal(named.final_states, expected.final_states)
+    with pytest.raises(UserError, match="styles: 2 for 4 samples"):
+        generate(theta, 4, seed, classes, styles=[0, 1])
+    with pytest.raises(UserError, match="style: must be whole numbers from 0 to"):
+        generate(theta, 4, seed, classes, styles=[0, 1, 0, 99])
     rest = generate(theta, 2, seed, classes, first=2)
     np.testing.assert_allclose(rest.final_states, expected.final_states[2:], rtol=1e-5)
 

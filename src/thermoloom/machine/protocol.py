@@ -11,7 +11,7 @@ Generation runs through the windows backwards, from the noisy end.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,3 +46,10 @@ def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
     steps = machine.steps
     spans = reversed(list(enumerate(windows(machine))))
     return tuple((stage, steps - last, steps - first) for stage, (first, last) in spans)
+
+
+def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) -> float:
+    """Heat that a noising path (K + 1, N) gives off, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
+    x = np.asarray(states, np.float64)
+    alone = machine.potential.energy(x[[0, -1]]).sum(axis=1)
+    return float(alone[0] - alone[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))
