@@ -24,7 +24,7 @@ from benchmarks.harness import (
 )
 from thermoloom.config import Settings
 from thermoloom.engine import engine
-from thermoloom.engine.compiled import generation
+from thermoloom.engine.compiled import sampling as generation
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
