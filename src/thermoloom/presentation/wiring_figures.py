@@ -36,7 +36,7 @@ def draw_wiring(saved: Saved) -> Figure:
             _panel(axes, table, along, value)
             panel(axes, next(letters), f"{machine} digits")
     handles, labels = places[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=6.5)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=6.5)
     return figure
 
 
