@@ -21,6 +21,7 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy, label_word
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -55,6 +56,11 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
+        if felt(theta).twisted is not None:
+            raise UserError(
+                "device.non_reciprocity: the work of clamps needs a potential; generate without "
+                "a clamp, or on a reciprocal device"
+            )
     words = drawn_words(theta, first + samples, seed, classes)
     words = None if words is None else words[first:]
     return engine().generate(
@@ -121,11 +127,16 @@ def trajectories(
     classes: Sequence[int] | int | None = None,
 ) -> Trajectories:
     """Samples at equally spaced times, with Q(t) = Σ V_stage(start of the stage) − V_stage(x)."""
-    machine = theta.machine
+    machine, written = theta.machine, theta
     shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
     stages = generation_windows(machine)
     steps = sorted({*shown, *(first for _, first, _ in stages), machine.steps})
-    made = generate(theta, samples, seed, classes, None, steps, range(samples))
+    theta, twisted = felt(theta)
+    if twisted is not None:
+        raise UserError(
+            "device.non_reciprocity: without a potential, heat up to a moment is not known"
+        )
+    made = generate(written, samples, seed, classes, None, steps, range(samples))
     words = drawn_words(theta, samples, seed, classes)
     heat = np.zeros((samples, len(steps)))
     for stage, first, last in stages:

@@ -18,7 +18,7 @@ import numpy as np
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import coupling_gradient, group_states
 from thermoloom.machine.onsite import Onsite
-from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.parameters import Array, Parameters, layout
 from thermoloom.machine.protocol import ramp
 
 
@@ -38,11 +38,12 @@ class StepConstants(NamedTuple):
 
 
 def step_constants(machine: Machine, dtype: Any = np.float32) -> StepConstants:
-    """The coefficients of a machine's steps."""
+    """The coefficients of a machine's steps: numbers, or (N,) where units differ."""
+    drift, kick = machine.step
     return StepConstants(
         machine.potential.astype(dtype),
-        dtype(machine.drift),
-        dtype(machine.noise_amplitude),
+        dtype(drift),
+        dtype(kick),
         dtype(1 / (2 * machine.kT)),
         dtype(machine.residual_scale),
     )
@@ -168,19 +169,26 @@ def gradient_of_residuals(
 ) -> Parameters:
     """The same, from given residuals r and states x′, both (K, N); clamped units have r = 0."""
     result = Parameters.zeros(machine, r.dtype)
-    for stage, (first, last) in enumerate(machine.stage_windows):
-        x = group_states(machine, after[first:last], word)
-        of_residual = {group: r[first:last, where] for group, where in machine.groups.items()}
-        for block in result.layout.blocks:
-            out = block.matrix(result.vector[stage])
-            columns = np.broadcast_to(x[block.columns], (len(after[first:last]), out.shape[1]))
-            out += of_residual[block.rows].T @ columns
-            if block.symmetric:
-                out += out.T.copy()
-                np.fill_diagonal(out, 0)
-            elif block.columns in of_residual:
-                out += x[block.rows].T @ of_residual[block.columns]
+    for own, (first, last) in zip(result.vector, machine.stage_windows, strict=True):
+        add_gradient(machine, r[first:last], after[first:last], word, own)
     return result
+
+
+def add_gradient(
+    machine: Machine, r: Array, after: Array, word: Array | None, vector: Array, scale: float = 1.0
+) -> None:
+    """vector ← vector + scale Σ_k (r_i x_j′ + r_j x_i′), flat, over some steps of one stage."""
+    x = group_states(machine, after, word)
+    of_residual = {group: r[:, where] for group, where in machine.groups.items()}
+    for block in layout(machine).blocks:
+        columns = np.broadcast_to(x[block.columns], (len(after), x[block.columns].shape[-1]))
+        found = of_residual[block.rows].T @ columns
+        if block.symmetric:
+            found += found.T.copy()
+            np.fill_diagonal(found, 0)
+        elif block.columns in of_residual:
+            found += x[block.rows].T @ of_residual[block.columns]
+        block.matrix(vector)[...] += scale * found
 
 
 def learn_stepwise(
