@@ -47,10 +47,11 @@ FUNCTIONS = {
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
+    "recalibration": "devices:recalibrate",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("digits",)
+SAMPLED = ("devices", "digits")
 """Rooms whose works draw samples by the generation seed and have them judged."""
 
 
@@ -68,7 +69,7 @@ class Work:
     @property
     def identity(self) -> dict[str, Any]:
         more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
-        room = FUNCTIONS[self.kind].partition(".")[0]
+        room = FUNCTIONS[self.kind].partition(":")[0].partition(".")[0]
         return training_settings(self.settings) | {room: more} | self._sampled(room)
 
     def _sampled(self, room: str) -> dict[str, Any]:

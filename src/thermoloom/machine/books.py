@@ -6,8 +6,8 @@
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
                                                       what Δt leaves of the Stratonovich integral
 
-Where couplings are not reciprocal (``machine.device``), V is that of their common part and the rest,
-f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential. Its work follows from the path alone:
+Where couplings are not reciprocal (``machine.device``), V is that of their common part; the rest,
+f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path alone:
 
     Q_t = V_t(start) − V_t(end) + W_clamp + W_active,    W_active = Σ_k ½(f_k + f_{k+1})·Δx_k
 

@@ -256,5 +256,15 @@ def felt(theta: Parameters) -> Felt:
     return Felt(theta, None)
 
 
+def sensed_gradient(
+    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
+) -> Array:
+    """Σ_j J̃_{i←j} x_j + b̃_i: what a learner senses of a θ that it has just written."""
+    machine = theta.machine
+    if isinstance(machine, Built):
+        return machine.felt(theta).gradient(states, stage, word)
+    return coupling_gradient(theta, states, stage, word)
+
+
 def _meant(machine: Machine) -> dict[str, Any]:
     return {entry.name: getattr(machine, entry.name) for entry in fields(Machine)}

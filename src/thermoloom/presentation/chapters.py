@@ -65,5 +65,9 @@ CHAPTERS = {
     "frontier": (
         FigureSpec("frontier", "The least heat at every loss", "heat_figures:draw_frontier"),
     ),
+    "devices": (
+        FigureSpec("devices", "Devices, written and recalibrated", "device_figures:draw_devices"),
+        FigureSpec("device-samples", "Samples before and after", "device_figures:draw_samples"),
+    ),
 }  # fmt: skip
 """In the order of a report on all of them."""

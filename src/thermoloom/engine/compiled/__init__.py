@@ -11,7 +11,6 @@ from thermoloom.config import Settings
 from thermoloom.engine import Learner as AnyLearner
 from thermoloom.engine import Path
 from thermoloom.engine.compiled.device_learner import DeviceLearner
-from thermoloom.engine.compiled.devices import sensed_terms
 from thermoloom.engine.compiled.generation import GROUP as GROUP
 from thermoloom.engine.compiled.generation import generate as generate
 from thermoloom.engine.compiled.learner import Learner
@@ -21,6 +20,7 @@ from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
+from thermoloom.machine import action
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
@@ -51,7 +51,7 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
     Of a path on a device: with the forces that θ has when it is written there.
     """
     if isinstance(path.machine, Built):
-        return sensed_terms(theta, path.states, field, path.word, path.machine)
+        return action.path_terms(theta.on(path.machine), path.states, field, path.word)
     return path_terms(theta, path.states, field, path.word)
 
 

@@ -11,28 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.compiling import drive, jit
 from thermoloom.engine.compiled.langevin import coupled_step, uncoupled_steps
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
-from thermoloom.machine.action import (
-    SUMS,
-    PathTerms,
-    StepConstants,
-    step_constants,
-    step_terms,
-    terms_of_sums,
-)
+from thermoloom.machine.action import StepConstants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
-from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.protocol import ramp
-
-Float32 = NDArray[np.float32]
-
-STEPS_AT_ONCE = 250
-"""Steps of a path whose terms are held at a time, in float64."""
 
 
 def stepping(
@@ -100,24 +85,3 @@ def uneven_drives(path, constants, out):  # type: ignore[no-untyped-def]
     """Residuals of uncoupled units: Δx, and the force at the unit as it is; μ, k_BT as meant."""
     for k in range(out.shape[0]):
         out[k] = drive(constants, path[k], path[k + 1])
-
-
-def sensed_terms(
-    theta: Parameters, path: Float32, field: Float32 | None, word: Float32 | None, machine: Built
-) -> PathTerms:
-    """As ``machine.action.path_terms``, with the forces of the device at the circuit's μ and k_BT.
-
-    The loss is that of the residuals which the learner sees.
-    """
-    felt = machine.felt(theta.astype(np.float64))
-    constants = step_constants(machine, np.float64)._replace(drift=machine.drift)
-    amplitude, sums = ramp(machine), np.zeros(len(SUMS))
-    for stage, (begin, end) in enumerate(machine.stage_windows):
-        for first in range(begin, end, STEPS_AT_ONCE):
-            last = min(first + STEPS_AT_ONCE, end)
-            x = path[first : last + 1].astype(np.float64)
-            coupling = felt.gradient(x[1:], stage, word)
-            external = 0.0 if field is None else amplitude[first:last, None] * field
-            terms = step_terms(constants, x[:-1], x[1:], coupling, external)
-            sums += [float(np.sum(term)) for term in terms]
-    return terms_of_sums(machine, sums.tolist(), len(path) - 1)
