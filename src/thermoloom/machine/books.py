@@ -77,8 +77,9 @@ class Generated:
         """W of every sample: of switching stages, of moving clamps and of one-way couplings, in
         E₀.
         """
-        total: Float64 = self.switching_work.sum(axis=1) + self.clamp_work.sum(axis=1)
-        return total + np.sum(np.broadcast_to(self.active_work, self.clamp_work.shape), axis=1)
+        given = self.clamp_work + self.active_work
+        total: Float64 = self.switching_work.sum(axis=1) + given.sum(axis=1)
+        return total
 
     @property
     def initial_energy(self) -> EnergyParts:

@@ -17,7 +17,7 @@ from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, W
 def draw_devices(saved: Saved) -> Figure:
     """(a) quality and (b) heat before and after, (c) the way back of every imperfection."""
     figure = Figure(figsize=(WIDTH, 6.9), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.05))
-    above, below = figure.subfigures(2, 1, height_ratios=(1.35, 1))
+    above, below = figure.subfigures(2, 1, height_ratios=(1.35, 1), squeeze=False).flat
     quality, heat = above.subplots(1, 2, sharey=True)
     rows = saved.summary["conditions"]
     _dumbbells(quality, rows, "before", "after", ("sem", "after_sem"))
@@ -119,7 +119,7 @@ def draw_samples(saved: Saved) -> Figure:
     strongest = {row["imperfection"]: row for row in saved.summary["conditions"]}
     height = 0.34 * len(strongest) + 0.5
     figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01))
-    halves = figure.subfigures(1, 2)
+    halves = figure.subfigures(1, 2, squeeze=False).flat
     for half, how, letter in zip(halves, ("written", "learning"), "ab", strict=True):
         first = arrays.get(f"none 0 {how}")
         count = 1 if first is None else len(first)
