@@ -44,7 +44,7 @@ from thermoloom.training.trainer import Reached, Trainee, train_together
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from thermoloom.measures.ledger import Ledger
+    from thermoloom.measures.heat_ledger import Ledger
     from thermoloom.measures.quality import Quality
 
 Array = NDArray[Any]
@@ -503,7 +503,7 @@ class Drawn:
         >>> ledger.first_law_error < 1e-9, least < most
         (True, True)
         """
-        from thermoloom.measures.ledger import Ledger
+        from thermoloom.measures.heat_ledger import Ledger
 
         bounded = self.computer.settings.device.bounded
         return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)

@@ -28,7 +28,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import coupling_gradient
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
-from thermoloom.machine.precision import mirrored
+from thermoloom.machine.quantization import mirrored
 from thermoloom.sections import Section, non_negative, require
 
 Float64 = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.compiling import drive, jit
-from thermoloom.engine.compiled.devices import stepping, uneven_drives
 from thermoloom.engine.compiled.streams import stream_key
+from thermoloom.engine.compiled.uneven_units import stepping, uneven_drives
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.devices import coupled_stepping, stepping
 from thermoloom.engine.compiled.langevin import noise_block
 from thermoloom.engine.compiled.noising import noising_path
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, stream_key
+from thermoloom.engine.compiled.uneven_units import coupled_stepping, stepping
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
