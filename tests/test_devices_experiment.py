@@ -14,7 +14,7 @@ from test_report import Reader, leaves
 
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
-from thermoloom.experiments.devices import LABELS, NONE, _conditions, _groups
+from thermoloom.experiments.devices import LABELS, NONE, QUALITY, _conditions, _groups
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
@@ -74,9 +74,9 @@ def test_what_came_back_is_counted_from_what_was_lost() -> None:
     """Ideal 0.9; offsets took 0.4, of which 0.3 came back; a gain error took nothing."""
 
     def point(name: str, how: str, value: float) -> dict[str, Any]:
-        others = dict.fromkeys(("heat", "work", "prototype_distance", "asked"), 1.0)
+        others = dict.fromkeys(("heat", "work", "max_softmax", "asked"), 1.0)
         about = {"imperfection": name, "strength": 0.1, "seed": 1, "how": how}
-        return {**about, "trajectories": 0, "q": value, "q_sem": 0.01, **others}
+        return {**about, "trajectories": 0, QUALITY: value, f"{QUALITY}_sem": 0.01, **others}
 
     rows = [point(NONE, "written", 0.9) | {"strength": 0.0}]
     rows += [point(NONE, "learning", 0.88) | {"strength": 0.0}]
@@ -84,7 +84,7 @@ def test_what_came_back_is_counted_from_what_was_lost() -> None:
     rows += [point("gain_error", "written", 0.88), point("gain_error", "learning", 0.88)]
     rows += [point("dead", "written", 0.3), point("dead", "learning", 0.9)]
     rows += [point("drift", "written", 0.3), point("drift", "learning", 0.2)]
-    found = {row["imperfection"]: row for row in _conditions(rows, "q")}
+    found = {row["imperfection"]: row for row in _conditions(rows)}
     assert found["offset"]["recovered"] == pytest.approx(0.75)
     assert found["gain_error"]["recovered"] is None
     assert found["drift"]["recovered"] == pytest.approx(-1 / 6)

@@ -27,7 +27,6 @@ from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import (
     RUNS,
     finished,
-    is_classified,
     save_rows,
     trained_path,
 )
@@ -56,9 +55,9 @@ LABELS = {
 }
 """Imperfections, in the order of tables and figures."""
 NONE = "none"
-COLUMNS = (
-    "heat", "heat_sem", "work", "max_softmax_sem", "absolute_correlation_sem", "asked", *MEASURES,
-)  # fmt: skip
+QUALITY = "absolute_correlation"
+"""What is watched: the classifier is sure of much that no longer looks like a prototype."""
+COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", "asked", *MEASURES)
 """Numbers of a set of samples."""
 SHOWN = 8
 """Samples of each computer whose images are kept."""
@@ -72,17 +71,17 @@ class DevicesPlan(Plan):
         default_factory=lambda: Settings(generation=GenerationSettings(samples=50))
     )
     seeds: tuple[int, ...] = (101,)
-    trajectories: tuple[int, ...] = (10, 30, 100)
+    trajectories: tuple[int, ...] = (3, 10, 30)
     """Noising trajectories after which the computer that goes on learning is sampled."""
-    spread_J2: tuple[float, ...] = (0.1, 0.3)
-    spread_J4: tuple[float, ...] = (0.1, 0.5)
-    spread_mobility: tuple[float, ...] = (0.1, 0.5)
-    spread_temperature: tuple[float, ...] = (0.1, 0.5)
-    gain_error: tuple[float, ...] = (0.1, 0.5)
-    offset: tuple[float, ...] = (0.003, 0.03)
+    spread_J2: tuple[float, ...] = (0.3, 1.0)
+    spread_J4: tuple[float, ...] = (0.3, 1.0)
+    spread_mobility: tuple[float, ...] = (0.3, 1.0)
+    spread_temperature: tuple[float, ...] = (0.3, 1.0)
+    gain_error: tuple[float, ...] = (0.5, 2.0)
+    offset: tuple[float, ...] = (0.03, 0.1)
     dead: tuple[float, ...] = (0.1, 0.3)
-    stuck: tuple[float, ...] = (0.01, 0.05)
-    non_reciprocity: tuple[float, ...] = (0.1, 0.5)
+    stuck: tuple[float, ...] = (0.05, 0.2)
+    non_reciprocity: tuple[float, ...] = (0.5, 2.0)
     drift: tuple[float, ...] = (0.001, 0.01)
 
     def __post_init__(self) -> None:
@@ -162,13 +161,12 @@ def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], 
         return dict.fromkeys(COLUMNS), states[:SHOWN]
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
     asked = asked_classes(theta, samples, None)
-    scores, heat = quality.sample_max_softmax, spread(made.heat)
+    heat = spread(made.heat)
     right = asked is not None and quality.sample_class is not None
     values = (
         heat.mean,
         heat.sem,
         float(made.work.mean()),
-        None if scores is None else spread(scores).sem,
         spread(np.abs(quality.sample_correlation)).sem,
         float(np.mean(quality.sample_class == asked)) if right else None,
         *quality.summary().values(),
@@ -221,13 +219,12 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
     save_rows(run, "courses", rows)
     shape = patterns_of(plan.settings, folder / RUNS).shape
     run.save_arrays("images", pictures, {"shape": shape})
-    measure = "max_softmax" if is_classified(plan.settings) else "absolute_correlation"
-    conditions = _conditions(rows, measure)
+    conditions = _conditions(rows)
     return {
         "seeds": sorted({row["seed"] for row in rows}),
         "missing": missing,
-        "measure": measure,
-        "measured": MEASURES[measure],
+        "measure": QUALITY,
+        "measured": "correlation with the nearest prototype",
         "samples": plan.settings.generation.samples,
         "trajectories": plan.trajectories[-1],
         "kT": plan.settings.machine.kT,
@@ -245,15 +242,15 @@ def _plain(value: Any) -> Any:
     return None if isinstance(found, float) and math.isnan(found) else found
 
 
-def _conditions(rows: Sequence[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
+def _conditions(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each imperfection and strength: before, after, and what came back."""
     found = []
     seeds = sorted({row["seed"] for row in rows})
     ideal = _of(rows, NONE, 0.0, "written", seeds)
-    error = f"{measure}_sem"
+    error = f"{QUALITY}_sem"
     for name, strength in dict.fromkeys((row["imperfection"], row["strength"]) for row in rows):
         before, after = (_of(rows, name, strength, how, seeds) for how in ("written", "learning"))
-        base, last, best = before[measure], after[measure], ideal[measure]
+        base, last, best = before[QUALITY], after[QUALITY], ideal[QUALITY]
         lost = None if base is None else best - base
         noise = math.hypot(ideal[error] or 0.0, before[error] or 0.0)
         resolved = lost is not None and lost > 3 * noise
@@ -264,8 +261,7 @@ def _conditions(rows: Sequence[dict[str, Any]], measure: str) -> list[dict[str, 
             "sem": before[error], "after_sem": after[error], "lost": lost, "recovered": back,
             "heat_before": before["heat"], "heat_after": after["heat"],
             "work_before": before["work"], "work_after": after["work"],
-            "distance_before": before["prototype_distance"],
-            "distance_after": after["prototype_distance"],
+            "softmax_before": before["max_softmax"], "softmax_after": after["max_softmax"],
             "asked_before": before["asked"], "asked_after": after["asked"],
         })  # fmt: skip
     return found
@@ -315,7 +311,7 @@ _FULL = DevicesPlan()
 _QUICK = replace(
     _FULL,
     settings=Settings(generation=GenerationSettings(samples=16)),
-    trajectories=(3, 10),
+    trajectories=(3,),
     **{name: getattr(_FULL, name)[-1:] for name in LABELS},
 )
 
