@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import SMALL, run
+from experiment_runs import run
 from test_report import Reader, leaves
 
 from thermoloom.errors import UserError
@@ -20,8 +20,8 @@ from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 
 PLAN: dict[str, dict[str, Any]] = {
-    "machine": SMALL["machine"],
-    "prototypes": SMALL["prototypes"],
+    "machine": {"visible": 49, "hidden": 8, "duration": 0.2},
+    "prototypes": {"resize": True},
     "generation": {"samples": 6},
     "experiment": {"seeds": [1], "trajectories": [2, 4], "offset": [0.1, 5.0]},
 }

@@ -8,10 +8,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from numpy.typing import NDArray
 
-from thermoloom.presentation.drawing import empty, image, light_grid, panel, tag
+from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
 from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
+
+GAP = 2
+"""Pixels between images."""
 
 
 def draw_devices(saved: Saved) -> Figure:
@@ -22,17 +26,22 @@ def draw_devices(saved: Saved) -> Figure:
     rows = saved.summary["conditions"]
     _dumbbells(quality, rows, "before", "after", ("sem", "after_sem"))
     _dumbbells(heat, rows, "heat_before", "heat_after")
-    names = [
-        f"{row['label']} {row['strength']:g}" if row["strength"] else row["label"] for row in rows
-    ]
-    quality.set_yticks(range(len(rows)), list(reversed(names)), fontsize=6)
+    names = [_name(row) for row in reversed(rows)]
+    quality.set_yticks(range(len(rows)), names, fontsize=6)
     quality.set_xlabel(saved.summary["measured"])
     heat.set_xlabel("heat ($E_0$)")
+    ideal, most = rows[0]["heat_before"], max(row["heat_before"] or 0.0 for row in rows)
+    if ideal and most > 5 * abs(ideal):
+        heat.set_xscale("symlog", linthresh=abs(ideal))
     quality.legend(loc="lower left", fontsize=6.5)
     panel(quality, "a", "quality")
     panel(heat, "b", "heat")
     _ways_back(below, saved)
     return figure
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['label']} {row['strength']:g}" if row["strength"] else str(row["label"])
 
 
 def _dumbbells(
@@ -72,7 +81,7 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
     columns = (len(names) + 1) // 2
     grid = np.ravel(figure.subplots(2, columns, sharex=True, sharey=True))
     ideal = float(only(table, imperfection="none", how="written")[measure].astype(float).mean())
-    last = saved.summary["trajectories"]
+    steps = sorted(set(table["trajectories"].tolist()))
     for axes, (name, label) in zip(grid, names.items(), strict=False):
         own = only(table, imperfection=name)
         strengths = sorted(set(own["strength"].tolist()))
@@ -80,7 +89,9 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
             _course(axes, only(own, strength=strength), measure, colour, f"{strength:g}")
         axes.axhline(ideal, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
         axes.set_xscale("symlog", linthresh=1)
-        axes.set_xlim(-0.15, 1.25 * last)
+        axes.set_xlim(-0.15, 1.25 * steps[-1])
+        axes.set_xticks(steps, [f"{step}" for step in steps])
+        axes.minorticks_off()
         axes.set_title(label, fontsize=6.5)
         axes.legend(fontsize=5.5, loc="lower right", handlelength=1.0)
         light_grid(axes)
@@ -88,7 +99,7 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
         axes.axis("off")
     figure.supxlabel("trajectories on the device", fontsize=7)
     figure.supylabel(saved.summary["measured"], fontsize=7)
-    figure.suptitle("(c)", x=0.01, ha="left", fontweight="bold", fontsize=8)
+    figure.suptitle(r"$\bf{(c)}$  the way back", x=0.01, ha="left", fontsize=8)
 
 
 def _course(axes: Axes, own: Table, measure: str, colour: str, label: str) -> None:
@@ -115,26 +126,32 @@ def _shades(count: int) -> list[str]:
 def draw_samples(saved: Saved) -> Figure:
     """Samples of the strongest case of each imperfection, as written and after recalibration."""
     arrays, about = saved.arrays("images")
-    shape = about["shape"]
-    strongest = {row["imperfection"]: row for row in saved.summary["conditions"]}
-    height = 0.34 * len(strongest) + 0.5
-    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01))
-    halves = figure.subfigures(1, 2, squeeze=False).flat
-    for half, how, letter in zip(halves, ("written", "learning"), "ab", strict=True):
-        first = arrays.get(f"none 0 {how}")
-        count = 1 if first is None else len(first)
-        grid = half.subplots(len(strongest), count + 1, squeeze=False,
-                             width_ratios=[2.6, *([1] * count)])  # fmt: skip
-        for line, row in zip(grid, strongest.values(), strict=True):
-            states = arrays.get(f"{row['imperfection']} {row['strength']:g} {how}")
-            name = row["label"].replace(" of ", " of\n").replace(" couplings", "\ncouplings")
-            empty(line[0], name + (f" {row['strength']:g}" if row["strength"] else ""))
-            line[0].texts[0].set(fontsize=5.5, style="normal", color=INK)
-            for place, axes in enumerate(line[1:]):
-                if states is None or shape is None or not np.isfinite(states[place]).all():
-                    empty(axes, "–")
-                else:
-                    image(axes, states[place], shape, (-1.0, 1.0))
-        title = "θ* as written" if how == "written" else "after recalibration"
-        tag(half, 0.02, 1.0, letter, title)
+    strongest = list({row["imperfection"]: row for row in saved.summary["conditions"]}.values())
+    names = [_name(row) for row in strongest]
+    figure, halves = in_a_row((1, 1), 0.3 * len(names) + 0.5)
+    for axes, how, letter in zip(halves, ("written", "learning"), "ab", strict=True):
+        panel(axes, letter, "θ* as written" if how == "written" else "after recalibration")
+        if about["shape"] is None:
+            empty(axes, "the visible layer is no image")
+            continue
+        keys = [f"{row['imperfection']} {row['strength']:g} {how}" for row in strongest]
+        rows = [arrays.get(key) for key in keys]
+        sheet = _sheet(rows, about["shape"])
+        image(axes, sheet, sheet.shape, (-1.0, 1.0))
+        height = sheet.shape[0] / len(names)
+        if how == "written":
+            axes.set_yticks(height * (np.arange(len(names)) + 0.5), names, fontsize=6)
+            axes.tick_params(axis="y", length=0)
     return figure
+
+
+def _sheet(rows: list[NDArray[Any] | None], shape: list[int]) -> NDArray[np.float64]:
+    """Images side by side, a row for each computer; white where there are none."""
+    count = max((len(row) for row in rows if row is not None), default=1)
+    height, width = shape[0] + GAP, shape[1] + GAP
+    sheet = np.ones((len(rows) * height, count * width))
+    for i, row in enumerate(rows):
+        for j, state in enumerate(() if row is None else np.nan_to_num(row, posinf=1, neginf=-1)):
+            tile = sheet[i * height : (i + 1) * height, j * width : (j + 1) * width]
+            tile[:-GAP, :-GAP] = state.reshape(shape)
+    return sheet
