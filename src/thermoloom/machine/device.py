@@ -36,7 +36,14 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Device(Section):
-    """How a device differs from the machine that was meant; everything off by default."""
+    """How a device differs from the machine that was meant; everything off by default.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+    >>> computer.on(tl.Device(dead=0.1, spread_temperature=0.2, seed=7)).generate(5).heat.shape
+    (5,)
+    """
 
     name: ClassVar[str] = "device"
 
