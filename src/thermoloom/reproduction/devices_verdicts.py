@@ -11,13 +11,13 @@ said = paper.Said("devices")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """Quality on each device before and after recalibration."""
-    summary = evidence.summary
+    """Quality on the ideal device, and before and after recalibration wherever it had fallen."""
+    ideal, *others = evidence.summary["conditions"]
     quantities = []
-    for row in summary["conditions"]:
+    for row in (ideal, *(row for row in others if row["recovered"] is not None)):
         name = row["label"] + (f" {row['strength']:g}" if row["strength"] else "")
-        for when in ("before", "after"):
-            key = f"{row['imperfection']}_{row['strength']:g}_{when}"
-            label = f"{summary['measured']}, {name}: {when}"
-            quantities.append(said.quantity(key, label, row[when], digits=".3f"))
+        for key, when in (("before", "θ* as written"), ("after", "recalibrated")):
+            label = f"correlation, {name}: {when}"
+            own = f"{row['imperfection']}_{row['strength']:g}_{key}"
+            quantities.append(said.quantity(own, label, row[key], digits=".3f"))
     return {"quantities": quantities, "statements": []}
