@@ -54,34 +54,33 @@ def _row_one_way(felt, gain, back, back_gain, move, x, moves, xs, next_x, next_x
 
 
 @jit
-def _pass(felt, gain, places, moves, x, next_x, forces):  # type: ignore[no-untyped-def]
+def _pass(felt, gain, back, back_gain, places, moves, x, next_x, forces):  # type: ignore[no-untyped-def]
     """One update of all couplings, and the forces on the next state.
 
-    ``felt`` and ``gain``: for each block what its rows feel and, where that is another thing, what
-    its columns feel, in turns. ``places``: where rows and columns of a block begin, whether it is
-    within a group, and whether it is one-way.
+    ``felt`` is what the rows of each block feel, flat; ``back`` what columns feel, nothing where
+    that is the same. ``places``: see ``_place``.
     """
     forces[:] = 0
     for b in range(places.shape[0]):
-        rows, columns, within, one_way = places[b]
-        J, G, K, H = felt[2 * b], gain[2 * b], felt[2 * b + 1], gain[2 * b + 1]
-        for i in range(J.shape[0]):
-            count = i if within else J.shape[1]
+        start, height, width, rows, columns, within = places[b]
+        for i in range(height):
+            count = i if within else width  # within a group, every edge once
             own, other = rows + i, slice(columns, columns + count)
-            if one_way:
+            row = slice(start + i * width, start + i * width + count)
+            if back.size:
                 forces[own] += _row_one_way(
-                    J[i, :count], G[i, :count], K[i, :count], H[i, :count], moves[own], x[own],
+                    felt[row], gain[row], back[row], back_gain[row], moves[own], x[own],
                     moves[other], x[other], next_x[own], next_x[other], forces[other],
                 )  # fmt: skip
             else:
                 forces[own] += _row(
-                    J[i, :count], G[i, :count], moves[own], x[own], moves[other], x[other],
+                    felt[row], gain[row], moves[own], x[own], moves[other], x[other],
                     next_x[own], next_x[other], forces[other],
                 )  # fmt: skip
 
 
 @jit
-def _learn(felt, gain, places, clamped, after, drives, alpha, constants, out):  # type: ignore[no-untyped-def]
+def _learn(felt, gain, back, back_gain, places, clamped, after, drives, alpha, constants, out):  # type: ignore[no-untyped-def]
     """Residuals of all steps of a window, each under the couplings that the ones before left.
 
     ``clamped``: states of the label units, and the 1 behind the biases.
@@ -92,14 +91,16 @@ def _learn(felt, gain, places, clamped, after, drives, alpha, constants, out):  
     x, next_x = np.empty(size, np.float32), np.empty(size, np.float32)
     x[units:], next_x[units:] = clamped, clamped
     x[:units], next_x[:units] = after[0], after[0]
-    _pass(felt, gain, places, moves, x, next_x, forces)  # moves nothing: the first forces
+    _pass(
+        felt, gain, back, back_gain, places, moves, x, next_x, forces
+    )  # moves nothing: the first forces
     for k in range(steps):
         for i in range(units):
             out[k, i] = residual(constants, drives[k, i], forces[i])
             moves[i] = alpha * out[k, i]
         if k + 1 < steps:
             x[:units], next_x[:units] = after[k], after[k + 1]
-            _pass(felt, gain, places, moves, x, next_x, forces)
+            _pass(felt, gain, back, back_gain, places, moves, x, next_x, forces)
 
 
 class DeviceLearner:
@@ -109,10 +110,8 @@ class DeviceLearner:
         self.machine = machine
         self.learning_rate = learning_rate
         self.period = period
-        twist = 0.0 if machine.twist is None else machine.twist
-        self._one_way = machine.twist is not None
-        self._gain = self._by_block((1 + twist) * machine.gain, (1 - twist) * machine.gain)
-        self._places = np.array([self._place(block) for block in layout(machine).blocks])
+        self._gain = self._directed(machine.gain, machine.twist)
+        self._places = np.array([_place(machine, block) for block in layout(machine).blocks])
 
     def learn(
         self,
@@ -148,15 +147,17 @@ class DeviceLearner:
         word: Float32 | None,
         alpha: float,
     ) -> None:
-        felt = self.machine.felt(written)
-        both, extra = felt.both.vector[stage], 0.0
-        if felt.twisted is not None:
-            extra = felt.twisted.vector[stage]
+        felt, back = self._directed(
+            self.machine.felt(written).both.vector[stage], self.machine.twist
+        )
+        gain, back_gain = self._gain
         residuals = np.empty_like(start)
         clamped = np.append(np.zeros(0, np.float32) if word is None else word, np.float32(1))
         _learn(
-            self._by_block(both + extra, both - extra),
-            self._gain,
+            felt,
+            gain,
+            back,
+            back_gain,
             self._places,
             clamped,
             after,
@@ -183,20 +184,19 @@ class DeviceLearner:
             residuals = residual(constants, start[own], force)
             add_gradient(self.machine, residuals, after[own], word, written.vector[stage], -alpha)
 
-    def _by_block(self, rows: Array, columns: Array) -> tuple[Float32, ...]:
-        """What the rows of each block feel and, if it is another thing, what its columns feel."""
-        nothing = np.empty((0, 0), np.float32)
-        found: list[Float32] = []
-        for block in layout(self.machine).blocks:
-            found.append(np.array(block.matrix(rows), np.float32, order="C"))
-            found.append(
-                np.array(block.matrix(columns), np.float32, order="C") if self._one_way else nothing
-            )
-        return tuple(found)
+    @staticmethod
+    def _directed(both: Array, twist: Array | None) -> tuple[Float32, Float32]:
+        """What rows feel of couplings, and what columns do: nothing where that is the same."""
+        if twist is None:
+            return both.astype(np.float32), np.empty(0, np.float32)
+        return ((1 + twist) * both).astype(np.float32), ((1 - twist) * both).astype(np.float32)
 
-    def _place(self, block: Block) -> tuple[int, int, int, int]:
-        """Where rows and columns begin among all units, and what kind of block it is."""
-        machine = self.machine
-        clamped = {"label": machine.units, "one": machine.units + machine.size_of("label")}
-        begins = {group: where.start for group, where in machine.groups.items()} | clamped
-        return begins[block.rows], begins[block.columns], block.symmetric, self._one_way
+
+def _place(machine: Built, block: Block) -> tuple[int, ...]:
+    """Where a block begins in θ, its height and width, where its rows and columns begin among
+    all units (clamped ones last), and whether it is within a group.
+    """
+    clamped = {"label": machine.units, "one": machine.units + machine.size_of("label")}
+    begins = {group: where.start for group, where in machine.groups.items()} | clamped
+    height, width = (*block.shape, 1)[:2]
+    return block.start, height, width, begins[block.rows], begins[block.columns], block.symmetric
