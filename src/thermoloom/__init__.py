@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thermoloom.api import Computer as Computer
+    from thermoloom.api import Device as Device
     from thermoloom.api import Drawn as Drawn
     from thermoloom.api import Images as Images
     from thermoloom.api import Machine as Machine
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 # Where each public name lives. Imported when first used: a worker process, or `thermoloom --help`,
 # should not wait for what it does not need.
 _HOME = dict.fromkeys(
-    ("Computer", "Drawn", "Images", "Machine", "Results", "digits", "images", "load", "results"),
+    (
+        "Computer", "Device", "Drawn", "Images", "Machine", "Results", "digits", "images", "load",
+        "results",
+    ),
     "api",
-) | {"UserError": "errors"}
+) | {"UserError": "errors"}  # fmt: skip
 __all__ = sorted(_HOME)
 
 

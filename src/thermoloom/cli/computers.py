@@ -182,9 +182,13 @@ def generate(
             help="Hold known pixels still, instead of on their reversed noising path.",
         ),
     ] = False,
+    assignments: Assignments = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sample a trained computer and measure the heat that it gives off."""
+    """Sample a trained computer and measure the heat that it gives off.
+
+    --set device.gain_error=0.1 and the like write its couplings on another device first.
+    """
     from thermoloom.computers.archives import Order
     from thermoloom.computers.stored import archive_path, learning_at, samples_of
     from thermoloom.feasibility import check_generation
@@ -193,9 +197,11 @@ def generate(
     from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
+    trained_on = settings.device
+    settings = settings.updated(_device_settings(assignments))
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
     machine = settings.machine
-    check_generation(machine, samples)
+    check_generation(settings.built, samples)
     asked = _class_numbers(classes)
     if asked is not None:
         label_word(machine, asked)
@@ -207,7 +213,8 @@ def generate(
     if clamp is not None and mask is not None:
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
-    order = Order(samples, settings.generation_seed, asked, known)
+    device = None if settings.device == trained_on else settings.device
+    order = Order(samples, settings.generation_seed, asked, known, device)
     compile_now()
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
@@ -231,10 +238,20 @@ def generate(
     if math.isfinite(left):
         results["mean_discretization_error"] = left
         lines.append(f"  along the steps {left:+.3f} E0: what the step leaves")
-    if machine.stages > 1 or known is not None:
+    if machine.stages > 1 or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
     emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
+
+
+def _device_settings(assignments: list[str] | None) -> Values:
+    """What --set says of the device; all else is settled in a trained computer."""
+    values = merged(None, assignments, {})
+    for section, entries in values.items():
+        if section != "device":
+            key = f"{section}.{next(iter(entries))}"
+            raise UserError(f"--set {key}: settled by training; generate takes device settings")
+    return values
 
 
 def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:

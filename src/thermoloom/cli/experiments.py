@@ -26,7 +26,8 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (all of it; of digits: full) or quick (a small version).")
+    str,
+    typer.Option(help="paper (all of it; of digits and devices: full) or quick (a small version)."),
 ]
 Out = Annotated[
     Path | None,
@@ -78,6 +79,7 @@ QUESTIONS = {
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",
     "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
+    "devices": "Beyond the paper: how unequal may devices be, and what can learning mend?",
 }
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
@@ -208,6 +208,11 @@ class Machine(Section):
     def noise_amplitude(self) -> float:
         """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
         return math.sqrt(2 * self.drift * self.kT)
+
+    @property
+    def step(self) -> tuple[Any, Any]:
+        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``device.Built``)."""
+        return self.drift, self.noise_amplitude
 
     @cached_property
     def potential(self) -> Onsite:
