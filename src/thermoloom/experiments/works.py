@@ -53,10 +53,11 @@ FUNCTIONS = {
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
     "recalibration": "devices:recalibrate",
+    "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("devices", "digits")
+SAMPLED = ("devices", "digits", "wiring")
 """Rooms whose works draw samples by the generation seed and have them judged."""
 
 
