@@ -44,6 +44,9 @@ class Generated:
     """Heat of each stage as a Stratonovich sum over its steps, (S, T)."""
     snapshots: NDArray[np.float32]
     """States at the chosen steps of the chosen samples, (samples, steps, N)."""
+    clamp_work_so_far: Float64 | None = None
+    """Work that moving clamps had done up to these snapshots, (samples, steps); None where clamps
+    do not move."""
     active_work: Float64 | float = 0.0
     """Work done in each stage by couplings that are not reciprocal, (S, T); 0 where all are."""
 
