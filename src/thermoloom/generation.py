@@ -22,6 +22,7 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -37,11 +38,13 @@ def generate(
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
+    styles: Sequence[int] | None = None,
 ) -> Generated:
     """Sample a frozen computer; its parameters and its books are verified at the end.
 
     ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels; of a class with several styles one is drawn for each sample.
+    the machine has labels; of a class with several styles one is drawn for each sample, unless
+    ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
     """
@@ -56,7 +59,12 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
-    words = drawn_words(theta, first + samples, seed, classes)
+        if felt(theta).twisted is not None:
+            raise UserError(
+                "device.non_reciprocity: the work of clamps needs a potential; generate without "
+                "a clamp, or on a reciprocal device"
+            )
+    words = drawn_words(theta, first + samples, seed, classes, styles)
     words = None if words is None else words[first:]
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
@@ -93,13 +101,21 @@ def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDAr
 
 
 def drawn_words(
-    theta: Parameters, samples: int, seed: int, classes: Sequence[int] | int | None
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    classes: Sequence[int] | int | None,
+    styles: Sequence[int] | None = None,
 ) -> NDArray[np.float32] | None:
     """States of the label units of each sample, (S, L); None where there are none."""
     asked = asked_classes(theta, samples, classes)
     if asked is None:
         return None
-    return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+    if styles is None:
+        return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+    if len(styles) != samples:
+        raise UserError(f"styles: {len(styles)} for {samples} samples; give one to each")
+    return label_word(theta.machine, asked, np.asarray(styles))
 
 
 def course(
@@ -116,6 +132,11 @@ def course(
     begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
     a point belongs to.
     """
+    theta, twisted = felt(theta)
+    if twisted is not None:
+        raise UserError(
+            "device.non_reciprocity: without a potential, heat up to a moment is not known"
+        )
     where: list[int] = []
     stages: list[int] = []
     parts, heat, work = [], [], []
