@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from thermoloom.api import Machine as Machine
     from thermoloom.api import Results as Results
     from thermoloom.api import digits as digits
+    from thermoloom.api import edges as edges
     from thermoloom.api import images as images
     from thermoloom.api import load as load
     from thermoloom.api import results as results
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
 # should not wait for what it does not need.
 _HOME = dict.fromkeys(
     (
-        "Computer", "Device", "Drawn", "Images", "Machine", "Results", "digits", "images", "load",
+        "Computer",
+        "Device",
+        "Drawn",
+        "Images",
+        "Machine",
+        "Results",
+        "digits",
+        "edges",
+        "images",
+        "load",
         "results",
     ),
     "api",

@@ -23,6 +23,7 @@ from thermoloom.computers.kept_patterns import content_sha256
 from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.edge_lists import read_edges
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
@@ -34,6 +35,7 @@ from thermoloom.machine.books import Generated
 from thermoloom.machine.device import Device as Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
+from thermoloom.machine.wires import text_of
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
@@ -122,6 +124,19 @@ def images(path: str | Path) -> Images:
     return Images(pixels, tuple(classes), tuple(names))
 
 
+def edges(source: str | Path | ArrayLike) -> str:
+    """A list of wires for ``Machine(topology="edges", edges=…)``: pairs of units (visible ones
+    first, counted from 0), or a file of them (two to a line, or .npy).
+
+    >>> import thermoloom as tl
+    >>> wires = tl.edges([(0, 4), (4, 5)])
+    >>> machine = tl.Machine(visible=4, hidden=2, topology="edges", edges=wires)
+    """
+    if isinstance(source, str | Path):
+        return read_edges(user_path("edges", source))
+    return text_of(np.asarray(source), "edges")
+
+
 Source = Images | str | Path | ArrayLike
 
 
@@ -186,7 +201,8 @@ class Machine(definition.Machine):
             for entry in fields(self)
             if getattr(self, entry.name) != getattr(usual, entry.name)
         }
-        return f"Machine({', '.join(f'{key}={value!r}' for key, value in special.items())})"
+        shown = {key: f"{value!r:.60}" for key, value in special.items()}
+        return f"Machine({', '.join(f'{key}={value}' for key, value in shown.items())})"
 
     def train(
         self,

@@ -19,6 +19,7 @@ from thermoloom.cli.options import (
     merged,
     path_of,
     say,
+    wired,
 )
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
@@ -27,6 +28,8 @@ from thermoloom.inputs import shown
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from thermoloom.machine.definition import Machine
 
 ComputerPath = Annotated[
     Path,
@@ -62,6 +65,28 @@ Code = Annotated[
     ),
 ]
 
+Topology = Annotated[
+    str | None,
+    typer.Option(
+        help="Which units are wired: complete (default), grid, random or edges.",
+        metavar="TOPOLOGY",
+    ),
+]
+Radius = Annotated[
+    int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
+]
+Degree = Annotated[
+    int | None, typer.Option(help="Wires of a unit, on average, of a random topology.", metavar="D")
+]
+Edges = Annotated[
+    Path | None,
+    typer.Option(
+        help="List of wires: two units on each line (visible ones first, from 0), or .npy.",
+        metavar="FILE",
+        parser=path_of("--edges"),
+    ),
+]
+
 
 def settings() -> None:
     """Print every setting with its default and meaning, as a TOML file for --config."""
@@ -81,6 +106,10 @@ def train(
     labels: Labels = None,
     styles: Styles = None,
     code: Code = None,
+    topology: Topology = None,
+    radius: Radius = None,
+    degree: Degree = None,
+    edges: Edges = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -92,7 +121,8 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
+        | wired(topology, radius, degree, edges),
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -106,7 +136,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now()
+    compile_now(sparse=settings.machine.sparse)
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -136,12 +166,26 @@ def train(
         results,
         [
             f"run               {path}",
+            *_wires(settings.machine),
             f"cycles            {run.results['cycles']}",
             f"validation loss   {run.results['loss']:.4f} per step",
             f"  minus squared increments   {run.results['reduced_loss']:.4f}",
             f"next: thermoloom generate {path}",
         ],
     )
+
+
+def _wires(machine: Machine) -> list[str]:
+    """What the wiring takes, where it is not the complete one."""
+    from thermoloom.machine.wires import measure
+
+    if not machine.sparse:
+        return []
+    found = measure(machine)
+    return [
+        f"wires             {found.wires:,}, {found.degree:.1f} a unit; length {found.length:,}, "
+        f"mean {found.mean_length:.1f}, longest {found.longest}; {found.drive_lines:,} drive lines"
+    ]
 
 
 def generate(
@@ -215,7 +259,7 @@ def generate(
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
     order = Order(samples, settings.generation_seed, asked, known, device)
-    compile_now()
+    compile_now(sparse=machine.sparse)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
@@ -342,6 +386,10 @@ def solve(
     labels: Labels = None,
     styles: Styles = None,
     code: Code = None,
+    topology: Topology = None,
+    radius: Radius = None,
+    degree: Degree = None,
+    edges: Edges = None,
     heat_weight: Annotated[
         float | None,
         typer.Option(help="What a kT of expected heat costs beside the loss (default 0)."),
@@ -358,7 +406,8 @@ def solve(
     """Compute the optimum that training approaches: the least expected loss, without a path."""
     options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
+        | wired(topology, radius, degree, edges),
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -392,6 +441,7 @@ def solve(
         {"run": str(path), **results},
         [
             f"run               {path}",
+            *_wires(settings.machine),
             f"conjugate gradients   {results['iterations']} steps, {results['seconds']:.1f} s, "
             f"relative gradient {results['relative_gradient']:.1e}",
             f"expected loss     {results['expected_loss']:.4f} per step "

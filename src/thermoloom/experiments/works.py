@@ -53,10 +53,11 @@ FUNCTIONS = {
     "recalibration": "devices:recalibrate",
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
+    "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("devices", "digits")
+SAMPLED = ("devices", "digits", "wiring")
 """Rooms whose works draw samples by the generation seed and have them judged."""
 
 

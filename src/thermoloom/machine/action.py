@@ -195,6 +195,8 @@ def add_gradient(
             np.fill_diagonal(found, 0)
         elif block.columns in of_residual:
             found += x[block.rows].T @ of_residual[block.columns]
+        if block.mask is not None:
+            found *= block.mask
         block.matrix(vector)[...] += scale * found
 
 
@@ -241,5 +243,5 @@ def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Arr
             out += np.outer(x[block.rows], r_of[block.columns])
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    flat: Array = result.vector[0]
+    flat: Array = result.layout.mask(result.vector[0])
     return flat

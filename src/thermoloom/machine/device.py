@@ -171,9 +171,9 @@ class Built(Machine):
 
     @cached_property
     def gain(self) -> Float64:
-        """∂J̃/∂J, flat: 0 where a coupling is dead or stuck."""
+        """∂J̃/∂J, flat: 0 where a coupling is dead or stuck, or where there is no wire."""
         gain = 1 + self.device.gain_error * self._of_couplings("gain_error")
-        return np.where(self._lost, 0.0, gain)
+        return layout(self).mask(np.where(self._lost, 0.0, gain))
 
     @cached_property
     def offset(self) -> Float64:
@@ -181,7 +181,8 @@ class Built(Machine):
         device = self.device
         stuck = device.stuck_at * np.sign(self._of_couplings("stuck_at"))
         offset = device.offset * self._of_couplings("offset")
-        return np.where(self._dead, 0.0, np.where(self._lost, stuck, offset))
+        felt = np.where(self._dead, 0.0, np.where(self._lost, stuck, offset))
+        return layout(self).mask(felt)
 
     @cached_property
     def _dead(self) -> NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.engine.compiled.sampling import GROUP as GROUP
 from thermoloom.engine.compiled.sampling import generate as generate
+from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
 from thermoloom.machine import action
@@ -78,7 +79,9 @@ class _LearnerOfSettings:
         return self._built.kept(learned) if isinstance(self._built, Built) else learned
 
 
-def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearner | DeviceLearner:
+def _inner(
+    settings: Settings,
+) -> Learner | QuantizedLearner | SparseLearner | UpdateNoiseLearner | DeviceLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
     if isinstance(settings.built, Built) and settings.device.couples:
@@ -90,6 +93,8 @@ def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearne
     if errors.update_noise > 0:
         noise = shared_noise(machine, seed, settings.period)
         return UpdateNoiseLearner(machine, rate, errors.update_noise, noise, settings.period)
+    if machine.sparse:
+        return SparseLearner(machine, rate, settings.period)
     return Learner(machine, rate, settings.period)
 
 
