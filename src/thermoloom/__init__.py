@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 # should not wait for what it does not need.
 _HOME = dict.fromkeys(
     (
-        "Computer",
-        "Device",
-        "Drawn",
-        "Images",
-        "Machine",
-        "Results",
-        "digits",
-        "edges",
-        "images",
+        "Computer", "Device", "Drawn", "Images", "Machine", "Results", "digits", "edges", "images",
         "load",
         "results",
     ),

@@ -131,7 +131,9 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     path_heat = arrays.get("path_heat", np.full_like(work, np.nan))  # not in the first archives
     initial = arrays["initial_states"]
     active = arrays.get("active_work", 0.0)
-    return Generated(initial, states, starts, ends, work, path_heat, no_snapshots, None, active)
+    return Generated(
+        initial, states, starts, ends, work, path_heat, no_snapshots, active_work=active
+    )
 
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:

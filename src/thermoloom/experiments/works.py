@@ -50,9 +50,9 @@ FUNCTIONS = {
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
-    "recalibration": "devices:recalibrate",
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
+    "recalibration": "devices:recalibrate",
     "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""

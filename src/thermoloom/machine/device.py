@@ -171,7 +171,7 @@ class Built(Machine):
 
     @cached_property
     def gain(self) -> Float64:
-        """∂J̃/∂J, flat: 0 where a coupling is dead or stuck, or where there is no wire."""
+        """∂J̃/∂J, flat: 0 where a coupling is dead or stuck."""
         gain = 1 + self.device.gain_error * self._of_couplings("gain_error")
         return layout(self).mask(np.where(self._lost, 0.0, gain))
 
@@ -181,8 +181,7 @@ class Built(Machine):
         device = self.device
         stuck = device.stuck_at * np.sign(self._of_couplings("stuck_at"))
         offset = device.offset * self._of_couplings("offset")
-        felt = np.where(self._dead, 0.0, np.where(self._lost, stuck, offset))
-        return layout(self).mask(felt)
+        return layout(self).mask(np.where(self._dead, 0.0, np.where(self._lost, stuck, offset)))
 
     @cached_property
     def _dead(self) -> NDArray[np.bool_]:

@@ -167,7 +167,8 @@ class _Forces:
         self.products: list[tuple[slice, Float32 | None, slice]] = []
         self.within = theta.of_stage(stage).get("visible_visible")
         self.turned = None if twisted is None else _Forces(twisted, stage, sign=-1)
-        self._sparse = SparseForces(theta, stage) if few_wires(machine) and sign == 1 else None
+        symmetric = sign == 1  # couplings that are felt one way only go by whole matrices
+        self._sparse = SparseForces(theta, stage) if symmetric and few_wires(machine) else None
         if self._sparse is not None:
             return
         for group, where in machine.groups.items():
