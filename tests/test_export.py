@@ -162,7 +162,7 @@ def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
 ) -> None:
     machine = Machine(
         visible=5, hidden=3, labels=2, wiring=WIRES, biases=("visible", "hidden"),
-        stages=2, windows=(0.4, 1.0), duration=0.2, dt=2e-3, mobility=1.5,
+        stages=2, windows=(0.4, 1.0), duration=0.2, dt=4e-3, mobility=1.5,
     )  # fmt: skip
     theta = random_parameters(machine, 0.8, dtype=np.float32)
     made = save_netlist(tmp_path / "m.cir", kept(theta), 32, 1, 150, 5, device)
