@@ -68,7 +68,9 @@ class Lab:
         try:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
             engine().warm_up(learning=False)
-            self.bench.computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            with threads(available_cores()):  # nobody else computes yet
+                found = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            self.bench.computer = found
             engine().warm_up()
             self.bench.teaches.set()
         except Exception as error:
