@@ -146,7 +146,7 @@ def generate(
         np.zeros((samples, machine.stages)),
         path_heat,
         chosen,
-        active,
+        active_work=active,
     )
 
 

@@ -67,6 +67,9 @@ class Block:
     @property
     def places(self) -> tuple[Array, Array]:
         """(i, j) of each independent parameter in the matrix; of an undirected edge, i > j."""
+        if self.mask is not None:
+            i, j = np.nonzero(np.tril(self.mask) if self.symmetric else self.mask)
+            return i, j
         if self.symmetric:
             return np.tril_indices(self.shape[0], -1)
         i, j = np.divmod(np.arange(self.size), 1 if self.is_bias else self.shape[1])
