@@ -89,7 +89,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     theta = computer.parameters
     machine = theta.machine
     j = whole("partner", j, 0, machine.units + machine.size_of("label"))
-    if i == j or not any(j in range(*w.indices(1 << 30)) for w in _wired(theta, i).values()):
+    if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
     fields, words = _learned(computer.patterns, machine)
     own = None if scene.words is None else scene.words[sample]
@@ -154,6 +154,17 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
         block.part: _where(theta.machine, block.rows if transposed else block.columns)
         for block, transposed in theta.layout.partners(group)
     }
+
+
+def _joined(theta: Parameters, i: int, j: int) -> bool:
+    """Whether there is a wire, or a bias, between a free unit and any other."""
+    group, place = _group_of(theta.machine, i)
+    for block, transposed in theta.layout.partners(group):
+        where = _where(theta.machine, block.rows if transposed else block.columns)
+        if where.start <= j < where.stop and i != j:
+            pair = (j - where.start, place) if transposed else (place, j - where.start)
+            return block.mask is None or bool(block.mask[pair])
+    return False
 
 
 def _mapped(theta: Parameters, unit: int) -> str:
