@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
 
-from thermoloom.engine.compiled import generation as compiled
+from thermoloom.engine.compiled import sampling as compiled
 from thermoloom.engine.compiled.sampling import GROUP
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.kept_patterns import content_sha256
-from thermoloom.computers.stored import Kept, open_computer, save_computer
+from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.engine import engine
@@ -31,7 +31,11 @@ from thermoloom.inputs import user_path, whole
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine import definition
 from thermoloom.machine.books import Generated
+from thermoloom.machine.device import Device as Device
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.realization import Realization, realize
+from thermoloom.machine.wires import text_of
+from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
@@ -120,6 +124,19 @@ def images(path: str | Path) -> Images:
     return Images(pixels, tuple(classes), tuple(names))
 
 
+def edges(source: str | Path | ArrayLike) -> str:
+    """A list of wires for ``Machine(topology="edges", edges=…)``: pairs of units (visible ones
+    first, counted from 0), or a file of them (two to a line, or .npy).
+
+    >>> import thermoloom as tl
+    >>> wires = tl.edges([(0, 4), (4, 5)])
+    >>> machine = tl.Machine(visible=4, hidden=2, topology="edges", edges=wires)
+    """
+    if isinstance(source, str | Path):
+        return read_edges(user_path("edges", source))
+    return text_of(np.asarray(source), "edges")
+
+
 Source = Images | str | Path | ArrayLike
 
 
@@ -184,7 +201,8 @@ class Machine(definition.Machine):
             for entry in fields(self)
             if getattr(self, entry.name) != getattr(usual, entry.name)
         }
-        return f"Machine({', '.join(f'{key}={value!r}' for key, value in special.items())})"
+        shown = {key: f"{value!r:.60}" for key, value in special.items()}
+        return f"Machine({', '.join(f'{key}={value}' for key, value in shown.items())})"
 
     def train(
         self,
@@ -196,6 +214,7 @@ class Machine(definition.Machine):
         seed: int = 101,
         resize: bool = False,
         code: Array | None = None,
+        device: Device | None = None,
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
@@ -204,8 +223,9 @@ class Machine(definition.Machine):
         ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
         ``classes``: one number an image; a machine with labels needs them. ``resize``: bring the
         images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
-        the machine's code is ``given``. ``settings``: any other of ``[training]`` and
-        ``[imperfections]``, such as ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+        the machine's code is ``given``. ``device``: what the machine is built of, if that is not
+        as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
+        ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -213,9 +233,9 @@ class Machine(definition.Machine):
         >>> computer
         Computer(Machine(visible=49, hidden=8, duration=0.05), 2 patterns, online, 4 cycles)
         """
-        chosen = _learning(self, rule=rule, cycles=cycles, seed=seed, **settings)
+        chosen = _learning(self, device, rule=rule, cycles=cycles, seed=seed, **settings)
         learned = _patterns(images, classes, self, resize, code)
-        return _train(chosen, learned, Reached(Parameters.zeros(self)), on_cycle)
+        return _train(chosen, learned, Reached(Parameters.zeros(chosen.built)), on_cycle)
 
     def solve(
         self,
@@ -235,7 +255,7 @@ class Machine(definition.Machine):
         >>> computer.generate(4, classes=[1]).classes
         array([1, 1, 1, 1])
         """
-        chosen = _learning(self, rule="optimum", **settings)
+        chosen = _learning(self, None, rule="optimum", **settings)
         learned = _patterns(images, classes, self, resize, code)
         unit, words = unit_fields(learned, self), label_words(learned, self)
         check_learning(chosen, unit)
@@ -243,7 +263,7 @@ class Machine(definition.Machine):
         return Computer(_about(chosen, learned), optimum.parameters, learned, curve)
 
 
-def _learning(machine: definition.Machine, **settings: Any) -> Settings:
+def _learning(machine: definition.Machine, device: Device | None, **settings: Any) -> Settings:
     """Settings with those of ``[training]`` and ``[imperfections]`` by their names."""
     for key in settings:
         if key not in _LEARNING:
@@ -251,7 +271,8 @@ def _learning(machine: definition.Machine, **settings: Any) -> Settings:
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
     plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
-    return Settings(machine=plain).updated({"training": training, "imperfections": errors})
+    start = Settings(machine=plain, device=Device() if device is None else device)
+    return start.updated({"training": training, "imperfections": errors})
 
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
@@ -343,17 +364,36 @@ class Computer(Kept):
             before.training.cycles,
             tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
         )
+        device = before.device
         if before.training.rule == "optimum":
             before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:
             own["period"] = None
-        chosen = _learning(machine, **own | {"cycles": reached.cycle + whole("cycles", cycles, 1)})
+        own["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+        chosen = _learning(machine, device, **own)
         if images is None:
+            self.patterns.needed_for("train")
             learned = self.patterns
         else:
             learned = _patterns(images, classes, machine, resize, code)
         return _train(chosen, learned, reached, on_cycle)
+
+    def on(self, device: Device) -> Computer:
+        """The same θ, written on a device: it generates there, and ``train`` goes on there.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> chip = computer.on(tl.Device(gain_error=0.3, dead=0.05))
+        >>> recalibrated = chip.train(cycles=4)
+        >>> [bool((c.generate(3).heat == computer.generate(3).heat).any()) for c in (chip,
+        ...  recalibrated)]
+        [False, False]
+        """
+        settings = replace(self.settings, device=device)
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta)
 
     def generate(
         self,
@@ -405,9 +445,64 @@ class Computer(Kept):
         """
         save_computer(user_path("path", path), self)
 
+    def export(
+        self,
+        path: str | Path,
+        bits: int = 32,
+        *,
+        chosen: int | None = None,
+        samples: int = 100,
+        seed: int = 1,
+        **device: float,
+    ) -> None:
+        """Couplings for a device: a table (.csv, which ``load`` reads back) or, of at most 32
+        units, a netlist for ngspice (.cir).
+
+        ``bits``: of a coupling, 2 to 24, or 32 for float32 as it is. A netlist generates
+        ``samples`` images of the class ``chosen``, in the units of the ``device`` (as of
+        ``units``), or in the machine's own.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.export("five.csv", bits=5)
+        >>> tl.load("five.csv").generate(3).states.shape
+        (3, 13)
+        >>> computer.export("small.cir", capacitance=1e-15, conductance=1e-6)
+        """
+        from thermoloom.computers.circuits import save_netlist
+
+        file = user_path("path", path)
+        if file.suffix == ".cir":
+            save_netlist(file, self, bits, chosen, samples, seed, device)
+        elif device or chosen is not None:
+            raise UserError(f"{path}: a table takes neither a class nor a device's units")
+        else:
+            save_couplings(file, self, bits)
+
+    def units(self, **device: float) -> Realization:
+        """The machine on a device: joules, volts, seconds.
+
+        E₀ from one of ``temperature`` (kelvin, 300 by default), ``energy`` (E₀ in joules) and
+        ``voltage`` (of x = 1); the unit of time from ``time_unit`` (seconds) or ``conductance``
+        (siemens), with the ``capacitance`` of a node (farads).
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> device = computer.units(capacitance=1e-15, conductance=1e-6)
+        >>> print(f"{1e3 * device.voltage:.2f} mV, {1e9 * device.time:.2f} ns")
+        6.44 mV, 1.00 ns
+        >>> device.summary(heat=computer.generate(5).heat.mean())["heat_J"] < 1e-17
+        True
+        """
+        return realize(self.machine, **device)
+
 
 def load(path: str | Path) -> Computer:
-    """A computer that ``save`` wrote, or that is in a run directory of the command line.
+    """A computer that ``save`` or ``export`` wrote, or that is in a run directory.
+
+    A table of couplings holds neither patterns nor a loss curve.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -483,7 +578,8 @@ class Drawn:
         """
         from thermoloom.measures.heat_ledger import Ledger
 
-        return Ledger(self.computer.machine, self.generated, self.clamped)
+        bounded = self.computer.settings.device.bounded
+        return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
         """How recognizable, near to a pattern and diverse the samples are.
@@ -576,6 +672,36 @@ class Results(Mapping[str, dict[str, Array]]):
                 f"arrays with results[{table!r}]"
             ) from None
         return pandas.DataFrame(self[table])
+
+    def dataset(self, table: str, *dimensions: str) -> Any:
+        """A table as an xarray Dataset, where xarray is installed.
+
+        ``dimensions``: columns that name the rows, such as rule and seed; without them there is one
+        dimension, ``row``.
+
+        >>> import thermoloom as tl
+        >>> results = tl.results("results/comparison")
+        >>> models = results.dataset("models", "rule", "seed")  # doctest: +SKIP
+        >>> models["heat.mean"].sel(rule="online").mean()  # doctest: +SKIP
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise UserError(
+                "xarray is not installed: pip install xarray, or take the columns as NumPy arrays "
+                f"with results[{table!r}]"
+            ) from None
+        columns = self[table]
+        if not dimensions:
+            return xarray.Dataset({name: ("row", values) for name, values in columns.items()})
+        if unknown := [name for name in dimensions if name not in columns]:
+            raise UserError(f"{unknown[0]}: no such column of {table}; it has {', '.join(columns)}")
+        frame = self.frame(table).set_index(list(dimensions))
+        if not frame.index.is_unique:
+            raise UserError(
+                f"{', '.join(dimensions)}: several rows of {table} have the same; name more columns"
+            )
+        return frame.to_xarray()
 
 
 def results(path: str | Path) -> Results:

@@ -20,6 +20,7 @@ from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
 
@@ -39,7 +40,7 @@ def memory_bytes() -> int:
     """Memory of this machine, or of the container that confines this process."""
     try:
         limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -49,9 +50,14 @@ def memory_bytes() -> int:
     return min((limit for limit in limits if limit > 0), default=1 << 62)
 
 
-def require_memory(parts: Mapping[str, int]) -> None:
-    """Refuse what does not fit: ``{settings that make it large: bytes}``."""
+def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
+    """Refuse what does not fit: ``{settings that make it large: bytes}``, so many at a time."""
     needed, there = sum(parts.values()), memory_bytes()
+    if together * needed > there >= needed:
+        raise UserError(
+            f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
+            f"and {_readable(there)} are there; take at most {there // needed}"
+        )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(
@@ -130,6 +136,8 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
 
 def check_step(machine: Machine, field: float = 0.0) -> None:
     """Refuse a step with which the units would leave their potential."""
+    if isinstance(machine, Built):
+        machine = machine.stiffest
     largest = largest_stable_step(machine, field)
     if machine.dt >= largest:
         digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
@@ -173,7 +181,7 @@ def check_learning(settings: Settings, fields: NDArray[Any]) -> None:
     """Refuse settings that no computer can be trained or solved with on these unit fields."""
     check_fields(settings.machine, fields)
     require_memory(size_memory(settings.machine))
-    check_step(settings.machine, float(np.abs(fields).max()))
+    check_step(settings.built, float(np.abs(fields).max()))
 
 
 def check_training(settings: Settings, fields: NDArray[Any]) -> None:

@@ -26,7 +26,7 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (all of it; of digits: full) or quick (a small version).")
+    str, typer.Option(help="paper (all of it; of ours also: full) or quick (a small version).")
 ]
 Out = Annotated[
     Path | None,
@@ -77,7 +77,9 @@ QUESTIONS = {
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",
+    "wiring": "Beyond the paper: what does a wire buy?",
     "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
+    "devices": "Beyond the paper: how unequal may devices be, and what can learning mend?",
 }
 
 
@@ -124,7 +126,7 @@ def run_all(
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
 ) -> None:
-    """Run every experiment but digits, then one report; says first what it will take."""
+    """Run every experiment but digits and wiring, then one report; says first what it takes."""
     from thermoloom.experiments.estimate import estimate
     from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
@@ -212,7 +214,7 @@ def run_share(
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
-    compile_now()
+    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
     done = compute_share(chosen, plan, folder, share, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
@@ -234,14 +236,21 @@ def run_experiment(
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
     from thermoloom.experiments.run import check
-    from thermoloom.presentation.report import write_report
+    from thermoloom.presentation.report import write_page, write_report
     from thermoloom.reproduction import reproduce
     from thermoloom.runs.progress import progress_for
+    from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
-    compile_now()
+    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
     compiled = time.monotonic()
-    done = reproduce(chosen, plan, folder, resources, progress_for())
+    progress = progress_for()
+
+    def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
+        seeds = summary["interim"]
+        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {write_page(run).path}")
+
+    done = reproduce(chosen, plan, folder, resources, progress, so_far)
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:

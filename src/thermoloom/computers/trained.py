@@ -41,7 +41,7 @@ Float32 = NDArray[np.float32]
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections")
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
 """Sections that determine a trained computer; generation has no part in it."""
 
 OnCycle = Callable[[Path, Trainee], None]
@@ -134,12 +134,14 @@ def solve(
     fields: Float32,
     words: Float32 | None,
     on_iteration: Callable[[int, float], None] | None = None,
+    tolerance: float = 1e-6,
 ) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
     """The optimum, and its validation loss as a curve of one point."""
     optimum = solve_optimum(
         settings.machine,
         fields,
         words,
+        tolerance,
         progress=on_iteration,
         heat_weight=settings.training.heat_weight,
         ridge=settings.training.ridge,
@@ -216,10 +218,10 @@ def settings_of(run: RunDirectory) -> Settings:
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
-    """θ of a trained computer."""
+    """θ of a trained computer, on the device that it was trained for."""
     if run.state != "done":
         raise UserError(f"{run.path}: {_why_not_done(run)}")
-    return Parameters.from_arrays(settings_of(run).machine, run.load_arrays("computer"))
+    return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
 
 
 def _why_not_done(run: RunDirectory) -> str:

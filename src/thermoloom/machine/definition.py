@@ -15,12 +15,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.protocol import windows
+from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
 from thermoloom.sections import Section, non_negative, positive, require
 
 FREE = ("visible", "hidden")
@@ -58,14 +59,30 @@ class Machine(Section):
     label_amplitude: float = 1.0
     """Value of the label unit that is asked for; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
-    """Groups that are coupled, each pair completely: visible-hidden, hidden-hidden,
-    visible-visible, visible-label, hidden-label (those with labels only where there are labels)."""
+    """Groups that are coupled: visible-hidden, hidden-hidden, visible-visible, visible-label,
+    hidden-label (those with labels only where there are labels)."""
+    topology: str = "complete"
+    """Which units of coupled groups are joined by a wire: complete (all), grid (those within
+    ``radius`` on a sheet), random (``degree`` wires a unit) or edges (a list)."""
+    radius: int = 0
+    """Longest wire of a grid, as a Manhattan distance in sites of the sheet."""
+    degree: int = 0
+    """Mean number of wires of a unit in a random topology."""
+    topology_seed: int = 42
+    """Seed of a random topology."""
+    edges: str = ""
+    """List of wires where topology = edges: on the command line a file (pairs of units, visible
+    ones first, counted from 0; text or .npy), kept as the list itself."""
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
     """T, number of windows of the noising path, each with parameters of its own."""
     windows: tuple[float, ...] = ()
     """Where each stage ends, as fractions of t_f rising to 1; equal windows if left out."""
+    ramp_end: float = 0.75
+    """The field of a pattern vanishes after this fraction of t_f."""
+    ramp_power: float = 1.0
+    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is even, more lets it go early."""
     code: str = "projection"
     """What hidden units feel for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
@@ -92,7 +109,8 @@ class Machine(Section):
     def check(self) -> None:
         positive("machine", self, "visible", "styles", "stages", "code_clusters", "code_amplitude")
         positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
-        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed")
+        positive("machine", self, "ramp_end", "ramp_power")
+        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed", "topology_seed")
         require(
             self.J2 > 0 or self.J4 > 0,
             "machine.J2, machine.J4",
@@ -105,12 +123,14 @@ class Machine(Section):
             self.styles,
             "styles are label units of a class; set machine.labels, or take 1",
         )
+        require(self.ramp_end <= 1, "machine.ramp_end", self.ramp_end, "must be at most 1")
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
         _among("code", (self.code,), CODES)
         _among("onsite", (self.onsite,), tuple(ONSITE))
         self._check_time()
         self._check_windows()
+        self._check_topology()
 
     def _check_time(self) -> None:
         require(
@@ -164,6 +184,43 @@ class Machine(Section):
             "must rise, by at least one step from stage to stage",
         )
 
+    def _check_topology(self) -> None:
+        _among("topology", (self.topology,), TOPOLOGIES)
+        non_negative("machine", self, "radius", "degree")
+        for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
+            value = getattr(self, key)
+            given, needed = value not in (0, ""), self.topology == topology
+            require(
+                given or not needed,
+                "machine.topology",
+                self.topology,
+                f"needs machine.{key}",
+            )
+            require(
+                needed or not given,
+                f"machine.{key}",
+                value,
+                f"means something for machine.topology = {topology!r} only",
+            )
+        if self.sparse:
+            require(
+                self.units <= MOST_UNITS,
+                "machine.visible + hidden",
+                self.units,
+                f"at most {MOST_UNITS} where machine.topology = {self.topology!r}",
+            )
+            require(
+                bool(adjacency(self).any()),
+                "machine.topology, machine.wiring",
+                (self.topology, list(self.wiring)),
+                "joins no units at all",
+            )
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some pairs of coupled groups have no wire."""
+        return self.topology != "complete"
+
     @property
     def units(self) -> int:
         """N = N_v + N_h, the free units; visible units come first in every state."""
@@ -202,6 +259,11 @@ class Machine(Section):
     def noise_amplitude(self) -> float:
         """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
         return math.sqrt(2 * self.drift * self.kT)
+
+    @property
+    def step(self) -> tuple[Any, Any]:
+        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``device.Built``)."""
+        return self.drift, self.noise_amplitude
 
     @cached_property
     def potential(self) -> Onsite:
