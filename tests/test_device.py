@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import plain_engine
 import pytest
-from machines import MACHINES, random_parameters, some_fields, some_path, some_word
+from machines import MACHINES, SMALL, random_parameters, some_fields, some_path, some_word
 from typer.testing import CliRunner
 
 import thermoloom as tl
@@ -38,6 +38,7 @@ STRENGTHS = {
 ALL = Device(**STRENGTHS)
 RECIPROCAL = Device(**{k: v for k, v in STRENGTHS.items() if k != "non_reciprocity"})
 MACHINE = MACHINES["all stages"]
+SPARSE = Machine(**SMALL, topology="random", degree=5)
 
 
 def built(device: Device, machine: Machine = MACHINE) -> Built:
@@ -46,10 +47,17 @@ def built(device: Device, machine: Machine = MACHINE) -> Built:
     return found
 
 
+def wired_parameters(machine: Machine) -> Parameters:
+    """Random θ, 0 where there is no wire."""
+    theta = random_parameters(machine, dtype=np.float32)
+    theta.layout.mask(theta.vector)
+    return theta
+
+
 def learned(device: Device, machine: Machine = MACHINE, **training: object) -> Parameters:
     """θ after one path on a device."""
     settings = Settings(machine=machine, device=device).updated({"training": training})
-    theta = random_parameters(machine, dtype=np.float32).on(settings.built)
+    theta = wired_parameters(machine).on(settings.built)
     return engine().learner(settings).learn(theta, some_path(settings.built))
 
 
@@ -142,14 +150,16 @@ def test_units_spread_by_a_log_normal_of_mean_one() -> None:
 # --- against a plain engine ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["paper", "all stages"])
+@pytest.mark.parametrize(
+    "meant", [MACHINES["paper"], MACHINE, SPARSE], ids=["paper", "all stages", "sparse"]
+)
 @pytest.mark.parametrize("device", [ALL, RECIPROCAL], ids=["one-way", "reciprocal"])
-def test_paths_samples_and_books_against_plain_numpy(name: str, device: Device) -> None:
-    machine = built(device, MACHINES[name])
+def test_paths_samples_and_books_against_plain_numpy(meant: Machine, device: Device) -> None:
+    machine = built(device, meant)
     field, word = some_fields(machine)[1], some_word(machine)
     plain = plain_engine.path(machine, field, 1, 4, word)
     assert engine().path(machine, field, 1, 4, word).states == pytest.approx(plain.states, abs=2e-5)
-    theta = random_parameters(machine, dtype=np.float32)
+    theta = wired_parameters(machine)
     words = None if word is None else np.tile(word, (3, 1))
     here = engine().generate(theta, 3, 5, words, snapshot_steps=[7], snapshot_samples=[1])
     there = plain_engine.generate(theta, 3, 5, words, snapshot_steps=[7], snapshot_samples=[1])
@@ -191,21 +201,26 @@ def test_each_unit_has_the_variance_of_its_own_temperature() -> None:
 # --- learning -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("machine", [MACHINE, SPARSE], ids=["all stages", "sparse"])
 @pytest.mark.parametrize("period", [1, 3, 10000])
-@pytest.mark.parametrize("device", [ALL, RECIPROCAL, Device(spread_J2=0.3)], ids=str)
-def test_learning_against_the_stepwise_reference(device: Device, period: int) -> None:
+@pytest.mark.parametrize(
+    "device", [ALL, RECIPROCAL, Device(spread_J2=0.3)], ids=["one-way", "reciprocal", "units"]
+)
+def test_learning_against_the_stepwise_reference(
+    device: Device, period: int, machine: Machine
+) -> None:
     """J̃ = G∘J + O is sensed at every step, whatever the rule writes and when."""
     rule = {1: "online", 3: "delayed"}.get(period, "batch")
     more = {"period": 3} if rule == "delayed" else {}
-    found = learned(device, rule=rule, learning_rate=0.01, **more)
-    settings = Settings(machine=MACHINE, device=device).updated(
+    found = learned(device, machine, rule=rule, learning_rate=0.01, **more)
+    settings = Settings(machine=machine, device=device).updated(
         {"training": {"rule": rule, "learning_rate": 0.01, **more}}
     )
-    start = random_parameters(MACHINE, dtype=np.float32)
+    start = wired_parameters(machine)
     path = some_path(settings.built)
     plain = plain_engine.learner(settings).learn(start, path)
     if device.drift:
-        plain = built(device).kept(plain)
+        plain = built(device, machine).kept(plain)
     change = np.abs(plain.vector - start.vector).max()
     assert np.abs(found.vector - plain.vector).max() < 2e-5 * change + 1e-7
 

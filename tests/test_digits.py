@@ -22,6 +22,7 @@ from thermoloom.experiments.digits.parts import (
 )
 from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.asked import Data
 from thermoloom.patterns.fields import label_words, unit_fields
@@ -104,7 +105,7 @@ def test_again_computes_nothing(done: Path) -> None:
 
 
 def test_heat_in_joules_by_hand() -> None:
-    row = energy_row("heat", {"mean": 200.0, "sem": 1.0}, kT=0.1)
+    row = energy_row("heat", {"mean": 200.0, "sem": 1.0}, Machine())
     assert row["kT"] == 2000
     assert row["joules"] == pytest.approx(2000 * 4.1419e-21, rel=1e-4)
 

@@ -14,7 +14,6 @@ from machines import MACHINES, random_parameters, some_fields, some_path, some_w
 
 import thermoloom as tl
 from thermoloom.config import Settings
-from thermoloom.edge_lists import read_edges
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.sparse_forces import few_wires
@@ -26,6 +25,7 @@ from thermoloom.machine.action import gradient, learn_stepwise, path_terms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires
+from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum

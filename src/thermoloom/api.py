@@ -23,7 +23,6 @@ from thermoloom.computers.kept_patterns import content_sha256
 from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
-from thermoloom.edge_lists import read_edges
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
@@ -36,6 +35,7 @@ from thermoloom.machine.device import Device as Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
 from thermoloom.machine.wires import text_of
+from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of

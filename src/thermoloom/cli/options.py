@@ -103,7 +103,7 @@ def _read_edges(machine: dict[str, Any]) -> None:
     """A file named as ``machine.edges`` is read: settings hold the list itself."""
     given = machine.get("edges")
     if isinstance(given, str) and given.strip() and not given.replace(" ", "").isdigit():
-        from thermoloom.edge_lists import read_edges
+        from thermoloom.patterns.edge_lists import read_edges
 
         machine["edges"] = read_edges(user_path("machine.edges", given))
 

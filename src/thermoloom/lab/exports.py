@@ -58,6 +58,7 @@ FILES: dict[str, Callable[[Computer, Scene | None], bytes]] = {
 
 
 def _write_run(path: Path, computer: Computer) -> None:
+    computer.patterns.needed_for("run directory")
     identity = training_settings(named(computer.settings, computer.patterns))
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", computer.patterns)

@@ -19,13 +19,12 @@ from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
-BOLTZMANN, ROOM = 1.380649e-23, 300.0
-"""J/K, and the temperature at which heat is given in joules."""
 HARMONIC = Machine(
     hidden=0,
     labels=10,
@@ -326,13 +325,13 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         if found.has("images.safetensors"):
             about = found.load_metadata("images")
             run.save_arrays(name, found.load_arrays("images"), {"shape": about["shape"]})
-    results, kT = main.results, plan.settings.machine.kT
+    results, machine = main.results, plan.settings.machine
     best, classified = plan.online_optimum.found(folder), plan.classes.found(folder)
     return {
         "missing": missing,
         "seeds": list(plan.seeds),
         "machine": results,
-        "heat_rows": [energy_row(name, results[name], kT) for name in ("heat", "work")],
+        "heat_rows": [energy_row(name, results[name], machine) for name in ("heat", "work")],
         "points": points,
         "peers": peers,
         "online": online,
@@ -345,11 +344,11 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     }
 
 
-def energy_row(name: str, of: dict[str, Any], kT: float) -> dict[str, Any]:
+def energy_row(name: str, of: dict[str, Any], machine: Machine) -> dict[str, Any]:
     """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
     mean, sem = of["mean"], of["sem"]
-    joules = mean / kT * BOLTZMANN * ROOM
-    return {"what": name, "mean": mean, "sem": sem, "kT": mean / kT, "joules": joules}
+    energy = {"kT": mean / machine.kT, "joules": joules(machine, mean)}
+    return {"what": name, "mean": mean, "sem": sem, **energy}
 
 
 POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns", "loss")
