@@ -36,8 +36,9 @@ from thermoloom.engine.compiled.learner import (
     Learner,
     _apply,
     _fill,
-    _load,
+    _forces,
     _solve,
+    _start_residuals,
     _take,
 )
 from thermoloom.engine.compiled.linear_algebra import blas
@@ -265,7 +266,11 @@ def _parts_of_a_cycle(
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
         for piece in range(PIECES):
-            timed("forces", _load, piece, routines, x, r, scratch, rule, work)
+            timed("forces", _forces, piece, routines, x, scratch, rule, work)
+        for piece in range(PIECES):
+            for group in (work.visible, work.hidden):
+                given_start = (piece, x, r, scratch.bias, rule.constants, group)
+                timed("residuals", _start_residuals, *given_start)
         timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
         for piece in range(PIECES):
             timed("update", _apply, piece, routines, len(x), rule, work, scratch)
