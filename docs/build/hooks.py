@@ -1,9 +1,9 @@
 """What MkDocs does not do by itself, as its hooks.
 
-    equations    LaTeX becomes MathML when the site is built: no script, no fonts, no network
-    notebooks    pages in notebooks/ are executed, and offered as .ipynb with their outputs
-    settings.md  and commands.md are filled from the program itself
-    links        beyond the folder of the documentation go to files that are not on the site
+equations    LaTeX becomes MathML when the site is built: no script, no fonts, no network
+notebooks    pages in notebooks/ are executed, and offered as .ipynb with their outputs
+settings.md  and commands.md are filled from the program itself
+links        beyond the folder of the documentation go to files that are not on the site
 """
 
 from __future__ import annotations
