@@ -24,7 +24,7 @@ from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, set
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import coupling_ranges
+from thermoloom.machine.quantization import coupling_ranges
 from thermoloom.training.trainer import Trainee
 
 BITS = 16

@@ -12,7 +12,7 @@ import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
 
 from thermoloom.engine.compiled import generation as compiled
-from thermoloom.engine.compiled.generation import GROUP
+from thermoloom.engine.compiled.sampling import GROUP
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.generation import generate, replay_differs

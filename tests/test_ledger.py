@@ -11,7 +11,7 @@ import thermoloom as tl
 from thermoloom.generation import generate
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.measures.ledger import Ledger, joules
+from thermoloom.measures.heat_ledger import Ledger, joules
 
 
 @pytest.mark.parametrize("name", ["paper", "stages", "all stages"])

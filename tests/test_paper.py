@@ -11,7 +11,8 @@ from test_screens import NAMES as SCREENS
 from test_screens import done, made_up, plan_of
 
 from thermoloom.experiments import NAMES, experiment
-from thermoloom.reproduction import noise, paper, reproduce
+from thermoloom.reproduction import noise_verdicts as noise
+from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
 
 COMPARISON = paper.Said("comparison")

@@ -19,7 +19,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.action import drive, learn_stepwise, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import (
+from thermoloom.machine.quantization import (
     coupling_ranges,
     levels,
     nonzero_fraction,

@@ -27,11 +27,11 @@ from thermoloom.experiments import experiment, noise, precision
 from thermoloom.experiments.results import trained_path
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.experiments.screens import collect
-from thermoloom.machine.precision import coupling_ranges, quantized
+from thermoloom.machine.quantization import coupling_ranges, quantized
 from thermoloom.measures.responses import Curve, Measured
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.report import write_report
-from thermoloom.reproduction import noise as noisy
+from thermoloom.reproduction import noise_verdicts as noisy
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table

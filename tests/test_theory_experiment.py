@@ -28,14 +28,14 @@ from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms, residuals
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.precision import mirrored
+from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.measures.paired import RULES
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import paper, reproduce
-from thermoloom.reproduction.theory import conclusion, is_unstable, last_below
+from thermoloom.reproduction.theory_verdicts import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory

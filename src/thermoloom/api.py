@@ -43,7 +43,7 @@ from thermoloom.training.trainer import Reached, Trainee, train_together
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from thermoloom.measures.ledger import Ledger
+    from thermoloom.measures.heat_ledger import Ledger
     from thermoloom.measures.quality import Quality
 
 Array = NDArray[Any]
@@ -481,7 +481,7 @@ class Drawn:
         >>> ledger.first_law_error < 1e-9, least < most
         (True, True)
         """
-        from thermoloom.measures.ledger import Ledger
+        from thermoloom.measures.heat_ledger import Ledger
 
         return Ledger(self.computer.machine, self.generated, self.clamped)
 

@@ -24,7 +24,7 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
-from thermoloom.machine.precision import UNQUANTIZED
+from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 
 ON_GRID, NOISY = 5.0, 2.0

@@ -24,7 +24,7 @@ from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.precision import UNQUANTIZED
+from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.threads import threads
 
 PROBE_STEPS = 216

@@ -28,7 +28,7 @@ from thermoloom.experiments.results import Model, finished, measures_path, save_
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.measures.dissipation import FEWEST
-from thermoloom.measures.ledger import Ledger, joules
+from thermoloom.measures.heat_ledger import Ledger, joules
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory

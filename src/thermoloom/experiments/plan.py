@@ -2,7 +2,7 @@
 
 Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
 ``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``; where the paper
-says something of it, a module ``reproduction/NAME.py`` with ``judge``.
+says something of it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ from thermoloom.experiments.screens import (
 )
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import layout
-from thermoloom.machine.precision import (
+from thermoloom.machine.quantization import (
     UNQUANTIZED,
     coupling_ranges,
     nonzero_fraction,

@@ -41,7 +41,7 @@ def reproduce(
 def judge(run: RunDirectory, summary: dict[str, Any]) -> dict[str, Any]:
     """The summary with quantities, statements and verdicts, from saved tables alone."""
     name = summary["experiment"]
-    found = import_module(f"{__name__}.{name}").judge(Evidence(summary, run))
+    found = import_module(f"{__name__}.{name}_verdicts").judge(Evidence(summary, run))
     for part in ("quantities", "statements"):
         found[part] = judged(name, found[part], summary["lengths"])
     whole: dict[str, Any] = jsonable(summary | found)

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.engine import Learner as AnyLearner
 from thermoloom.engine import Path
-from thermoloom.engine.compiled.generation import GROUP as GROUP
-from thermoloom.engine.compiled.generation import generate as generate
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.residual_errors import residual_errors
+from thermoloom.engine.compiled.sampling import GROUP as GROUP
+from thermoloom.engine.compiled.sampling import generate as generate
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import UNQUANTIZED
+from thermoloom.machine.quantization import UNQUANTIZED
 
 Float32 = NDArray[np.float32]
 

@@ -1,4 +1,4 @@
-"""Training with couplings on a grid of b bits (``machine.precision``): one pass over J per step.
+"""Training with couplings on a grid of b bits (``machine.quantization``): one pass over J per step.
 
 A pass moves, rounds, clips and stores every coupling, and sums up the forces on the next state at
 once. u has 23 bits: a move is right on average to 2⁻²³ levels. Cost for 784 + 512 units, on one
@@ -19,7 +19,7 @@ from thermoloom.machine.action import step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.precision import couplings, levels, mirrored, top_level
+from thermoloom.machine.quantization import couplings, levels, mirrored, top_level
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]

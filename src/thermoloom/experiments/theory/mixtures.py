@@ -26,7 +26,7 @@ from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Layout, Parameters, layout
-from thermoloom.machine.precision import mirrored
+from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import spread as statistics
 from thermoloom.runs.store import RunDirectory

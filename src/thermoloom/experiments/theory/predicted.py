@@ -16,7 +16,7 @@ from thermoloom.engine import engine
 from thermoloom.experiments.results import save_rows
 from thermoloom.experiments.works import Job
 from thermoloom.machine.parameters import Layout
-from thermoloom.machine.precision import largest_magnitude
+from thermoloom.machine.quantization import largest_magnitude
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.predictions import (
     MeanRule,

@@ -16,7 +16,7 @@ from thermoloom.experiments.theory.predicted import COUPLINGS, shift_sizes
 from thermoloom.experiments.works import Job
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.precision import levels, nonzero_fraction
+from thermoloom.machine.quantization import levels, nonzero_fraction
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.training.trainer import Trainee, train_together
 

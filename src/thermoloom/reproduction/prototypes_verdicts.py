@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from thermoloom.reproduction import paper
-from thermoloom.reproduction.comparison import change, lower_heat, quantities
+from thermoloom.reproduction.comparison_verdicts import change, lower_heat, quantities
 from thermoloom.reproduction.evidence import Evidence
 
 said = paper.Said("prototypes")

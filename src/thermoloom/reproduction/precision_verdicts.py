@@ -13,7 +13,7 @@ from thermoloom.experiments.precision import (
     STORAGE,
     TRAINING,
 )
-from thermoloom.machine.precision import UNQUANTIZED
+from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.responses import Curve, Responses
 from thermoloom.reproduction import paper

@@ -1,0 +1,87 @@
+"""The rooms of the package: which may know which, and that each name is found in one of them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import thermoloom
+
+ROOT = Path(thermoloom.__file__).parent
+ORDER = (
+    ("errors",),
+    ("inputs", "interrupts", "numerics"),
+    ("sections", "threads"),
+    ("machine",),
+    ("config",),
+    ("feasibility",),
+    ("patterns", "engine", "runs"),
+    ("theory", "training", "generation"),
+    ("measures", "presentation"),
+    ("computers",),
+    ("experiments",),
+    ("reproduction",),
+    ("api",),
+    ("lab",),
+    ("cli", "__init__", "__main__"),
+)
+"""The direction of data: a room imports from rooms further up, never from its own line or below.
+
+The interface in ``api`` stands beside ``experiments``; the command line is on top of both.
+"""
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def room_of(module: str) -> str:
+    """``thermoloom.machine.energy`` → ``machine``."""
+    return [*module.split("."), "__init__"][1]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of the package that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("thermoloom"):
+            if node.module == "thermoloom":
+                yield from (f"thermoloom.{name.name}" for name in node.names)
+            else:
+                yield str(node.module)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.startswith("thermoloom"))
+
+
+def test_data_flows_one_way() -> None:
+    against = []
+    for path in MODULES:
+        name = ".".join(["thermoloom", *path.relative_to(ROOT).with_suffix("").parts])
+        own = room_of(name)
+        others = {room_of(module) for module in imports(path)} - {own}
+        against += [f"{name} → {room}" for room in others if RANK[room] >= RANK[own]]
+    assert sorted(against) == []
+
+
+def test_a_name_is_found_in_one_room() -> None:
+    """Commands bear the names of what they command; all other modules have names of their own."""
+    names = Counter(
+        path.stem
+        for path in MODULES
+        if path.stem != "__init__" and path.relative_to(ROOT).parts[0] != "cli"
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_kernels_stay_behind_the_engine() -> None:
+    """Nothing outside ``engine/compiled`` imports Numba or the compiled engine's modules."""
+    outside = [path for path in MODULES if "compiled" not in path.parts]
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in outside}
+    knowing = [
+        name for name, text in texts.items() if "import numba" in text or "from numba" in text
+    ]
+    assert knowing == []
+    assert not [
+        name
+        for name, text in texts.items()
+        if "from thermoloom.engine.compiled" in text or "import thermoloom.engine.compiled" in text
+    ]
