@@ -353,7 +353,7 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
     output, errors = process.communicate(timeout=10)
     assert time.monotonic() - begun < 4
     assert process.returncode == 130
-    assert "run the same command again to go on" in output
+    assert "run the same command again to continue" in output
     assert "Traceback" not in errors
     assert not any(map(is_alive, worker_pids(log)))
 
@@ -746,7 +746,7 @@ def test_archives_write_only_their_tasks_outputs(tmp_path: Path, name: Any) -> N
 def test_archives_hold_bytes_and_nothing_else(tmp_path: Path, data: Any) -> None:
     with pytest.raises(UserError, match="holds no plain bytes as runs/a/x; refused"):
         unpack(tmp_path, {"runs/a/x": data}, ("runs/a",))
-    with pytest.raises(UserError, match="is no archive but list"):
+    with pytest.raises(UserError, match="is not an archive but list"):
         unpack(tmp_path, [("runs/a/x", b"")], ("runs/a",))  # type: ignore[arg-type]
     assert everything(tmp_path) == {}
 

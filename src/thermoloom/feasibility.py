@@ -56,7 +56,7 @@ def require_memory(parts: Mapping[str, int]) -> None:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(
             f"{worst}: too large, this needs about {_readable(needed)} of memory and "
-            f"{_readable(there)} are there; make it smaller"
+            f"{_readable(there)} are available; make it smaller"
         )
 
 

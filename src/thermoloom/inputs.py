@@ -116,7 +116,7 @@ def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> byt
         with open(path, "rb", opener=_without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise UserError(f"{path}: is no regular file")
+                raise UserError(f"{path}: is not a regular file")
             if found.st_size > most:
                 raise UserError(
                     f"{path}: has {found.st_size:,} bytes; a {what} has at most {most:,}"
@@ -161,5 +161,5 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is no UTF-8 text ({error.reason}); save it as UTF-8") from None
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
     return parse_toml(text, str(path))

@@ -37,7 +37,7 @@ def _as_json(context: typer.Context, as_json: bool) -> bool:
 
 @runs_app.callback()
 def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = False) -> None:
-    """List runs: id, kind, state, age, size and the settings that tell them apart."""
+    """List runs: id, kind, state, age, size and the settings in which they differ."""
     if context.invoked_subcommand:
         return
     folder = folder or Path("results")

@@ -85,7 +85,7 @@ def run_tasks(
         except KeyboardInterrupt:
             raise SweepInterruptedError(
                 f"interrupted; {sweep.progress.done_count} of {len(tasks)} tasks are done and all "
-                "checkpoints kept: run the same command again to go on"
+                "checkpoints kept: run the same command again to continue"
             ) from None
     return {task.name: sweep.outcomes[task.name] for task in tasks}
 

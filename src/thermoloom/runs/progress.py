@@ -140,7 +140,7 @@ class RichProgress(Progress):
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:
         with super().shown(total), self._display:
-            self._whole = self._display.add_task("in all", total=total, detail="")
+            self._whole = self._display.add_task("total", total=total, detail="")
             self._refresh()
             yield
 

@@ -128,7 +128,7 @@ def _check_books(generated: Generated, switched: Float64) -> None:
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
     error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
     if not error <= FIRST_LAW:
-        raise RuntimeError(f"the books do not close: error {error:.1e}")
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")
 
 
 def _enter(book: Float64, parts: EnergyParts) -> None:
