@@ -25,14 +25,14 @@ _NAMES = {"onsite": "single units", "bias": "biases"}
 
 COMMANDS = (
     ("thermoloom run comparison --preset quick",
-     "does learning at every step save heat? one pair of computers, about a minute"),
+     "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",
      "the default machine, with hidden units, learns three digits by a local rule"),
-    ("thermoloom generate my-run", "sample it, and measure the heat that it gives off"),
+    ("thermoloom generate my-run", "sample it and measure the heat it gives off"),
 )  # fmt: skip
 PYTHON = """\
 import thermoloom as tl
-computer = tl.Machine(labels=10, stages=4).solve(tl.digits())
+computer = tl.Machine(hidden=64, labels=10, stages=4).solve(tl.digits())
 computer.generate(20, classes=[3, 7]).show().savefig("drawn.png")"""
 
 
