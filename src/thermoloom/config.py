@@ -115,7 +115,7 @@ class Training(Section):
     seed: int = 101
     """Seed of the noising paths (and, in separate streams, of injected errors)."""
     cycles: int = 300
-    """Number of noising trajectories; prototypes are taken in turn."""
+    """Number of noising trajectories; prototypes are used in turn."""
     learning_rate: float | None = None
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0

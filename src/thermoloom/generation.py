@@ -37,10 +37,10 @@ def generate(
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
 ) -> Generated:
-    """Sample a frozen computer; its parameters and its books are verified at the end.
+    """Sample a frozen computer; its parameters and the first law are verified at the end.
 
-    ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels; of a class with several styles one is drawn for each sample.
+    ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
+    the machine has labels; of a class with several styles one is drawn per sample.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
     """

@@ -25,7 +25,7 @@ NAMES = (
 TOGETHER = tuple(name for name in NAMES if name != "digits")
 """Those of ``run all``: on the paper's machine or one like it. Digits has a machine of its own."""
 MOST_SEEDS = 10_000
-"""Of one experiment; each is a training of hours."""
+"""Of one experiment; each is a training."""
 
 
 def experiment(name: str) -> Experiment:

@@ -47,7 +47,7 @@ class FrontierPlan(PairPlan):
     """Weights of the frontier, and the pairs beside it."""
 
     weights: tuple[float, ...] = WEIGHTS
-    """λ, what a k_BT of expected heat costs beside the loss; 0 is the optimum itself."""
+    """λ, weight of the expected heat (in k_BT) beside the loss; 0 is the optimum itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,13 +65,13 @@ def models(plan: FrontierPlan) -> list[Settings]:
 
 
 def tasks(plan: FrontierPlan, folder: Path, workers: int) -> list[Task]:
-    """Each weight a task of its own; the pairs beside them."""
+    """One task per weight; the pairs beside them."""
     weighed = [(f"weight {w:g}", [plan.weighed(w)]) for w in plan.weights]
     return measuring_tasks([*weighed, ("", plan.models)], folder, workers, plan.paths)
 
 
 def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """A row a computer: expected loss and heat, exactly; heat, bounds, quality of its samples."""
+    """One row per computer: exact expected loss and heat; heat, bounds, quality of its samples."""
     found, missing = _collected(plan, folder)
     curve = [model for model in found if model.rule == RULE]
     if not curve:

@@ -1,4 +1,4 @@
-"""What a generation leaves behind: states, and the books of energy, heat and work.
+"""The result of a generation: states, and its account of energy, heat and work.
 
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
@@ -23,7 +23,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Generated:
-    """What one generation call leaves behind."""
+    """The result of one generation."""
 
     initial_states: NDArray[np.float32]
     """x₀ after preparation, (S, N)."""

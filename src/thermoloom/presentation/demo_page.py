@@ -87,7 +87,7 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
 
 
 def _stages(drawn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The books by stage, as means over the samples."""
+    """Heat and work by stage, as means over the samples."""
     rows = []
     for stage in range(drawn["stages"]):
         work = drawn["switching_work"][:, stage - 1].mean() if stage else None

@@ -16,7 +16,7 @@ SHOWN = 10
 """Samples side by side, in two rows."""
 FRAMES = 48
 MILLISECONDS, LAST = 70, 2500
-"""How long a frame is shown, and the last one, in which all has come to rest."""
+"""How long a frame is shown, and the last one, in which everything has come to rest."""
 WIDTH = 480
 """Pixels of the animation, about."""
 GREYS = 24

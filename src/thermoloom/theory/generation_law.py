@@ -59,7 +59,7 @@ def gelbrich(p: Gaussian, q: Gaussian) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GenerationLaw:
-    """Exact books of a harmonic machine, for one word of its labels."""
+    """Exact energies, heat and work of a harmonic machine, for one word of its labels."""
 
     machine: Machine
     laws: Sequence[Gaussian]

@@ -51,7 +51,7 @@ class Optimum:
     seconds: float
     """Wall time, marginals included."""
     expected_heat: float | None = None
-    """E[Q] of the reverse path in E₀; None where it was not asked for and costs a long sum."""
+    """E[Q] of the reverse path in E₀; None where it was not requested, as it costs a long sum."""
 
 
 def solve_optimum(

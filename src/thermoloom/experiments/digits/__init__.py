@@ -1,4 +1,4 @@
-"""Ten digits on demand: a machine that draws the digit it is asked for, and what makes it work.
+"""Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
 Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
 learns all of MNIST and is held against test images. The machine was chosen after looking at many,
@@ -210,7 +210,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
 
 
 def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of every part that is there, and what they come to."""
+    """Tables of every finished part, and their summary."""
     main = plan.machine.found(folder)
     if main is None:
         raise UserError(f"{folder}: the machine was not measured; run the same command again")

@@ -1,4 +1,4 @@
-"""What is measured of machines for ten digits: one function a part, each in a run of its own."""
+"""What is measured of machines for ten digits: one function per part, each in its own run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def first_patterns(patterns: Patterns, count: int) -> Patterns:
 
 
 def asked_of(theta: Parameters, generated: Generated, classifier: str) -> Asked:
-    """Images of a generation in which all classes were asked for in turn."""
+    """Images of a generation in which all classes were requested in turn."""
     images = generated.final_states[:, : theta.machine.visible]
     asked = asked_classes(theta, len(images), None)
     return Asked(images, None if asked is None else asked.astype(np.intp), classifier)
@@ -184,7 +184,7 @@ def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
 
 
 def measure_inpainting(job: Job, images: int) -> dict[str, Any]:
-    """Half of each test image is known, its class is asked for, the rest is drawn."""
+    """Half of each test image is known, its class is requested, the rest is drawn."""
     theta, machine = solved(job), job.settings.machine
     data = data_of(job)
     truth, classes = data.patterns[:images], data.classes[:images]
