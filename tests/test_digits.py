@@ -101,7 +101,7 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
-    refused = {"asks for classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
+    refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
     for what, machine in refused.items():
         with pytest.raises(UserError, match=what):
             EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))

@@ -361,7 +361,7 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
 def test_bad_calls(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--workers = 0: must be at least 1"):
         run_tasks([], tmp_path, Resources(0))
-    with pytest.raises(UserError, match="--shared-disk: says something of a cluster"):
+    with pytest.raises(UserError, match="--shared-disk: needs a cluster"):
         Resources(shared=True)
     with pytest.raises(UserError, match="--cluster: is empty"):
         Resources(cluster=" ")

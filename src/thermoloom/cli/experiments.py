@@ -63,9 +63,7 @@ Share = Annotated[
         metavar="I/N",
     ),
 ]
-Shared = Annotated[
-    bool, typer.Option("--shared-disk", help="All workers see the results folder.")
-]
+Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the results folder.")]
 
 
 QUESTIONS = {

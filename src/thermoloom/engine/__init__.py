@@ -1,7 +1,7 @@
 """What computes: one interface, behind which an engine lives with its streams, threads and kernels.
 
     path      a noising path, which never sees θ
-    learner   a noising path → θ, by the rule that the settings ask for
+    learner   a noising path → θ, by the rule of the settings
     terms     loss and path-action terms of a path
     generate  the frozen computer sampled, with its heat and work
 
@@ -88,7 +88,7 @@ class Engine(Protocol):
         """
 
     def learner(self, settings: Settings) -> Learner:
-        """The learner that the settings ask for."""
+        """The learner of these settings."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""

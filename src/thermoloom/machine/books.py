@@ -4,7 +4,7 @@
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
     first law     V_1(x_end) − V_T(x_start) = W − Q
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
-                                                      what Δt leaves of the Stratonovich integral
+                                                      discretization error
 
 Stages are in the order of generation: from the noisy end of the noising path to the pattern.
 """
@@ -59,7 +59,7 @@ class Generated:
     @property
     def discretization_error(self) -> Float64:
         """Path heat − Q of every sample, in E₀: first order in Δt, and round-off where V is
-        quadratic. It tells how far the discrete path is from the Langevin equation.
+        quadratic. It shows how far the discrete path is from the Langevin equation.
         """
         total: Float64 = (self.path_heat - self.stage_heat).sum(axis=1)
         return total

@@ -21,7 +21,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         ("negatives", "negatives among them", _percent(measured["negatives"]), "%", ""),
         ("diversity", "diversity within a class, relative to the data's",
          _ratio(measured["diversity"], data["diversity"]), "", "both with thermal noise"),
-        ("die", "… of the means of the styles that the die chose alone",
+        ("die", "… of the means of the drawn styles alone",
          _ratio(machine["style_means"]["diversity"], data["diversity"]), "", "without noise"),
         ("frechet", "Fréchet distance in the classifier's 128 features", measured["frechet"], "",
          f"{measured['images']} samples, {measured['data']} images"),

@@ -418,8 +418,8 @@ def _checked(files: Mapping[str, bytes], runs: Collection[str]) -> dict[str, dic
         run, _, name = path.rpartition("/") if isinstance(path, str) else ("", "", "")
         if run not in runs or not _FILE_NAME.fullmatch(name):
             raise UserError(
-                f"a received archive holds {str(path)[:200]!r}, which is no file of its task's "
-                "runs; refused"
+                f"a received archive holds {str(path)[:200]!r}, which is not a file of its "
+                "task's runs; refused"
             )
         if not isinstance(data, bytes):
             raise UserError(f"a received archive holds no plain bytes as {path}; refused")

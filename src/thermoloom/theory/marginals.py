@@ -196,7 +196,7 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
 
 
 def _check_force(machine: Machine) -> None:
-    """Refuse a potential whose force is no odd cubic polynomial: what is exact here is so for
+    """Refuse a potential whose force is not an odd cubic polynomial: what is exact here is so for
     those alone.
     """
     x = np.linspace(-3, 3, 25)

@@ -48,7 +48,7 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
 
 
 class _LearnerOfSettings:
-    """A learner with the residual errors that the settings ask for."""
+    """A learner with the residual errors of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -79,5 +79,5 @@ def _inner(settings: Settings) -> Learner | QuantizedLearner | UpdateNoiseLearne
 
 
 def learner(settings: Settings) -> AnyLearner:
-    """The learner that the settings ask for."""
+    """The learner of these settings."""
     return _LearnerOfSettings(settings)

@@ -56,7 +56,7 @@ def generate(
     """Sample a frozen computer; θ and the first law are verified at the end.
 
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
-    ``on_progress`` is told of sample-steps done. ``first``: number of the first sample.
+    ``on_progress`` is called with the sample-steps done. ``first``: number of the first sample.
     """
     machine = theta.machine
     frozen = theta.copy()

@@ -53,7 +53,7 @@ class DigitsPlan(Plan):
     )
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
-    """Images that samples are held against: test images, where MNIST is at hand."""
+    """Images that samples are compared with: test images, where MNIST is available."""
     styles: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
@@ -200,7 +200,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
         raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
     if machine.labels < classes:
         raise UserError(
-            f"machine.labels = {machine.labels}: digits asks for classes; take at least {classes}"
+            f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
         )
     others = plan.few_samples * sum(1 for _ in plan.points())
     return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]

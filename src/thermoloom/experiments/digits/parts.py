@@ -39,7 +39,7 @@ SAMPLED_PATHS = 200
 
 
 def data_of(job: Job) -> Data:
-    """Test images where MNIST is at hand."""
+    """Test images where MNIST is available."""
     chosen = job.settings.prototypes
     return reference_data(job.patterns, chosen.path if chosen.source == "mnist" else None)
 
@@ -140,7 +140,7 @@ def style_means(patterns: Patterns, theta: Parameters) -> NDArray[np.float32]:
 def style_draws(
     patterns: Patterns, theta: Parameters, count: int, seed: int
 ) -> NDArray[np.float32]:
-    """The mean of the style that the die gave each sample: images without fluctuations."""
+    """The mean of the style drawn for each sample: images without fluctuations."""
     asked = asked_classes(theta, count, None)
     assert asked is not None
     unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)

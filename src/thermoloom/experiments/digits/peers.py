@@ -41,7 +41,7 @@ UNITS, ROUNDS, GIBBS = 512, 20, 500
 
 
 def has_scikit() -> bool:
-    """Whether scikit-learn is at hand."""
+    """Whether scikit-learn is installed."""
     return find_spec("sklearn") is not None
 
 
