@@ -67,7 +67,7 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page
-    assert "very images that it has learned" in page
+    assert "compared with the images that it has learned" in page
 
 
 def test_confusion_counts_every_sample(done: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
 
-from thermoloom.engine.compiled import generation as compiled
+from thermoloom.engine.compiled import sampling as compiled
 from thermoloom.engine.compiled.sampling import GROUP
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
@@ -173,7 +173,7 @@ def test_books_that_do_not_close_are_noticed(wrong: float, monkeypatch: pytest.M
             book[0] += wrong
 
     monkeypatch.setattr(compiled, "_enter", meddle)
-    with pytest.raises(RuntimeError, match="do not close"):
+    with pytest.raises(RuntimeError, match="energy is not conserved"):
         generate(theta, 2, 1)
 
 
