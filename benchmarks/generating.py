@@ -24,7 +24,7 @@ from benchmarks.harness import (
 )
 from thermoloom.config import Settings
 from thermoloom.engine import engine
-from thermoloom.engine.compiled import generation
+from thermoloom.engine.compiled import sampling
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -96,8 +96,8 @@ class _Instead:
 
 def profile(theta: Parameters) -> list[Share]:
     """Where the time of a step goes: timers around what generation calls."""
-    workers = min(all_threads(), -(-SAMPLES // generation.GROUP))
-    names = vars(generation)
+    workers = min(all_threads(), -(-SAMPLES // sampling.GROUP))
+    names = vars(sampling)
     numpy = names["np"]
     names["np"] = instead = _Instead(numpy)
     places = present(
