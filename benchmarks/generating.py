@@ -101,11 +101,11 @@ def profile(theta: Parameters) -> list[Share]:
     numpy = names["np"]
     names["np"] = instead = _Instead(numpy)
     places = present(
-        Place(generation, "_prepare", "preparation", workers),
-        Place(generation, "noise_block", "normals", workers),
+        Place(sampling, "_prepare", "preparation", workers),
+        Place(sampling, "noise_block", "normals", workers),
         Place(instead, "matmul", "matrix products", workers),
-        Place(generation, "coupled_step", "step kernel", workers),
-        Place(generation, "energy_parts", "energies in float64"),
+        Place(sampling, "coupled_step", "step kernel", workers),
+        Place(sampling, "energy_parts", "energies in float64"),
     )
     try:
         steps = theta.machine.steps
