@@ -98,17 +98,19 @@ def _commands() -> str:
     from thermoloom.cli.commands import app
 
     def walk(command: Any, path: str) -> list[str]:
-        if hasattr(command, "commands"):
-            return [line for n, c in command.commands.items() for line in walk(c, f"{path} {n}")]
+        below = getattr(command, "commands", {})
+        lines = [line for name, own in below.items() for line in walk(own, f"{path} {name}")]
+        if below and not command.invoke_without_command:
+            return lines
         context = click.Context(command, info_name=path)
         entries = [entry.get_help_record(context) for entry in command.params]
         rows = [
-            f"| `{names}` | {' '.join(words.split())} |"
+            f"| `{names.removesuffix(' <Path>')}` | {' '.join(words.split())} |"
             for names, words in (entry for entry in entries if entry)
         ]
-        usage = " ".join(piece for piece in command.collect_usage_pieces(context))
+        usage = " ".join(command.collect_usage_pieces(context)).translate({123: "", 125: ""})
         about = " ".join((command.help or "").split())
         table = ["| option | meaning |", "|---|---|", *rows] if rows else []
-        return [f"## `{path}`", "", about, "", f"    {path} {usage}", "", *table, ""]
+        return [f"## `{path}`", "", about, "", f"    {path} {usage}", "", *table, "", *lines]
 
     return "\n".join(walk(get_command(app), "thermoloom"))
