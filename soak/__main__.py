@@ -7,6 +7,7 @@ same bytes.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +29,8 @@ def main() -> int:
     def say(text: str) -> None:
         progress.print(f"… {text}", markup=False, soft_wrap=True)
 
+    # A shell's job in the background ignores Ctrl-C, and whatever it starts inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tally, began = Tally(say), time.monotonic()
     try:
         perform(arguments, tally, say)

@@ -382,6 +382,30 @@ def test_results_as_pandas() -> None:
         np.testing.assert_array_equal(frame[name].to_numpy(), column)
 
 
+def test_results_as_xarray() -> None:
+    xarray = pytest.importorskip("xarray")
+    found = tl.results(two_pairs().path)
+    models, columns = found.dataset("models", "rule", "seed"), found["models"]
+    assert isinstance(models, xarray.Dataset)
+    assert dict(models.sizes) == {"rule": 2, "seed": 2}
+    for rule, seed, heat in zip(
+        columns["rule"], columns["seed"], columns["heat.mean"], strict=True
+    ):
+        assert models["heat.mean"].sel(rule=rule, seed=seed) == heat
+    rows = found.dataset("samples")
+    np.testing.assert_array_equal(rows["heat"].to_numpy(), found["samples"]["heat"])
+    with pytest.raises(tl.UserError, match="several rows"):
+        found.dataset("samples", "rule", "seed")
+    with pytest.raises(tl.UserError, match="no such column"):
+        found.dataset("models", "sed")
+
+
+def test_without_xarray_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(tl.UserError, match="pip install xarray"):
+        tl.results(two_pairs().path).dataset("models")
+
+
 def test_without_pandas_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(tl.UserError, match="pip install pandas"):

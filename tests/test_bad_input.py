@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -19,10 +20,17 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli import main
-from thermoloom.config import Imperfections, PrototypeSettings, Settings, settings_file
+from thermoloom.config import (
+    Imperfections,
+    PrototypeSettings,
+    Settings,
+    Training,
+    settings_file,
+)
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES, experiment
+from thermoloom.experiments.run import check
 from thermoloom.generation import generate
 from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
 from thermoloom.machine.definition import Machine
@@ -30,6 +38,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in, classifier_sha256
 from thermoloom.patterns.images import read_images
 from thermoloom.patterns.patterns import from_images, load_patterns
+from thermoloom.runs.execution import Resources
 from thermoloom.training.trainer import train
 
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
@@ -601,6 +610,25 @@ def test_the_stable_step_of_a_harmonic_unit_is_that_of_the_linear_map() -> None:
     """1 − μΔt·2J₂ > −1."""
     harmonic = Machine(J2=3.0, J4=0.0, mobility=2.0)
     assert feasibility.largest_stable_step(harmonic, 1.0) == pytest.approx(1 / 6)
+
+
+def test_memory_counts_for_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = experiment("comparison")
+    plan = chosen.plan("paper", {"experiment": {"seeds": [1, 2]}})
+    each = sum(feasibility.measures_memory(Machine(), 200).values())
+    monkeypatch.setattr(feasibility, "memory_bytes", lambda: 3 * each + 1)
+    check(chosen, plan, tmp_path, Resources(3))
+    with pytest.raises(UserError, match=r"--workers: 4 at a time .* take at most 3$"):
+        check(chosen, plan, tmp_path, Resources(4))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_misspelt_setting_names_the_nearest_one() -> None:
+    with pytest.raises(UserError, match=r"machine\.hiden: .* did you mean machine\.hidden\?$"):
+        tl.Machine(hiden=3)
+    with pytest.raises(UserError, match=r"did you mean training\.cycles"):
+        Training(cycls=3)
+    assert "hidden" in inspect.signature(tl.Machine).parameters
 
 
 def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:

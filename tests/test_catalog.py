@@ -21,7 +21,7 @@ from thermoloom.runs.catalog import (
     readable_bytes,
     verify,
 )
-from thermoloom.runs.manifest import encode_manifest, read_manifest
+from thermoloom.runs.manifest import PART_OF, encode_manifest, read_manifest
 from thermoloom.runs.store import RunDirectory
 
 
@@ -188,6 +188,22 @@ def test_prune_keeps_all_where_results_are_missing(folder: Path) -> None:
     """Such a run is made again from its checkpoints."""
     (folder / "online" / "states.safetensors").unlink()
     assert prunable(folder / "online") == []
+
+
+def test_prune_takes_parts_once_they_are_joined(folder: Path) -> None:
+    part = folder / "part"
+    with RunDirectory.create(part, "samples", {"piece": 1}) as run:
+        run.save_arrays("samples", {"x": np.arange(10.0)})
+        run.finish({PART_OF: "online/whole.safetensors"})
+    before = prunable(folder)
+    assert not [item for item in before if item.file.parent == part]
+    with RunDirectory.open(folder / "online", write=True) as run:
+        run.save_arrays("whole", {"x": np.arange(20.0)})
+    items = [item for item in prunable(folder) if item.file.parent == part]
+    assert {item.file.name for item in items} == {"samples.safetensors", "manifest.json"}
+    assert prune(items) == sum(item.bytes for item in items)
+    assert not part.exists()
+    assert (folder / "online" / "whole.safetensors").exists()
 
 
 def test_prune_leaves_a_run_in_use_alone(folder: Path) -> None:

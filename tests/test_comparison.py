@@ -38,6 +38,7 @@ from thermoloom.machine.energy import energy
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.reproduction import judge, paper, reproduce
+from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
@@ -311,6 +312,13 @@ def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> N
         tables[-1][archive.name] = archive.read_bytes()
     assert tables[0] == tables[1]
     assert pieces == [0, 3 * 2]
+    items = catalog.prunable(tmp_path / "fine")  # pieces are in archives now
+    assert {item.file.parent.name.partition("-")[0] for item in items} == {"samples"}
+    assert catalog.prune(items) == sum(item.bytes for item in items)
+    assert not list((tmp_path / "fine").glob("runs/samples-*"))
+    again = compute(chosen, plan, tmp_path / "fine", Resources(9))
+    assert again.failures == again.warnings == []
+    assert not list((tmp_path / "fine").glob("runs/samples-*"))
 
 
 # --- which samples are shown --------------------------------------------------------------------

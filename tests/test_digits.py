@@ -10,16 +10,29 @@ import pytest
 
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, works
-from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, energy_row, tasks
-from thermoloom.experiments.digits.parts import first_patterns, style_draws, style_means
-from thermoloom.experiments.digits.peers import available, draw_gaussian, draw_mixture, draw_rbm
+from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, coded, energy_row, tasks
+from thermoloom.experiments.digits.parts import (
+    data_loss,
+    first_patterns,
+    learn_online,
+    measure_unlabelled,
+    nearest_styles,
+    style_draws,
+    style_means,
+)
+from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import label_words
+from thermoloom.measures.asked import Data
+from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report
+from thermoloom.theory.marginals import solve_marginals
+from thermoloom.theory.solver import solve_optimum
 
 TOY = {
     "machine": {
@@ -29,7 +42,9 @@ TOY = {
     "experiment": {
         "data_samples": 30, "styles": [1], "stages": [1], "quartic": [0.0],
         "label_amplitude": [2.0], "per_class": [1], "duration": [0.05], "temperature": [0.2],
-        "codes": ["clusters"], "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
+        "codes": ["clusters 1 2"], "hidden": [4], "window_grid": 2, "single_samples": 10,
+        "without_labels": 0, "online_amplitudes": [1.0, 30.0], "online_samples": 10,
+        "few_samples": 10, "quartic_patterns": 3, "peers": ["gaussian"],
         "inpainting_samples": 12, "classified_samples": 30, "online_cycles": [2, 5],
         "online_styles": 2,
     },
@@ -55,15 +70,16 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     summary = summary_of(done)
     assert summary["missing"] == []
     assert {row["curve"] for row in summary["points"]} == {
-        "styles", "stages", "quartic", "label amplitude", "patterns a class", "duration",
-        "temperature", "code",
+        "styles", "stages", "quartic", "label amplitude", "patterns", "duration", "temperature",
+        "code", "windows", "hidden",
     }  # fmt: skip
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
-    assert [row["known"] for row in summary["inpainting"]] == ["top", "left"]
+    inpainted = [(row["known"], row["style"]) for row in summary["inpainting"]]
+    assert inpainted == [(half, style) for half in ("top", "left") for style in ("die", "nearest")]
     assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
     assert summary["machine"]["measured"]["images"] == 20
     assert not summary["machine"]["held_out"]
-    for name in ("sheet", "denoising", "confusion", "curves"):
+    for name in ("sheet", "denoising", "confusion", "curves", "curve-energies", "unlabelled"):
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page
@@ -127,9 +143,10 @@ def test_names_of_tasks_are_unique(tmp_path: Path) -> None:
 # --- peers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw", [draw_gaussian, draw_mixture, draw_rbm])
-def test_peers_are_reproducible_by_seed(draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    if draw is not draw_gaussian:
+@pytest.mark.parametrize("peer", LEARNING)
+def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = DRAW[peer]
+    if peer in SCIKIT:
         pytest.importorskip("sklearn", reason="scikit-learn is an extra")
     for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
         monkeypatch.setattr(f"thermoloom.experiments.digits.peers.{name}", small)
@@ -154,13 +171,107 @@ def test_means_of_the_styles_that_were_drawn() -> None:
     words = label_words(patterns, machine)
     assert words is not None
     theta = Parameters.zeros(machine).with_styles_of(words)
-    means = style_means(patterns, theta)
+    means = style_means(patterns, words)
     for unit in (0, 7, 29):
         rows = patterns.patterns[words[:, unit] > 0]
         np.testing.assert_allclose(means[unit], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
     styles = drawn_styles(theta, np.arange(12) % 10, 5)
     drawn = style_draws(patterns, theta, 12, 5)
     assert np.array_equal(drawn, means[3 * (np.arange(12) % 10) + styles])
+
+
+def test_loss_of_the_images_that_were_learned() -> None:
+    """The images themselves are nearest to their own styles, so their loss is that of learning."""
+    plan = EXPERIMENT.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
+    machine = plan.settings.machine
+    patterns = load_patterns(plan.settings.prototypes, machine)
+    fields = unit_fields(patterns, machine)
+    optimum = solve_optimum(machine, fields, label_words(patterns, machine))
+    data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    loss = data_loss(optimum.parameters, patterns, data, marginals)
+    assert loss == pytest.approx(optimum.expected_loss, rel=1e-7)
+    assert loss < optimum.initial_loss
+    moved = Data(patterns.patterns[::-1].copy(), data.classes, held_out=True)  # of other classes
+    assert data_loss(optimum.parameters, patterns, moved, marginals) > optimum.initial_loss
+
+
+def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
+    """Patterns of two classes, each with a word; time enough for hidden units to choose one."""
+    small = {"labels": 0, "styles": 1, "hidden": 32, "code": "clusters", "code_clusters": 1,
+             "stages": 1, "wiring": ["visible-hidden"], "biases": [], "J4": 1.0}  # fmt: skip
+    settings = EXPERIMENT.plan("quick", TOY).settings.updated(
+        {"machine": small, "prototypes": {"digits": [0, 1], "per_digit": 10}}
+    )
+    with RunDirectory.create(tmp_path / "run", "digits-unlabelled", {}) as run:
+        job = works.Job(tmp_path, settings, run, lambda *_: None)
+        found = measure_unlabelled(job, 0, 12)
+        run.finish({})
+    assert sum(found["counts"]) == found["images"] == 12
+    assert sum(found["counts"][:2]) == 12  # nothing else was learned
+    assert 1 >= found["overlap"] > found["second_overlap"] >= -1
+    assert found["patterns"] == 20
+
+
+def test_training_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit as if it had not been, though the plan keeps nothing between its marks."""
+    plan = EXPERIMENT.plan("quick", TOY)
+    assert isinstance(plan, DigitsPlan)
+    monkeypatch.setattr("thermoloom.experiments.digits.parts.KEPT_EVERY", 0.0)
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(done: int, total: int, loss: float | None) -> None:
+        if done == 3:
+            raise StoppedError
+
+    def learn(name: str, report: Report) -> dict[str, np.ndarray]:
+        with RunDirectory.create(tmp_path / name, "digits-online", {}) as run:
+            job = works.Job(tmp_path, plan.learning(30.0, 5).settings, run, report)
+            learn_online(job, 5, 10, None)
+            return run.load_arrays("computer")
+
+    with pytest.raises(StoppedError):
+        learn("stopped", stop)
+    assert RunDirectory.open(tmp_path / "stopped").load_metadata("computer")["cycle"] < 4
+    seen: list[int] = []
+    again = learn("stopped", lambda done, *_: seen.append(done))
+    assert seen[0] > 1  # not from the beginning
+    for key, array in learn("whole", lambda *_: None).items():
+        assert np.array_equal(again[key], array), key
+
+
+def test_codes_with_clusters_and_amplitude() -> None:
+    assert coded("signs") == {"code": "signs"}
+    assert coded("clusters 30 1.5") == {
+        "code": "clusters", "code_clusters": 30, "code_amplitude": 1.5,
+    }  # fmt: skip
+    with pytest.raises(UserError, match="clusters ten: expected a code, or clusters with"):
+        DigitsPlan(codes=("clusters ten",))
+    with pytest.raises(UserError, match="window_grid = 3: must be at least"):
+        DigitsPlan(window_grid=3)
+
+
+def test_styles_nearest_in_the_known_pixels() -> None:
+    plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
+    machine = plan.settings.machine
+    patterns = load_patterns(plan.settings.prototypes, machine)
+    classes = np.array(patterns.classes)
+    known = np.arange(784) < 400
+    words = label_words(patterns, machine)
+    assert words is not None
+    found = nearest_styles(machine, patterns, patterns.patterns, classes, known)
+    for image, own, style in zip(patterns.patterns[:20], classes, found, strict=False):
+        distances = [
+            np.square(image - patterns.patterns[words[:, 3 * own + k] > 0].mean(axis=0))[
+                known
+            ].sum()
+            for k in range(3)
+        ]
+        assert style == np.argmin(distances)
 
 
 def test_samples_of_another_seed_or_judge_are_other_works(monkeypatch: pytest.MonkeyPatch) -> None:

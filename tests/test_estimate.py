@@ -52,8 +52,8 @@ def test_shared_trainings_count_once(tmp_path: Path) -> None:
 
 
 def test_all_experiments_in_one_command(tmp_path: Path) -> None:
-    sets = ["visible=49", "hidden=8", "resize=true"]
-    command = ["run", "all", "--preset", "quick", "--out", "all", "--workers", "2"]
+    sets = ["visible=16", "hidden=4", "resize=true"]
+    command = ["run", "all", "--preset", "quick", "--out", "all", "--workers", "1"]
     command += [word for text in sets for word in ("--set", text)]
     done = subprocess.run(
         [sys.executable, "-c", "from thermoloom.cli import main; main()", *command],

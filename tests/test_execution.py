@@ -214,9 +214,18 @@ def same(outcomes: dict[str, Outcome], folder: Path, reference: Any) -> None:
 
 
 def test_two_processes_give_the_bits_of_one(tmp_path: Path, reference: Any) -> None:
-    log = tmp_path / "log"
-    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Resources(2))
-    same(outcomes, tmp_path / "results", reference)
+    log, results, seen = tmp_path / "log", tmp_path / "results", []
+
+    def look() -> None:
+        """What can be read between two tasks: runs that are complete."""
+        seen.append([finished_results(results / run, "learning", {"run": run, "cycles": 12})
+                     for run in RUNS])  # fmt: skip
+
+    outcomes = run_tasks(learning(log, *RUNS), results, Resources(2), after=look)
+    same(outcomes, results, reference)
+    done = [sum(found is not None for found in look) for look in seen]
+    assert len(done) == 4
+    assert all(count > number for number, count in enumerate(done))
     pids = {line.split()[2] for line in log.read_text().splitlines()}
     assert len(pids) == 2
     assert str(os.getpid()) not in pids
@@ -278,8 +287,12 @@ def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> No
     log, heard = tmp_path / "log", Recorder()
     run_tasks(learning(log, *RUNS[:3]), tmp_path / "results", Resources(1))
     log.unlink()
-    outcomes = run_tasks(learning(log, *RUNS), tmp_path / "results", Resources(2), progress=heard)
+    after: list[int] = []
+    outcomes = run_tasks(
+        learning(log, *RUNS), tmp_path / "results", Resources(2), heard, lambda: after.append(1)
+    )
     same(outcomes, tmp_path / "results", reference)
+    assert after == [1]
     assert {run for run, _ in computed(log)} == {"dddd"}
     assert heard.at_once == set(RUNS[:3])
 

@@ -22,9 +22,32 @@ from thermoloom.runs.formats import read_table
 
 PLANS: dict[str, dict[str, dict[str, Any]]] = {
     "ledger": SMALL
-    | {"experiment": SMALL["experiment"] | {"first_cycles": 6, "price_read": 1e-15}},
-    "frontier": SMALL | {"experiment": SMALL["experiment"] | {"weights": [0.0, 0.2, 0.6]}},
+    | {
+        "experiment": SMALL["experiment"]
+        | {
+            "first_cycles": 6,
+            "price_read": 1e-15,
+            "free_energy_pixels": 9,
+            "free_energy_samples": 40,
+        }
+    },
+    "frontier": SMALL
+    | {
+        "experiment": SMALL["experiment"]
+        | {
+            "weights": [0.0, 0.2, 0.6],
+            "few_weights": [0.0, 0.2],
+            "durations": [0.2, 0.3],
+            "temperatures": [0.1],
+            "stages": [2],
+            "schedule_durations": [0.6],
+            "schedule_stages": 2,
+            "schedule_evaluations": 8,
+            "schedule_pixels": 25,
+        }
+    },
 }
+PICTURES = {"ledger": 1, "frontier": 3}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +79,7 @@ def test_nothing_fails_and_the_page_has_no_number_of_its_own(
     known = list(leaves(json.loads((done.path / "summary.json").read_text(encoding="utf-8"))))
     assert set(reader.numbers) <= {repr(v) for v in known if isinstance(v, (int, float))}
     assert len(reader.numbers) > 50
-    assert reader.tags.count("img") == 1
+    assert reader.tags.count("img") == PICTURES[name]
     plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
     assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))
 
@@ -88,6 +111,18 @@ def test_ledger_adds_up(ledger: Performed) -> None:
     assert heat["difference"] == pytest.approx(float(np.mean(online - batch)))
 
 
+def test_free_energy_bounds_dissipation_from_above(ledger: Performed) -> None:
+    """Of nine pixels: between the speed limit and ⟨U(x₀)⟩ − ΔF, up to errors of sampling."""
+    pytest.importorskip("pymbar", reason="extra free-energy is not installed")
+    found = ledger.summary["free_energy"]
+    assert found["refused"] is None
+    assert found["units"] == 9 + 1
+    error = found["most_production_error"]
+    assert found["most_production"] > found["speed_limit"] - 4 * error
+    assert found["least_overlap"] > 0.3
+    assert 0 < error < 0.5
+
+
 def test_joules_and_prices(ledger: Performed) -> None:
     rows = {row["label"]: row for row in ledger.summary["joules"]}
     label = rows["Landauer: a label of ten classes, ln 10"]
@@ -116,11 +151,47 @@ def test_frontier_is_the_parabola_and_no_computer_is_below_it(frontier: Performe
     assert trained["online"] > 1
 
 
+def test_other_machines_stand_beside_the_plans_own(frontier: Performed) -> None:
+    """Only what differs from the plan's machine is solved again; its own rows are the curve's."""
+    found = [(r["varied"], r["value"], r["weight"]) for r in frontier.summary["variants"]]
+    durations = [("duration", value, weight) for value in (0.2, 0.3) for weight in (0.0, 0.2)]
+    assert found == durations + [("stages", T, weight) for T in (1, 2) for weight in (0.0, 0.2)]
+    own = {row["weight"]: row["heat"] for row in frontier.summary["rows"] if row["weight"] != 0.6}
+    for row in frontier.summary["variants"]:
+        assert (row["excess"] == 0) == (row["weight"] == 0)
+        if (row["varied"], row["value"]) in (("duration", 0.3), ("stages", 1)):
+            assert row["heat"] == own[row["weight"]]
+        assert (row["work"] != 0) == (row["varied"] == "stages" and row["value"] == 2)
+
+
+def test_schedules_keep_the_quality_and_the_speed_limit(frontier: Performed) -> None:
+    rows = frontier.summary["schedules"]
+    assert [(r["duration"], r["schedule"]) for r in rows] == [
+        (duration, kind) for duration in (0.3, 0.6) for kind in ("own", "best")
+    ]
+    for row in rows:
+        assert row["production"] > row["speed_limit"] > 0
+        assert row["production"] == pytest.approx(row["heat"] / 0.1 + row["entropy_change"])
+    assert all(row["reached"] for row in rows if row["schedule"] == "best")
+    headline = frontier.summary["schedule"]
+    assert headline["saved"] > 0
+    assert headline["best_above"] < headline["own_above"]
+
+
+def test_images_without_classes_have_no_schedule(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.random.default_rng(0).random((2, 196)))
+    own = {"prototypes": {"source": "images", "path": str(tmp_path / "own.npy"), "resize": False}}
+    plan = experiment("frontier").plan("quick", PLANS["frontier"] | own)
+    assert plan.on_demand is None  # type: ignore[attr-defined]
+    assert plan.schedules() == []  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("name", "own", "message"),
     [
         ("frontier", {"weights": [0.1, 0.2]}, "must contain 0"),
         ("frontier", {"weights": [0.0, -0.2]}, "values must be from 0"),
+        ("frontier", {"few_weights": [0.0, 0.17]}, r"weights = .*: must contain 0\.17"),
         ("ledger", {"temperature": 0.0}, r"experiment\.temperature = 0: must be positive"),
         ("ledger", {"price_hold": -1.0}, r"experiment\.price_hold = -1: must be positive"),
     ],

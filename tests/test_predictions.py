@@ -23,6 +23,7 @@ from thermoloom.theory.predictions import (
     online_stability,
     round_growth,
     sampled_deviations,
+    scatter_edge,
     spread,
     stationary_variance,
     step_curvature,
@@ -377,3 +378,13 @@ def test_rules_share_windows_at_another_rate():
     slower = MeanRule(0.01, rule.prototypes)
     first = dict(mean_parameters(slower, 1))[1]
     np.testing.assert_allclose(first * 10, dict(mean_parameters(rule, 1))[1])
+
+
+def test_scatter_at_its_edge_is_as_strong_as_the_units_are_stiff():
+    """Random symmetric couplings of variance α/2 have the spectrum of a semicircle."""
+    machine = Machine(visible=400, hidden=0, wiring=("visible-visible",), biases=(), J2=0.7)
+    rng = np.random.default_rng(5)
+    J = rng.normal(0, np.sqrt(scatter_edge(machine) / 2), (400, 400))
+    J = np.tril(J, -1) + np.tril(J, -1).T
+    stiffness = 2 * machine.J2
+    assert np.linalg.eigvalsh(J)[-1] == pytest.approx(stiffness, rel=0.03)

@@ -11,7 +11,13 @@ import pytest
 from scipy.special import stdtrit
 
 from thermoloom.errors import UserError
-from thermoloom.measures.statistics import compare_pairs, ks_distance, sign_test, spread
+from thermoloom.measures.statistics import (
+    compare_pairs,
+    ks_distance,
+    rate_interval,
+    sign_test,
+    spread,
+)
 
 
 def test_three_pairs_by_hand() -> None:
@@ -147,3 +153,12 @@ def test_spread_by_hand() -> None:
 def test_refusals(reference: list[float], other: list[float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         compare_pairs(reference, other)
+
+
+def test_interval_of_a_rate_by_hand() -> None:
+    """Wilson: (p + z²/2n ± z √(p(1 − p)/n + z²/4n²))/(1 + z²/n)."""
+    z, n, p = 1.959964, 50, 0.9
+    centre, reach = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    expected = ((centre - reach) / (1 + z * z / n), (centre + reach) / (1 + z * z / n))
+    assert rate_interval(45, 50) == pytest.approx(expected, rel=1e-6)
+    assert rate_interval(50, 50)[1] == pytest.approx(1)

@@ -11,6 +11,7 @@ from machines import random_parameters
 from scipy.stats import chisquare
 
 from thermoloom.computers.archives import Order, generate_run
+from thermoloom.computers.kept_patterns import kept_arrays, pattern_names, patterns_from
 from thermoloom.computers.trained import learned_patterns, parameters_of, solve_run
 from thermoloom.config import Settings
 from thermoloom.engine import engine
@@ -104,15 +105,21 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
     found = generate(theta, 4, seed, classes)
     assert np.array_equal(found.final_states, expected.final_states)
     assert len(set(styles.tolist())) > 1
+    named = generate(theta, 4, seed, classes, styles=styles.tolist())
+    assert np.array_equal(named.final_states, expected.final_states)
+    with pytest.raises(UserError, match="styles: 2 for 4 samples"):
+        generate(theta, 4, seed, classes, styles=[0, 1])
+    with pytest.raises(UserError, match="style: must be whole numbers from 0 to"):
+        generate(theta, 4, seed, classes, styles=[0, 1, 0, 99])
     rest = generate(theta, 2, seed, classes, first=2)
     np.testing.assert_allclose(rest.final_states, expected.final_states[2:], rtol=1e-5)
 
 
 def test_weights_of_styles_last(tmp_path: Path) -> None:
-    settings = Settings(machine=replace(MACHINE, visible=784, dt=0.01)).updated(
+    settings = Settings(machine=replace(MACHINE, visible=49, dt=0.01)).updated(
         {"training": {"rule": "optimum"}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
     )
-    settings = settings.updated({"machine": {"labels": 6}})
+    settings = settings.updated({"machine": {"labels": 6}, "prototypes": {"resize": True}})
     patterns = load_patterns(settings.prototypes, settings.machine)
     solve_run(tmp_path / "run", settings, patterns=patterns)
     run = RunDirectory.open(tmp_path / "run")
@@ -122,11 +129,17 @@ def test_weights_of_styles_last(tmp_path: Path) -> None:
     assert expected is not None
     assert expected[3].max() < 1
     generate_run(tmp_path / "run", Order(4, 1, (3, 5)))
-    # images of bytes are kept as bytes, and give the patterns again to the bit
-    kept = run.load_arrays("prototypes")
+    assert np.array_equal(learned_patterns(run).patterns, patterns.patterns)
+
+
+def test_images_of_bytes_are_kept_as_bytes() -> None:
+    """… and give the patterns again to the bit."""
+    patterns = load_patterns(Settings().prototypes, Settings().machine)
+    kept = kept_arrays(patterns)
     assert kept["pixels"].dtype == np.uint8
     assert "patterns" not in kept
-    assert np.array_equal(learned_patterns(run).patterns, patterns.patterns)
+    again = patterns_from(kept, pattern_names(patterns))
+    assert np.array_equal(again.patterns, patterns.patterns)
 
 
 def test_one_style_is_no_styles() -> None:

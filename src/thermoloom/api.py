@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.kept_patterns import content_sha256
-from thermoloom.computers.stored import Kept, open_computer, save_computer
+from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.engine import engine
@@ -32,6 +32,7 @@ from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine import definition
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.realization import Realization, realize
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
@@ -350,6 +351,7 @@ class Computer(Kept):
             own["period"] = None
         chosen = _learning(machine, **own | {"cycles": reached.cycle + whole("cycles", cycles, 1)})
         if images is None:
+            self.patterns.needed_for("train")
             learned = self.patterns
         else:
             learned = _patterns(images, classes, machine, resize, code)
@@ -405,9 +407,64 @@ class Computer(Kept):
         """
         save_computer(user_path("path", path), self)
 
+    def export(
+        self,
+        path: str | Path,
+        bits: int = 32,
+        *,
+        chosen: int | None = None,
+        samples: int = 100,
+        seed: int = 1,
+        **device: float,
+    ) -> None:
+        """Couplings for a device: a table (.csv, which ``load`` reads back) or, of at most 32
+        units, a netlist for ngspice (.cir).
+
+        ``bits``: of a coupling, 2 to 24, or 32 for float32 as it is. A netlist generates
+        ``samples`` images of the class ``chosen``, in the units of the ``device`` (as of
+        ``units``), or in the machine's own.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.export("five.csv", bits=5)
+        >>> tl.load("five.csv").generate(3).states.shape
+        (3, 13)
+        >>> computer.export("small.cir", capacitance=1e-15, conductance=1e-6)
+        """
+        from thermoloom.computers.circuits import save_netlist
+
+        file = user_path("path", path)
+        if file.suffix == ".cir":
+            save_netlist(file, self, bits, chosen, samples, seed, device)
+        elif device or chosen is not None:
+            raise UserError(f"{path}: a table takes neither a class nor a device's units")
+        else:
+            save_couplings(file, self, bits)
+
+    def units(self, **device: float) -> Realization:
+        """The machine on a device: joules, volts, seconds.
+
+        E₀ from one of ``temperature`` (kelvin, 300 by default), ``energy`` (E₀ in joules) and
+        ``voltage`` (of x = 1); the unit of time from ``time_unit`` (seconds) or ``conductance``
+        (siemens), with the ``capacitance`` of a node (farads).
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> device = computer.units(capacitance=1e-15, conductance=1e-6)
+        >>> print(f"{1e3 * device.voltage:.2f} mV, {1e9 * device.time:.2f} ns")
+        6.44 mV, 1.00 ns
+        >>> device.summary(heat=computer.generate(5).heat.mean())["heat_J"] < 1e-17
+        True
+        """
+        return realize(self.machine, **device)
+
 
 def load(path: str | Path) -> Computer:
-    """A computer that ``save`` wrote, or that is in a run directory of the command line.
+    """A computer that ``save`` or ``export`` wrote, or that is in a run directory.
+
+    A table of couplings holds neither patterns nor a loss curve.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -576,6 +633,36 @@ class Results(Mapping[str, dict[str, Array]]):
                 f"arrays with results[{table!r}]"
             ) from None
         return pandas.DataFrame(self[table])
+
+    def dataset(self, table: str, *dimensions: str) -> Any:
+        """A table as an xarray Dataset, where xarray is installed.
+
+        ``dimensions``: columns that name the rows, such as rule and seed; without them there is one
+        dimension, ``row``.
+
+        >>> import thermoloom as tl
+        >>> results = tl.results("results/comparison")
+        >>> models = results.dataset("models", "rule", "seed")  # doctest: +SKIP
+        >>> models["heat.mean"].sel(rule="online").mean()  # doctest: +SKIP
+        """
+        try:
+            import xarray
+        except ImportError:
+            raise UserError(
+                "xarray is not installed: pip install xarray, or take the columns as NumPy arrays "
+                f"with results[{table!r}]"
+            ) from None
+        columns = self[table]
+        if not dimensions:
+            return xarray.Dataset({name: ("row", values) for name, values in columns.items()})
+        if unknown := [name for name in dimensions if name not in columns]:
+            raise UserError(f"{unknown[0]}: no such column of {table}; it has {', '.join(columns)}")
+        frame = self.frame(table).set_index(list(dimensions))
+        if not frame.index.is_unique:
+            raise UserError(
+                f"{', '.join(dimensions)}: several rows of {table} have the same; name more columns"
+            )
+        return frame.to_xarray()
 
 
 def results(path: str | Path) -> Results:

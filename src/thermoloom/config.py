@@ -11,9 +11,8 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
@@ -31,7 +30,7 @@ from thermoloom.inputs import (
     user_path,
 )
 from thermoloom.machine.definition import Machine
-from thermoloom.sections import Section, non_negative, positive, require
+from thermoloom.sections import Section, non_negative, positive, require, unknown
 
 
 @dataclass(frozen=True)
@@ -343,13 +342,13 @@ class Settings:
         sections = {}
         for section, entries in _renamed(values).items():
             if section not in _SECTIONS:
-                raise UserError(_unknown("section", section, _SECTIONS))
+                raise UserError(unknown("section", section, _SECTIONS))
             if not isinstance(entries, Mapping):
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             known = {entry.name for entry in fields(_SECTIONS[section])}
             for key in entries:
                 if key not in known:
-                    raise UserError(_unknown("setting", f"{section}.{key}", _all_keys()))
+                    raise UserError(unknown("setting", f"{section}.{key}", _all_keys()))
             sections[section] = replace(getattr(self, section), **entries)
         return replace(self, **sections)
 
@@ -403,12 +402,6 @@ def _all_keys() -> list[str]:
     return [f"{name}.{f.name}" for name, section in _SECTIONS.items() for f in fields(section)]
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
-    return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
-
-
 def settings_file() -> str:
     """Every setting with its default and its meaning, as a TOML file."""
     lines: list[str] = []
@@ -452,7 +445,7 @@ def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, An
     if own_section and key.startswith(f"{own_section}."):
         matches = [key]
     if not matches:
-        raise UserError(_unknown("setting", key, _all_keys()))
+        raise UserError(unknown("setting", key, _all_keys()))
     if len(matches) > 1:
         raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")
     section, _, name = matches[0].partition(".")

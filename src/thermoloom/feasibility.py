@@ -39,7 +39,7 @@ def memory_bytes() -> int:
     """Memory of this machine, or of the container that confines this process."""
     try:
         limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -49,9 +49,14 @@ def memory_bytes() -> int:
     return min((limit for limit in limits if limit > 0), default=1 << 62)
 
 
-def require_memory(parts: Mapping[str, int]) -> None:
-    """Refuse what does not fit: ``{settings that make it large: bytes}``."""
+def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
+    """Refuse what does not fit: ``{settings that make it large: bytes}``, so many at a time."""
     needed, there = sum(parts.values()), memory_bytes()
+    if together * needed > there >= needed:
+        raise UserError(
+            f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
+            f"and {_readable(there)} are there; take at most {there // needed}"
+        )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.energy import energy, label_word
-from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.energy import energy_parts, label_word
+from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
 
 
@@ -36,11 +37,13 @@ def generate(
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
+    styles: Sequence[int] | None = None,
 ) -> Generated:
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
     ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
-    the machine has labels; of a class with several styles one is drawn per sample.
+    the machine has labels; of a class with several styles one is drawn per sample, unless
+    ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
     """
@@ -55,7 +58,7 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
-    words = drawn_words(theta, first + samples, seed, classes)
+    words = drawn_words(theta, first + samples, seed, classes, styles)
     words = None if words is None else words[first:]
     return engine().generate(
         theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
@@ -92,13 +95,61 @@ def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDAr
 
 
 def drawn_words(
-    theta: Parameters, samples: int, seed: int, classes: Sequence[int] | int | None
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    classes: Sequence[int] | int | None,
+    styles: Sequence[int] | None = None,
 ) -> NDArray[np.float32] | None:
     """States of the label units of each sample, (S, L); None where there are none."""
     asked = asked_classes(theta, samples, classes)
     if asked is None:
         return None
-    return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+    if styles is None:
+        return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+    if len(styles) != samples:
+        raise UserError(f"styles: {len(styles)} for {samples} samples; give one to each")
+    return label_word(theta.machine, asked, np.asarray(styles))
+
+
+def course(
+    theta: Parameters,
+    made: Generated,
+    steps: Sequence[int],
+    words: Array | None = None,
+    clamp: Clamp | None = None,
+) -> dict[str, Any]:
+    """Energy in its parts, heat and work so far at every snapshot, each (samples, points).
+
+    ``made`` has snapshots of all its samples at these ``steps``, which rise and have every switch
+    among them. A switch is two points at one time: with the stage that ends, and with the one that
+    begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
+    a point belongs to.
+    """
+    where: list[int] = []
+    stages: list[int] = []
+    parts, heat, work = [], [], []
+    mask = None if clamp is None else clamp.units(theta.machine)
+    pulled = made.clamp_work_so_far
+    pulled = np.zeros(made.snapshots.shape[:2]) if pulled is None else pulled
+    for order, (stage, first, last) in enumerate(generation_windows(theta.machine)):
+        own = [i for i, step in enumerate(steps) if first <= step <= last]
+        word = None if words is None else words[:, None]
+        energy = energy_parts(theta, made.snapshots[:, own], stage, word, mask)
+        given = pulled[:, own] - made.clamp_work[:, :order].sum(axis=1, keepdims=True)
+        before = made.stage_heat[:, :order].sum(axis=1, keepdims=True)
+        heat.append(before + made.starts.total[:, order, None] - energy.total + given)
+        work.append(made.switching_work[:, :order].sum(axis=1, keepdims=True) + pulled[:, own])
+        parts.append(energy.parts)
+        where += own
+        stages += [order] * len(own)
+    return {
+        "frame": where,
+        "stage": stages,
+        "parts": {name: np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]},
+        "heat": np.concatenate(heat, axis=1),
+        "work": np.concatenate(work, axis=1),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,21 +171,15 @@ def trajectories(
     frames: int,
     classes: Sequence[int] | int | None = None,
 ) -> Trajectories:
-    """Samples at equally spaced times, with Q(t) = Σ V_stage(start of the stage) − V_stage(x)."""
+    """Samples at equally spaced times, with the heat up to each."""
     machine = theta.machine
     shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
-    stages = generation_windows(machine)
-    steps = sorted({*shown, *(first for _, first, _ in stages), machine.steps})
+    steps = sorted({*shown, *(first for _, first, _ in generation_windows(machine)), machine.steps})
     made = generate(theta, samples, seed, classes, None, steps, range(samples))
-    words = drawn_words(theta, samples, seed, classes)
-    heat = np.zeros((samples, len(steps)))
-    for stage, first, last in stages:
-        start, stop = steps.index(first), steps.index(last)
-        inside = made.snapshots[:, start : stop + 1]
-        V = np.stack([energy(theta, x, stage, words) for x in np.swapaxes(inside, 0, 1)], axis=1)
-        heat[:, start : stop + 1] = heat[:, start : start + 1] + V[:, :1] - V
+    found = course(theta, made, steps, drawn_words(theta, samples, seed, classes))
     places = [steps.index(step) for step in shown]
-    return Trajectories(shown, made.snapshots[:, places], heat[:, places])
+    points = [found["frame"].index(place) for place in places]
+    return Trajectories(shown, made.snapshots[:, places], found["heat"][:, points])
 
 
 def replay_differs(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, ClassVar, get_args, get_type_hints
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real, shown, whole
@@ -26,6 +28,13 @@ def non_negative(section: str, settings: object, *keys: str) -> None:
         require(value >= 0, f"{section}.{key}", value, "must not be negative")
 
 
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """What to say of a name that there is not: the nearest one, or where all are listed."""
+    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
+    return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
+
+
 class Section:
     """A table of settings: every value is read strictly as its type, then the whole is checked.
 
@@ -33,6 +42,16 @@ class Section:
     """
 
     name: ClassVar[str] = ""
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """A name that is no setting is refused before the dataclass sees it."""
+        known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
+        for key in given:
+            if key not in known:
+                section = cls.name
+                named = [f"{section}.{name}" for name in known]
+                raise UserError(unknown("setting", f"{section}.{key}", named))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))

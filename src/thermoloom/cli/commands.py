@@ -10,6 +10,8 @@ from thermoloom.cli.classifier import classifier_app
 from thermoloom.cli.computers import generate, settings, show, solve, train
 from thermoloom.cli.demonstration import demo
 from thermoloom.cli.experiments import report, run_app
+from thermoloom.cli.exports import export, units
+from thermoloom.cli.laboratory import lab
 from thermoloom.cli.options import OneLineErrors, prepare_streams
 from thermoloom.cli.runs import runs_app
 from thermoloom.interrupts import Interrupted
@@ -34,7 +36,7 @@ app = typer.Typer(
 )
 
 app.callback()(prepare_streams)
-for _command in (demo, settings, train, generate, show, solve):
+for _command in (demo, lab, settings, train, generate, show, solve, export, units):
     app.command()(_command)
 app.add_typer(run_app, name="run")
 app.command()(report)

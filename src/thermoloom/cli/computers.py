@@ -283,7 +283,7 @@ def show(
 
     settings, patterns, curve = learning_at(run)
     title = f"{settings.training.rule}, seed {settings.training.seed}"
-    pictures = {"loss.png": loss_curve(curve, title)}
+    pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) else {}
     latest, notes = latest_samples(run), []
     if latest is None:
         notes.append(f"no samples yet: thermoloom generate {run}")

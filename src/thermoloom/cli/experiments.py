@@ -232,14 +232,21 @@ def run_experiment(
     chosen = experiment(name)
     plan = chosen.plan(preset, values)
     from thermoloom.experiments.run import check
-    from thermoloom.presentation.report import write_report
+    from thermoloom.presentation.report import write_page, write_report
     from thermoloom.reproduction import reproduce
     from thermoloom.runs.progress import progress_for
+    from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
     compile_now()
     compiled = time.monotonic()
-    done = reproduce(chosen, plan, folder, resources, progress_for())
+    progress = progress_for()
+
+    def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
+        seeds = summary["interim"]
+        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {write_page(run).path}")
+
+    done = reproduce(chosen, plan, folder, resources, progress, so_far)
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     if done.summary:

@@ -1,6 +1,7 @@
 """A computer in one file, or in its run directory: θ, what it has learned, and how.
 
     MINE.safetensors                       θ, patterns, validation curve, settings
+    MINE.csv                               a table of its couplings, without patterns and curve
     MINE.samples-SEED-N.safetensors        samples of it, beside it
 
 Every file carries the SHA-256 of its arrays and of its metadata.
@@ -14,6 +15,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.archives import (
@@ -25,6 +27,7 @@ from thermoloom.computers.archives import (
     read_archive,
 )
 from thermoloom.computers.kept_patterns import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.tables import decode_couplings, encode_couplings, is_table
 from thermoloom.computers.trained import (
     TRAINING_SECTIONS,
     learned_patterns,
@@ -43,6 +46,7 @@ from thermoloom.runs.files import DamagedFileError, sha256, write_atomically
 from thermoloom.runs.formats import decode_arrays, encode_arrays
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.store import RunDirectory
+from thermoloom.training.trainer import CURVE
 
 SUFFIX = ".safetensors"
 MOST_BYTES = 1 << 40
@@ -62,6 +66,12 @@ class Kept:
     """What it has learned: patterns of zero mean and unit variance, names, classes."""
     curve: dict[str, NDArray[Any]]
     """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
+
+    @property
+    def exported(self) -> Parameters:
+        """θ on the machine as it is meant: what is written to a device knows nothing of it."""
+        theta = self.parameters
+        return Parameters(self.settings.machine, theta.vector, theta.style_weights)
 
 
 # --- the computer ---------------------------------------------------------------------------------
@@ -84,12 +94,29 @@ def save_computer(path: Path, kept: Kept) -> None:
     write_atomically(path, encode_arrays(arrays, metadata))
 
 
+def save_couplings(path: Path, kept: Kept, bits: int) -> None:
+    """θ in b bits as a table for a device."""
+    if path.suffix != ".csv":
+        raise UserError(f"{path}: must end in .csv")
+    data = encode_couplings(kept.settings, kept.exported, bits, kept.patterns.shape)
+    write_atomically(path, data)
+
+
+def _from_table(path: Path) -> Kept:
+    found = decode_couplings(read_file(path, MOST_BYTES), str(path))
+    width = found.settings.machine.visible
+    learned = Patterns(np.empty((0, width), np.float32), (), found.shape)
+    return Kept(found.settings, found.parameters, learned, {name: np.empty(0) for name in CURVE})
+
+
 def open_computer(path: Path) -> Kept:
-    """A computer from its file or its run directory."""
+    """A computer from its file, its run directory or a table of its couplings."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
         theta = parameters_of(run)
         return Kept(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
+    if is_table(path):
+        return _from_table(path)
     arrays, metadata = _read(path, "computer")
     try:
         settings = Settings.from_dict(metadata["settings"])

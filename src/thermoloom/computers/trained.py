@@ -134,12 +134,14 @@ def solve(
     fields: Float32,
     words: Float32 | None,
     on_iteration: Callable[[int, float], None] | None = None,
+    tolerance: float = 1e-6,
 ) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
     """The optimum, and its validation loss as a curve of one point."""
     optimum = solve_optimum(
         settings.machine,
         fields,
         words,
+        tolerance,
         progress=on_iteration,
         heat_weight=settings.training.heat_weight,
         ridge=settings.training.ridge,

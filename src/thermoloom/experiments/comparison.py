@@ -12,7 +12,7 @@ from typing import Any
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.experiments.optimum import optimum_models, with_optimum
 from thermoloom.experiments.pair_tables import base_summary, save_tables
-from thermoloom.experiments.pairs import PairPlan, collect, pair_tasks
+from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
@@ -45,4 +45,5 @@ EXPERIMENT = Experiment(
     models=lambda plan: [*optimum_models(plan), *plan.models],
     tasks=tasks,
     assemble=assemble,
+    ready=complete_pairs,
 )

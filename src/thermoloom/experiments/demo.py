@@ -18,11 +18,9 @@ import numpy as np
 
 from thermoloom.config import PrototypeSettings
 from thermoloom.experiments.digits import HARMONIC
-from thermoloom.generation import asked_classes, drawn_styles, generate
-from thermoloom.machine.books import Generated
+from thermoloom.generation import asked_classes, course, drawn_words, generate
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import energy_parts, label_word
-from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.fields import label_words, unit_fields
@@ -62,8 +60,7 @@ def draw_demo(
         theta, samples, seed, asked.tolist(), snapshot_steps=steps, snapshot_samples=range(samples)
     )
     seconds = time.perf_counter() - began
-    word = label_word(machine, asked, drawn_styles(theta, asked, seed))
-    assert word is not None
+    words = drawn_words(theta, samples, seed, asked.tolist())
     images = made.snapshots[..., : machine.visible]
     scores = classify(images[:, -1])
     return {
@@ -79,36 +76,9 @@ def draw_demo(
         "asked": asked,
         "seen": scores.argmax(axis=1),
         "scores": scores.max(axis=1),
-        "course": course(theta, made, steps, word),
+        "course": course(theta, made, steps, words),
         "stage_heat": made.stage_heat,
         "switching_work": made.switching_work,
         "starts": made.starts.total,
         "ends": made.ends.total,
-    }
-
-
-def course(theta: Parameters, made: Generated, steps: list[int], word: Array) -> dict[str, Any]:
-    """Energy in its parts, heat and work so far at every snapshot, (samples, points).
-
-    A switch is two points at one time: with the stage that ends, and with the one that begins.
-    """
-    where: list[int] = []
-    stages: list[int] = []
-    parts, heat, work = [], [], []
-    for order, (stage, first, last) in enumerate(generation_windows(theta.machine)):
-        own = [i for i, step in enumerate(steps) if first <= step <= last]
-        energy = energy_parts(theta, made.snapshots[:, own], stage, word[:, None])
-        before = made.stage_heat[:, :order].sum(axis=1, keepdims=True)
-        heat.append(before + made.starts.total[:, order, None] - energy.total)
-        done = made.switching_work[:, :order].sum(axis=1, keepdims=True)
-        work.append(np.broadcast_to(done, energy.total.shape))
-        parts.append(energy.parts)
-        where += own
-        stages += [order] * len(own)
-    return {
-        "frame": where,
-        "stage": stages,
-        "parts": {name: np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]},
-        "heat": np.concatenate(heat, axis=1),
-        "work": np.concatenate(work, axis=1),
     }

@@ -46,7 +46,7 @@ from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns
-from thermoloom.runs.manifest import run_path
+from thermoloom.runs.manifest import PART_OF, run_path
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import Report
 from thermoloom.threads import in_threads
@@ -170,7 +170,8 @@ def draw_piece(workdir: Path, report: Report, model: dict[str, Any], number: int
         with np.errstate(over="ignore", invalid="ignore"):
             drawn = generate(theta, samples, settings.generation_seed, first=first)
         run.save_arrays(PIECE, arrays_of(drawn))
-        run.finish({"seconds": time.perf_counter() - began})
+        archive = f"{trained_path(workdir, settings).name}/{order_of(settings).archive}.safetensors"
+        run.finish({"seconds": time.perf_counter() - began, PART_OF: archive})
         report(samples, samples, None)
     return {}
 

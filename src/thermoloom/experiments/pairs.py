@@ -128,6 +128,13 @@ class Pairs:
         return found
 
 
+def complete_pairs(plan: PairPlan, folder: Path) -> int:
+    """How many pairs are trained and measured."""
+    places = [[measures_path(folder, plan.model(r, seed), plan.paths) for r in RULES]
+              for seed in plan.seeds]  # fmt: skip
+    return sum(all(finished(place) for place in pair) for pair in places)
+
+
 def collect(plan: PairPlan, folder: Path) -> Pairs:
     """The pairs of which both computers are trained and measured."""
     models: dict[tuple[str, int], Model] = {}

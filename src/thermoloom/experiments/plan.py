@@ -119,6 +119,9 @@ class Experiment:
     assemble: Callable[[Any, Path, RunDirectory], dict[str, Any]]
     """``assemble(plan, folder, run)``: save the experiment's tables in its run directory and
     return its summary, from whatever is done in the results folder; it never simulates."""
+    ready: Callable[[Any, Path], int] | None = None
+    """``ready(plan, folder)``: seeds of which all is in the results folder; where given, there are
+    tables and a page as soon as there is one, and again as others come in."""
     varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
     """Settings that the experiment itself sets; the user cannot."""
 

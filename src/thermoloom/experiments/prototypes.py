@@ -7,7 +7,7 @@ from typing import Any
 
 from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
 from thermoloom.experiments.pair_tables import base_summary, save_tables
-from thermoloom.experiments.pairs import PairPlan, collect, pair_tasks
+from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment
 from thermoloom.runs.store import RunDirectory
 
@@ -41,4 +41,5 @@ EXPERIMENT = Experiment(
     models=lambda plan: plan.models,
     tasks=pair_tasks,
     assemble=assemble,
+    ready=complete_pairs,
 )

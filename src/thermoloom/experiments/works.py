@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import training_settings
-from thermoloom.config import Settings
+from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.experiments.results import RUNS, finished, patterns_input
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.measures.classifier import classifier_sha256
 from thermoloom.patterns.fields import unit_fields
@@ -43,10 +44,14 @@ FUNCTIONS = {
     "spread": "theory.mixtures:measure_spread",
     "digits-machine": "digits.parts:measure_machine",
     "digits-point": "digits.parts:measure_point",
+    "digits-windows": "digits.parts:measure_windows",
+    "digits-unlabelled": "digits.parts:measure_unlabelled",
     "digits-peer": "digits.peers:measure_peer",
     "digits-inpainting": "digits.parts:measure_inpainting",
     "digits-classes": "digits.parts:measure_classes",
     "digits-online": "digits.parts:learn_online",
+    "schedule": "frontier.schedules:search",
+    "free-energy": "ledger.switched:measure_free_energy",
 }
 """What carries out each kind of work."""
 
@@ -114,7 +119,8 @@ class Job:
     @cached_property
     def patterns(self) -> Patterns:
         """What is learned, kept in the results folder."""
-        return patterns_of(self.settings, self.workdir / RUNS)
+        chosen, machine = self.settings.prototypes, self.settings.machine
+        return _read(chosen, machine.visible, self.workdir / RUNS)
 
     @cached_property
     def fields(self) -> NDArray[np.float32]:
@@ -139,6 +145,12 @@ class Job:
         machine = self.settings.machine
         flat = layout(machine).symmetrized(vector[None])
         return Parameters(machine, flat.astype(np.float32))
+
+
+@lru_cache(maxsize=1)
+def _read(prototypes: PrototypeSettings, visible: int, folder: Path) -> Patterns:
+    """Patterns that are kept, read once by all works of a process: 60,000 images take seconds."""
+    return patterns_of(Settings(Machine(visible=visible), prototypes), folder)
 
 
 def carry_out(

@@ -39,6 +39,9 @@ class Generated:
     """Heat of each stage as a Stratonovich sum over its steps, (S, T)."""
     snapshots: NDArray[np.float32]
     """States at the chosen steps of the chosen samples, (samples, steps, N)."""
+    clamp_work_so_far: Float64 | None = None
+    """Work that moving clamps had done up to these snapshots, (samples, steps); None where clamps
+    do not move."""
 
     @property
     def stage_heat(self) -> Float64:

@@ -66,6 +66,10 @@ class Machine(Section):
     """T, number of windows of the noising path, each with its own parameters."""
     windows: tuple[float, ...] = ()
     """End of each stage as a fraction of t_f, rising to 1; equal windows if left out."""
+    ramp_end: float = 0.75
+    """The field of a pattern vanishes after this fraction of t_f."""
+    ramp_power: float = 1.0
+    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, larger values release it earlier."""
     code: str = "projection"
     """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
@@ -92,6 +96,7 @@ class Machine(Section):
     def check(self) -> None:
         positive("machine", self, "visible", "styles", "stages", "code_clusters", "code_amplitude")
         positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
+        positive("machine", self, "ramp_end", "ramp_power")
         non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed")
         require(
             self.J2 > 0 or self.J4 > 0,
@@ -105,6 +110,7 @@ class Machine(Section):
             self.styles,
             "styles are label units of a class; set machine.labels, or use 1 style",
         )
+        require(self.ramp_end <= 1, "machine.ramp_end", self.ramp_end, "must be at most 1")
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
         _among("code", (self.code,), CODES)

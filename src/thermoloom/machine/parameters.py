@@ -58,6 +58,14 @@ class Block:
         n = self.shape[0]
         return n * (n - 1) // 2 if self.symmetric else self.size
 
+    @property
+    def places(self) -> tuple[Array, Array]:
+        """(i, j) of each independent parameter in the matrix; of an undirected edge, i > j."""
+        if self.symmetric:
+            return np.tril_indices(self.shape[0], -1)
+        i, j = np.divmod(np.arange(self.size), 1 if self.is_bias else self.shape[1])
+        return i, j
+
     def of(self, vector: Array) -> Array:
         """View of this block in vectors of shape (..., size of θ)."""
         return vector[..., self.start : self.start + self.size].reshape(

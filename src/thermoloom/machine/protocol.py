@@ -1,17 +1,17 @@
 """The noising protocol: how a pattern is imprinted on the units, and how it is let go.
 
     preparation   x = 0, then K steps under the force 2s
-    noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(0.75 t_f)]₊
+    noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(e t_f)]₊ⁿ
 
-s is the field of a unit. A machine with T stages cuts the K steps into T windows, and stage t
-learns from the steps of window t alone. Generation runs through the windows backwards, from the
-noisy end.
+s is the field of a unit; the paper lets it go evenly, n = 1, until e = 0.75. A machine with T
+stages cuts the K steps into T windows, and stage t learns from the steps of window t alone.
+Generation runs through the windows backwards, from the noisy end.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from thermoloom.machine.definition import Machine
 
 PREPARATION_AMPLITUDE = 2.0
-RAMP_FRACTION = 0.75
-"""The external force vanishes after this fraction of t_f."""
 
 
 def preparation(machine: Machine) -> NDArray[np.float64]:
@@ -31,9 +29,9 @@ def preparation(machine: Machine) -> NDArray[np.float64]:
 
 def ramp(machine: Machine) -> NDArray[np.float64]:
     """a(t_k) at the start of each of the K steps of a noising path."""
-    time = np.arange(machine.steps) / (RAMP_FRACTION * machine.steps)
-    amplitude: NDArray[np.float64] = PREPARATION_AMPLITUDE * np.maximum(0.0, 1 - time)
-    return amplitude
+    time = np.arange(machine.steps) / (machine.ramp_end * machine.steps)
+    left: NDArray[np.float64] = np.maximum(0.0, 1 - time) ** machine.ramp_power
+    return PREPARATION_AMPLITUDE * left
 
 
 def windows(machine: Machine) -> tuple[tuple[int, int], ...]:
@@ -48,3 +46,10 @@ def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
     steps = machine.steps
     spans = reversed(list(enumerate(windows(machine))))
     return tuple((stage, steps - last, steps - first) for stage, (first, last) in spans)
+
+
+def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) -> float:
+    """Heat that a noising path (K + 1, N) gives off, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
+    x = np.asarray(states, np.float64)
+    alone = machine.potential.energy(x[[0, -1]]).sum(axis=1)
+    return float(alone[0] - alone[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))

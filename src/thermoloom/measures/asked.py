@@ -69,9 +69,13 @@ class Asked:
     """Folder of the classifier; the bundled one if empty."""
 
     @cached_property
+    def softmax(self) -> NDArray[np.float64]:
+        """What the classifier makes of each image, (S, 10)."""
+        return classify(self.images, classifier_in(self.classifier))
+
+    @cached_property
     def recognized(self) -> NDArray[np.intp]:
-        judge = classifier_in(self.classifier)
-        found: NDArray[np.intp] = classify(self.images, judge).argmax(axis=1)
+        found: NDArray[np.intp] = self.softmax.argmax(axis=1)
         return found
 
     @property

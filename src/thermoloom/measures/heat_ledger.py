@@ -16,20 +16,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.constants import Boltzmann
 
 from thermoloom.machine.books import Generated
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
 from thermoloom.measures.statistics import Spread, spread
-
-ROOM = 300.0
-"""Temperature in kelvin, where none is given."""
-
-
-def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
-    """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
-    return float(energy / machine.kT * Boltzmann * temperature)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -86,6 +86,7 @@ def measure_quality(
     Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
     bundled one if it is empty. Samples of other images are not judged.
     """
+    patterns.needed_for("quality")
     states = _checked(visible_states, patterns)
     images = patterns.patterns.astype(np.float64)
     distances = cdist(states, images)

@@ -97,6 +97,12 @@ def sign_test(differences: Values) -> float:
     return float(stats.binomtest(positive, positive + negative).pvalue)
 
 
+def rate_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Wilson's interval of a rate."""
+    found = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
+
+
 def ks_distance(a: Values, b: Values) -> float:
     """sup_x |F_a(x) − F_b(x)|, the two-sample Kolmogorov–Smirnov distance.
 

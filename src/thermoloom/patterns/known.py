@@ -38,6 +38,7 @@ def clamp_of(
     pixels stay at rest, where the preparation of their field takes them, instead of following
     their reversed noising path.
     """
+    patterns.needed_for("clamp")
     values = _pixels("clamp", images, machine, patterns)
     if mask is None:
         known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=0))

@@ -72,6 +72,14 @@ class Patterns:
     def __len__(self) -> int:
         return len(self.patterns)
 
+    def needed_for(self, what: str) -> None:
+        """Refuse what cannot be done without patterns; a table of couplings has none."""
+        if not len(self):
+            raise UserError(
+                f"{what}: this computer came without the patterns that it has learned, as a table "
+                "of couplings; take the run or the .safetensors file that it was made from"
+            )
+
     @property
     def targets(self) -> tuple[int, ...]:
         """The classes that are learned, each once, in training order."""

@@ -58,12 +58,17 @@ CHAPTERS = {
         FigureSpec("denoising", "From noise to all ten digits", "digit_figures:draw_denoising"),
         FigureSpec("confusion", "Asked, recognized, completed", "digit_figures:draw_confusion"),
         FigureSpec("curves", "What makes it work", "digit_figures:draw_curves"),
+        FigureSpec("curve-energies", "What it costs", "digit_figures:draw_curve_energies"),
+        FigureSpec("unlabelled", "Without labels", "digit_figures:draw_unlabelled"),
     ),
     "ledger": (
         FigureSpec("ledger", "What the heat is spent on", "heat_figures:draw_ledger"),
     ),
     "frontier": (
         FigureSpec("frontier", "The least heat at every loss", "heat_figures:draw_frontier"),
+        FigureSpec("variants", "Other durations, temperatures and stages",
+                   "heat_figures:draw_variants"),
+        FigureSpec("schedules", "Schedules of least heat", "heat_figures:draw_schedules"),
     ),
 }  # fmt: skip
 """In the order of a report on all of them."""

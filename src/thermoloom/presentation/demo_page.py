@@ -24,6 +24,8 @@ DARKEST, BRIGHTEST = 1.0, 99.5
 _NAMES = {"onsite": "single units", "bias": "biases"}
 
 COMMANDS = (
+    ("thermoloom lab --open",
+     "play with this machine: ask, complete, teach, damage, inspect (needs the extra lab)"),
     ("thermoloom run comparison --preset quick",
      "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,15 +18,19 @@ from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 CURVES = {
     "styles": "styles of each class",
     "stages": "stages $T$",
-    "patterns a class": "patterns of each class",
+    "patterns": "patterns of each class",
     "duration": "duration $t_f$",
     "temperature": "thermal energy $k_BT$ ($E_0$)",
     "label amplitude": "label amplitude",
     "quartic": "quartic coefficient $J_4$ ($E_0$)",
+    "windows": "windows of the stages",
     "code": "code of 512 hidden units",
+    "hidden": "hidden units",
 }
 """Curves of the tables with the words for their axes, in the order of the panels."""
-LOGARITHMIC = ("styles", "stages", "patterns a class", "label amplitude")
+LOGARITHMIC = ("styles", "stages", "patterns", "label amplitude", "temperature", "hidden")
+NAMED = ("windows", "code")
+"""Curves whose values are names."""
 
 
 def draw_sheet(saved: Saved) -> Figure:
@@ -35,18 +40,32 @@ def draw_sheet(saved: Saved) -> Figure:
 
 
 def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str]) -> Figure:
-    """Images in rows of as many as there are names, on one grey scale."""
-    rows = max(1, len(images) // len(names))
-    figure = Figure(figsize=(WIDTH, WIDTH / len(names) * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, len(names), squeeze=False)
+    """Images in rows of as many as there are names, on one grey scale, one pixel apart."""
+    height, width = shape
+    columns = len(names)
+    rows = -(-len(images) // columns)
     limits = grey_scale(images)
-    for place, own in zip(axes.ravel(), images, strict=False):
-        image(place, own, shape, limits)
-    for place in axes.ravel()[len(images) :]:
-        place.axis("off")
-    for place, name in zip(axes[0], names, strict=True):
-        place.set_title(name)
+    sheet = np.full((rows * columns, height + 1, width + 1), np.nan)
+    sheet[: len(images), :-1, :-1] = images.reshape(-1, height, width)
+    apart = sheet.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
+    whole = apart.reshape(rows * (height + 1), -1)
+    figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
+    axes = figure.subplots()
+    image(axes, whole.ravel(), whole.shape, limits)
+    axes.xaxis.tick_top()
+    axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
+    axes.tick_params(length=0)
     return figure
+
+
+def draw_unlabelled(saved: Saved) -> Figure:
+    """Samples of the machine without labels, as they came."""
+    if not saved.run.has("unlabelled.safetensors"):
+        figure = Figure(figsize=(WIDTH, 0.6))
+        empty(figure.subplots(), "not measured")
+        return figure
+    arrays, about = saved.arrays("unlabelled")
+    return _grid(arrays["sheet"][:40], about["shape"], [""] * 10)
 
 
 def draw_denoising(saved: Saved) -> Figure:
@@ -102,54 +121,99 @@ def _completed(axes: Axes, saved: Saved) -> None:
 
 def draw_curves(saved: Saved) -> Figure:
     """Rate of the asked class and diversity against what was varied, a panel for each."""
-    figure = Figure(figsize=(WIDTH, 7.4), layout="constrained")
-    places = list(np.ravel(figure.subplots(3, 3)))
+    figure, places = _panels(saved, _rates)
+    for letter, place, (table, column, words) in zip("kl", places, ONLINE, strict=True):
+        _online(place, saved, table, column)
+        place.set_xlabel(words)
+        panel(place, letter)
+    return figure
+
+
+def draw_curve_energies(saved: Saved) -> Figure:
+    """Heat and work of an image against what was varied, a panel for each."""
+    figure, places = _panels(saved, _energies)
+    for place in places:
+        place.set_visible(False)
+    return figure
+
+
+Curve = Callable[[Axes, NDArray[np.float64], Table], None]
+ONLINE = (
+    ("online", "cycles", "noising trajectories, online rule"),
+    ("amplitudes", "amplitude", "label amplitude, online rule"),
+)
+"""Tables of the local rule: what was varied, and the words for it."""
+
+
+def _panels(saved: Saved, draw: Curve) -> tuple[Figure, list[Axes]]:
+    """A panel for each curve, and the places that are left."""
+    figure = Figure(figsize=(WIDTH, 9.4), layout="constrained")
+    places = list(np.ravel(figure.subplots(4, 3)))
     table = saved.table("points") if saved.has("points") else None
-    for letter, place, (curve, words) in zip("abcdefgh", places, CURVES.items(), strict=False):
+    for letter, place, (curve, words) in zip("abcdefghij", places, CURVES.items(), strict=False):
         own = None if table is None else only(table, curve=curve)
         if own is None or not len(own["value"]):
             empty(place, "not measured")
         else:
-            _curve(place, own, curve)
+            draw(place, _scale(place, own, curve), own)
         place.set_xlabel(words)
         panel(place, letter)
-    _online(places[8], saved)
-    panel(places[8], "i")
-    places[0].legend(loc="center right")
-    return figure
+    figure.legend(*places[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure, places[len(CURVES) :]
 
 
-def _curve(axes: Axes, table: Table, curve: str) -> None:
+def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
+    """Where the values of a curve lie, with their names as ticks."""
     names = [str(value) for value in table["value"]]
-    numeric = curve != "code"
-    x = np.array([float(name) for name in names]) if numeric else np.arange(float(len(names)))
+    named = curve in NAMED
+    x = np.arange(float(len(names))) if named else np.array([float(name) for name in names])
+    if curve in LOGARITHMIC:
+        axes.set_xscale("log")
+    axes.set_xticks(x, names)
+    if named and len(names) > 3:
+        axes.set_xticks(x, names, rotation=40, ha="right", fontsize=6)
+    axes.minorticks_off()
+    light_grid(axes)
+    return x
+
+
+def _rates(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
     diversity = table["diversity"].astype(float) / table["data_diversity"].astype(float)
-    axes.plot(x, table["asked"].astype(float), "o-", color=BLUE, label="as asked")
+    _asked(axes, x, table)
     axes.plot(x, diversity, "s--", color=ORANGE, label="diversity / data's")
     axes.plot(x, table["negatives"].astype(float), "^:", color=GREEN, label="negatives")
     lost = np.array([str(value) in ("True", "1") for value in table["diverged"]])
     axes.plot(x[lost], np.zeros(lost.sum()), "x", color=INK)
-    if curve in LOGARITHMIC:
-        axes.set_xscale("log")
-    axes.set_xticks(x, names)
-    axes.minorticks_off()
     axes.set_ylim(-0.05, 1.3)
-    light_grid(axes)
 
 
-def _online(axes: Axes, saved: Saved) -> None:
+def _asked(axes: Axes, x: NDArray[Any], table: Table) -> None:
+    """Rates at which the asked class is recognized, with their 95 % intervals."""
+    rate, low, high = (table[key].astype(float) for key in ("asked", "asked_low", "asked_high"))
+    axes.errorbar(
+        x, rate, (rate - low, high - rate), fmt="o-", color=BLUE, elinewidth=0.8, label="as asked"
+    )
+
+
+def _energies(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
+    axes.plot(x, table["heat"].astype(float), "o-", color=ORANGE, label="heat ($E_0$)")
+    axes.plot(x, table["work"].astype(float), "s--", color=BLUE, label="work ($E_0$)")
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+
+
+def _online(axes: Axes, saved: Saved, name: str, column: str) -> None:
     """The local rule on its way to the optimum."""
-    axes.set_xlabel("noising trajectories, online rule")
-    if not saved.has("online"):
+    if not saved.has(name):
         empty(axes, "not measured")
         return
-    table = saved.table("online")
-    axes.plot(table["cycles"], table["asked"].astype(float), "o-", color=BLUE)
+    table = saved.table(name)
+    x = table[column].astype(float)
+    _asked(axes, x, table)
     best = saved.summary["online_optimum"]
     if best is not None:
-        axes.axhline(best, color=FAINT, linestyle=":")
+        axes.axhline(best["asked"], color=FAINT, linestyle=":")
     axes.set_xscale("log")
-    axes.set_xticks(table["cycles"], [str(cycles) for cycles in table["cycles"]])
+    axes.set_xticks(x, [f"{value:g}" for value in x])
     axes.minorticks_off()
     axes.set_ylim(-0.05, 1.3)
     light_grid(axes)

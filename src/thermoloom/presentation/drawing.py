@@ -55,10 +55,10 @@ def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
     with styled():
         figure = spec.draw(saved)
         box = _marked(figure, text) if (text := mark(saved.summary)) else None
-        return {
-            f"{spec.name}.png": _bytes(figure, "png", {"Software": None}, box),
-            f"{spec.name}.pdf": _bytes(figure, "pdf", {"CreationDate": None}, box),
-        }
+        png = _bytes(figure, "png", {"Software": None}, box)
+        figure.set_layout_engine("none")  # laid out once, and alike in both
+        pdf = _bytes(figure, "pdf", {"CreationDate": None}, box)
+        return {f"{spec.name}.png": png, f"{spec.name}.pdf": pdf}
 
 
 def _marked(figure: Figure, text: str) -> Bbox:
@@ -84,14 +84,20 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     """A figure across the page with panels of these relative widths side by side."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.04)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
-    return figure, list(figure.subplots(1, len(widths), width_ratios=list(widths)))
+    found = figure.subplots(1, len(widths), width_ratios=list(widths), squeeze=False)
+    return figure, list(np.ravel(found))
 
 
 def two_by_two(height: float) -> tuple[Figure, list[Axes]]:
     """A figure across the page with four panels."""
+    return in_rows(2, 2, height)
+
+
+def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure across the page with rows of panels, row by row."""
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
-    return figure, list(np.ravel(figure.subplots(2, 2)))
+    return figure, list(np.ravel(figure.subplots(rows, columns)))
 
 
 def panel(axes: Axes, letter: str, title: str = "") -> None:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import in_a_row, legend_above, light_grid, panel
+from thermoloom.presentation.drawing import (
+    empty,
+    in_a_row,
+    in_rows,
+    legend_above,
+    light_grid,
+    panel,
+)
 from thermoloom.presentation.saved import Saved, only
-from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE, RULES, SKY
+from thermoloom.presentation.style import (
+    BLUE,
+    COLOURS,
+    FAINT,
+    GREEN,
+    GREY,
+    INK,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RULES,
+    SKY,
+)  # fmt: skip
 
 
 def draw_ledger(saved: Saved) -> Figure:
@@ -57,14 +77,20 @@ def _parts(axes: Axes, means: list[dict[str, Any]]) -> None:
     axes.legend(fontsize=6.5)
 
 
+QUALITIES = {
+    "max_softmax": "mean maximum softmax",
+    "absolute_correlation": "correlation with nearest pattern",
+    "asked": "recognized as asked",
+}
+VARIED = {"duration": "duration $t_f$", "kT": "$k_BT$ ($E_0$)", "stages": "stages"}
+
+
 def draw_frontier(saved: Saved) -> Figure:
     """(a) expected heat and loss, (b) heat of generation by weight, (c) quality and heat."""
     figure, (plane, heats, quality) = in_a_row((1, 1, 1), 2.6)
     table, summary = saved.table("computers"), saved.summary
     along = only(table, rule="optimum")
-    measure, label = "max_softmax", "mean maximum softmax"
-    if not summary["classified"]:
-        measure, label = "absolute_correlation", "correlation with nearest pattern"
+    measure, label = summary["quality"], QUALITIES[summary["quality"]]
     _plane(plane, along, summary)
     heats.plot(
         along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)"
@@ -106,3 +132,97 @@ def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
     axes.set_xlabel("expected heat of the reverse path ($E_0$)")
     axes.set_ylabel("loss above the optimum's (nats)")
     axes.set_yscale("symlog", linthresh=1.0)
+
+
+def draw_variants(saved: Saved) -> Figure:
+    """Heat with its speed limit, and quality, by t_f, k_BT and number of stages."""
+    if not saved.has("variants"):
+        return _nothing("no other machine was solved")
+    measure = saved.summary["quality"]
+    table = saved.table("variants")
+    shown = [key for key in VARIED if key in table["varied"]]
+    figure, axes = in_rows(2, len(shown), 4.1)
+    shades = _shades(np.unique(table["weight"]))
+    for column, key in enumerate(shown):
+        heats, quality = axes[column], axes[len(shown) + column]
+        for weight, colour in shades.items():
+            own = only(table, varied=key, weight=weight)
+            places = np.arange(len(own["value"]))
+            label = rf"$\lambda = {weight:g}$"
+            heats.errorbar(places, own["heat"], own["heat_sem"], fmt="^-", markersize=3.5,
+                           color=colour, elinewidth=0.8, label=label)  # fmt: skip
+            limit = own["speed_limit"].astype(float) * own["kT"].astype(float)
+            heats.plot(places, limit, ":", color=colour, linewidth=1)
+            quality.plot(places, own[measure], "^-", markersize=3.5, color=colour)
+            for panels in (heats, quality):
+                panels.set_xticks(places, [f"{value:g}" for value in own["value"]])
+        quality.set_xlabel(VARIED[key])
+        heats.set_ylim(bottom=0)
+        for own_axes, letter in ((heats, "abc"[column]), (quality, "def"[column])):
+            light_grid(own_axes)
+            panel(own_axes, letter)
+    axes[0].set_ylabel("heat ($E_0$); dotted: speed limit")
+    axes[len(shown)].set_ylabel(QUALITIES[measure])
+    axes[0].legend(fontsize=6.5)
+    return figure
+
+
+def _shades(values: Any) -> dict[float, str]:
+    """A colour for each of a few values."""
+    return dict(zip(values, cycle((INK, GREEN, ORANGE, SKY, PURPLE, BLUE)), strict=False))
+
+
+def _nothing(why: str) -> Figure:
+    figure, (axes,) = in_a_row((1,), 0.6)
+    empty(axes, why)
+    return figure
+
+
+SCHEDULES = {"own": (GREY, "s", "even windows, the paper's ramp"), "best": (GREEN, "o", "searched")}
+
+
+def draw_schedules(saved: Saved) -> Figure:
+    """(a) heat and its bound by t_f, (b) the ramps and windows that were found, (c) quality."""
+    if not saved.has("schedules"):
+        return _nothing("no schedule was searched for")
+    figure, (heats, ramps, quality) = in_a_row((1, 1.1, 0.9), 2.7)
+    table, lines = saved.table("schedules"), saved.table("ramps")
+    for kind, (colour, marker, label) in SCHEDULES.items():
+        own = only(table, schedule=kind)
+        style: dict[str, Any] = {"color": colour, "marker": marker, "label": label}
+        heats.plot(own["duration"], own["heat"], **style)
+        quality.plot(own["duration"], 100 * own["miss"].astype(float), **style)
+    best = only(table, schedule="best")
+    limit = (best["speed_limit"] * best["kT"]).astype(float)
+    heats.plot(best["duration"], limit, ":", color=PURPLE, label="speed limit (searched)")
+    least = float((limit * best["duration"]).min())
+    heats.plot(best["duration"], least / best["duration"], "--", color=FAINT, linewidth=0.8,
+               label=r"$\propto 1/t_f$")  # fmt: skip
+    heats.set_yscale("log")
+    for duration, colour in _shades(best["duration"]).items():
+        own = only(lines, duration=duration, schedule="best")
+        ramps.plot(own["time"], own["amplitude"], color=colour, label=f"$t_f = {duration:g}$")
+        text = str(only(best, duration=duration)["windows"][0])
+        edges = [float(end) for end in text.split()][:-1]
+        ramps.plot(edges, np.interp(edges, own["time"], own["amplitude"]), "|", color=colour,
+                   markersize=8)  # fmt: skip
+    own = only(lines, schedule="own", duration=lines["duration"][0])
+    ramps.plot(own["time"], own["amplitude"], "--", color=FAINT, linewidth=0.8)
+    reference = saved.summary["schedule"]["own"]["miss"]
+    quality.axhline(100 * reference, color=FAINT, linestyle="--", linewidth=0.8)
+    ramps.set_xlabel("time on the noising path / $t_f$")
+    ramps.set_ylabel("amplitude of the field $a(t)$")
+    heats.set_ylabel("heat ($E_0$)")
+    quality.set_ylabel("miss (%)")
+    for axes in (heats, quality):
+        axes.set_xscale("log")
+        axes.set_xticks(best["duration"], [f"{t:g}" for t in best["duration"]])
+        axes.minorticks_off()
+        axes.set_xlabel("duration $t_f$")
+    titles = ("heat at equal quality", "ramps and windows found", "distance from the image")
+    for axes, letter, title in zip((heats, ramps, quality), "abc", titles, strict=True):
+        light_grid(axes)
+        panel(axes, letter, title)
+    heats.legend(fontsize=6)
+    ramps.legend(fontsize=6)
+    return figure

@@ -189,6 +189,7 @@ def build(parts: Sequence[tuple[Row, Mapping[str, bytes]]], verdicts: Mapping[st
     return environment().get_template("report.html.j2").render(
         title=parts[0][0]["title"] if contents.single else "Generative thermodynamic computing",
         mark_of_all=marks.pop() if len(marks) == 1 else "",
+        growing=contents.single and bool(parts[0][0].get("interim")),
         verdicts=verdicts,
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,49 +35,68 @@ class Written:
 
 def write_report(path: Path) -> Written:
     """Figures and page of an experiment, or one page for all experiments of a results folder."""
-    from thermoloom.presentation.page import build
-
     path = Path(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; name an experiment or a results folder")
-    single = (path / MANIFEST).exists()
-    found = [path] if single else [path / name for name in CHAPTERS]
-    found = [one for one in found if single or (one / SUMMARY).exists()]
-    if single and (kind := read_manifest(path).kind) not in CHAPTERS:
-        raise UserError(f"{path}: a run of {kind} has no report; name a results folder")
+    if (path / MANIFEST).exists():
+        if (kind := read_manifest(path).kind) not in CHAPTERS:
+            raise UserError(f"{path}: a run of {kind} has no report; name a results folder")
+        with RunDirectory.open(path, write=True) as run:
+            return write_page(run)
+    found = [path / name for name in CHAPTERS if (path / name / SUMMARY).exists()]
     if not found:
         raise UserError(
             f"{path}: no experiment with results here; run one with thermoloom run comparison"
         )
-    began = time.perf_counter()
-    parts = [_drawn(one) for one in found]
+    began, parts = time.perf_counter(), []
+    for one in found:
+        with RunDirectory.open(one, write=True) as run:
+            parts.append(_drawn(run))
     drawn = time.perf_counter()
-    verdicts = together(summary["verdicts"] for summary, _ in parts)
-    page = build(parts, verdicts).encode()
-    if single:
-        with RunDirectory.open(path, write=True) as run:
-            run.save_bytes(REPORT, page)
-    else:
-        experiments = {summary["experiment"]: summary for summary, _ in parts}
-        text = json.dumps(
-            {"verdicts": verdicts, "experiments": experiments}, indent=1, ensure_ascii=False
-        )
-        write_atomically(path / SUMMARY, text.encode() + b"\n")
-        write_atomically(path / REPORT, page)
+    verdicts, page = _page(parts)
+    experiments = {summary["experiment"]: summary for summary, _ in parts}
+    text = json.dumps(
+        {"verdicts": verdicts, "experiments": experiments}, indent=1, ensure_ascii=False
+    )
+    write_atomically(path / SUMMARY, text.encode() + b"\n")
+    write_atomically(path / REPORT, page)
+    return _written(path, began, drawn)
+
+
+def write_page(run: RunDirectory) -> Written:
+    """Figures and page of an experiment whose run is open for writing."""
+    began = time.perf_counter()
+    part = _drawn(run)
+    drawn = time.perf_counter()
+    run.save_bytes(REPORT, _page([part])[1])
+    return _written(run.path, began, drawn)
+
+
+def _written(path: Path, began: float, drawn: float) -> Written:
     seconds = {"figures": drawn - began, "report": time.perf_counter() - drawn}
     return Written(path / REPORT, seconds)
 
 
-def _drawn(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Summary of an experiment and its figures as PNGs by name, saved beside its tables."""
+Part = tuple[dict[str, Any], dict[str, bytes]]
+"""Summary of an experiment, and its figures as PNGs by name."""
+
+
+def _page(parts: Sequence[Part]) -> tuple[dict[str, int], bytes]:
+    """The verdicts of all experiments together, and the page."""
+    from thermoloom.presentation.page import build
+
+    verdicts = together(summary["verdicts"] for summary, _ in parts)
+    return verdicts, build(parts, verdicts).encode()
+
+
+def _drawn(run: RunDirectory) -> Part:
+    """An experiment with its figures, which are saved beside its tables."""
     from thermoloom.presentation.drawing import render
 
-    pictures = {}
-    with RunDirectory.open(path, write=True) as run:
-        saved = Saved.open(path)
-        for spec in CHAPTERS[run.kind]:
-            files = render(spec, saved)
-            for name, data in files.items():
-                run.save_bytes(name, data)
-            pictures[spec.name] = files[f"{spec.name}.png"]
+    saved, pictures = Saved.open(run.path), {}
+    for spec in CHAPTERS[run.kind]:
+        files = render(spec, saved)
+        for name, data in files.items():
+            run.save_bytes(name, data)
+        pictures[spec.name] = files[f"{spec.name}.png"]
     return saved.summary, pictures

@@ -55,7 +55,9 @@ def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def mark(summary: Mapping[str, Any]) -> str:
-    """What page and figures say of a run that cannot bear out the paper's statements."""
+    """What page and figures say of a run that cannot bear out the paper's statements (yet)."""
+    if interim := summary.get("interim"):
+        return f"Not final: {interim['seeds']} of {interim['of']} pairs so far"
     if summary["preset"] == "quick":
         return "Quick look: too short for the paper's statements"
     short = [row["verdict"] == TOO_SHORT for row in summary["statements"]]

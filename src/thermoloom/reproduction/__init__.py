@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.experiments.plan import Experiment, Plan
-from thermoloom.experiments.run import Performed, compute, save_summary
+from thermoloom.experiments.run import OnInterim, Performed, compute, save_summary
 from thermoloom.reproduction.evidence import Evidence
 from thermoloom.reproduction.paper import judged, verdict_counts
 from thermoloom.runs.execution import LOCAL, Resources
@@ -27,9 +27,21 @@ def reproduce(
     folder: Path,
     resources: Resources = LOCAL,
     progress: Progress | None = None,
+    on_interim: OnInterim | None = None,
 ) -> Performed:
-    """Run an experiment and judge it; what is there already is not done again."""
-    done = compute(experiment, plan, folder, resources, progress)
+    """Run an experiment and judge it; what is there already is not done again.
+
+    ``on_interim(run, summary)``: of results so far, judged and saved.
+    """
+
+    def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
+        found = judge(run, summary)
+        save_summary(run, found)
+        if on_interim is not None:
+            on_interim(run, found)
+
+    told = None if on_interim is None else so_far
+    done = compute(experiment, plan, folder, resources, progress, told)
     if not done.summary:
         return done
     with RunDirectory.open(done.path, write=True) as run:

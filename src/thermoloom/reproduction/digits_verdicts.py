@@ -27,7 +27,8 @@ def judge(evidence: Evidence) -> dict[str, Any]:
          f"{measured['images']} samples, {measured['data']} images"),
     ]  # fmt: skip
     for row in summary["inpainting"]:
-        rows.append((f"kept {row['known']}", f"class kept, {row['known']} half known",
+        key = f"kept {row['known']} {row['style']}"
+        rows.append((key, f"class kept, {row['known']} half known, style: {row['style']}",
                      _percent(row["kept"]), "%", f"{row['images']} images"))  # fmt: skip
     for row in summary["classes"][:1]:
         rows.append(("classified", "images classified by path likelihood",

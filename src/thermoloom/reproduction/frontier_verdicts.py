@@ -38,4 +38,13 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             found = said.quantity(f"{row['rule']}_{key}", name, row[key], unit="nats",
                                    digits=".1f")  # fmt: skip
             quantities.append(found)
+    schedule = evidence.summary["schedule"]
+    if schedule is not None:
+        for kind, label in (("own", "even windows, the paper's ramp"), ("best", "searched")):
+            quantities += [
+                said.quantity(f"schedule_{kind}", f"heat on demand, {label}",
+                               schedule[kind]["heat"], unit="E₀", digits=".1f"),
+                said.quantity(f"above_{kind}", f"Σ above the speed limit, {label}",
+                               schedule[f"{kind}_above"], unit="%", digits=".1f"),
+            ]  # fmt: skip
     return {"quantities": quantities, "statements": []}

@@ -6,6 +6,7 @@ but neither verified nor pruned.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from thermoloom.runs.files import LOCK, DamagedFileError, Lock, leftovers, lock_
 from thermoloom.runs.formats import unchecked_arrays, wrong_arrays
 from thermoloom.runs.manifest import (
     MANIFEST,
+    PART_OF,
     FileRecord,
     Manifest,
     OtherVersionError,
@@ -205,7 +207,9 @@ class Prunable:
 
 
 def prunable(folder: Path | str) -> list[Prunable]:
-    """Checkpoints of finished runs but the final one, and what killed processes left behind."""
+    """Checkpoints of finished runs but the final one, parts of what was joined since, and what
+    killed processes left behind.
+    """
     find_runs(folder)  # says so if there is no such folder
     places = {file.parent for name in (MANIFEST, LOCK) for file in Path(folder).rglob(name)}
     return [item for path in sorted(places) if not lock_owner(path) for item in _prunable(path)]
@@ -229,6 +233,10 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
         gone = [item for item in wanted if item in still]
         for item in gone:
             item.file.unlink(missing_ok=True)
+        if not any(path.glob("[!.]*")):  # nothing but the lock is left of it
+            (path / LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.rmdir()
         return sum(item.bytes for item in gone)
     finally:
         lock.release()
@@ -237,7 +245,20 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
 def _prunable(path: Path) -> list[Prunable]:
     found = [(file, "left by a killed process") for file in leftovers(path)]
     found += [(file, "checkpoint of a finished run") for file in _old_checkpoints(path)]
+    found += [(file, "joined with others into one file since") for file in _joined(path)]
     return [Prunable(file, file.stat().st_size, why) for file, why in found]
+
+
+def _joined(path: Path) -> list[Path]:
+    """All files of a run that is part of a file of another run, once that file is there."""
+    try:
+        whole = Path(read_manifest(path).results.get(PART_OF, ""))
+        other = path.parent / whole.parent.name
+        kept = whole.name in read_manifest(other).files and (other / whole.name).is_file()
+    except UserError:
+        return []
+    files = [file for file in path.iterdir() if file.is_file() and file.name[0] != "."]
+    return sorted(files, key=lambda file: file.name == MANIFEST) if kept else []  # manifest last
 
 
 def _old_checkpoints(path: Path) -> list[Path]:

@@ -115,6 +115,7 @@ def _collect(
             )
         task, future = futures.pop(event.key)
         sweep.end(task, _outcome_of(task, future, sweep.folder))
+        sweep.after()
 
 
 def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
@@ -323,7 +324,12 @@ def _cluster_report(worker: Any, task: Task, topic: str) -> Report:
 def _scratch(task: Task) -> Path:
     """The same place for the same task, so that a retry on this machine continues."""
     identity = sha256(json.dumps([asdict(task), package_version()]).encode())[:16]
-    return Path(tempfile.gettempdir()) / f"thermoloom-{os.getuid()}" / identity
+    return Path(tempfile.gettempdir()) / f"thermoloom-{_owner()}" / identity
+
+
+def _owner() -> int | None:
+    """The user's number; None on Windows, where every user has a temporary folder of his own."""
+    return os.getuid() if hasattr(os, "getuid") else None
 
 
 def _prepare_scratch(workdir: Path, task: Task, sent: Mapping[str, bytes]) -> None:
@@ -344,7 +350,9 @@ def _own_directory(path: Path) -> None:
         found = path.lstat()
     except OSError as error:
         raise UserError(f"{path}: cannot be made on the worker ({error.strerror})") from None
-    ours = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ours = _owner() is None or (
+        found.st_uid == _owner() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
     if not stat.S_ISDIR(found.st_mode) or not ours:
         raise UserError(
             f"{path}: is a link, or others may write there; remove it or set TMPDIR on the workers"

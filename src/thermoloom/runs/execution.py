@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,17 +61,19 @@ def run_tasks(
     folder: Path | str,
     resources: Resources = LOCAL,
     progress: Progress | None = None,
+    after: Callable[[], None] = lambda: None,
 ) -> dict[str, Outcome]:
     """Outcomes by task name, in the order of ``tasks``, wherever they ran.
 
     ``folder``: results folder, the ``workdir`` of every task. With more than one task each has
-    one thread of its own, so the bits do not depend on where it ran.
+    one thread of its own, so the bits do not depend on where it ran. ``after`` is called whenever
+    one has ended that was not done before.
     """
     if len({task.name for task in tasks}) < len(tasks):
         raise ValueError("two tasks have the same name")
     folder = Path(folder).absolute()
     _make_folder(folder)
-    sweep = Sweep(tasks, folder, progress or Progress(), 1 if len(tasks) > 1 else None)
+    sweep = Sweep(tasks, folder, progress or Progress(), 1 if len(tasks) > 1 else None, after)
     with sweep.progress.shown(len(tasks)):
         try:
             _run_here(sweep, [task for task in tasks if _is_done(folder, task)], at_once=True)
@@ -120,3 +122,5 @@ def _run_here(sweep: Sweep, tasks: Iterable[Task], at_once: bool = False) -> Non
         sweep.progress.started(task.name)
         report = throttled(functools.partial(sweep.progress.advanced, task.name))
         sweep.end(task, execute(task, sweep.folder, report, sweep.threads), at_once)
+        if not at_once:
+            sweep.after()

@@ -29,6 +29,8 @@ from thermoloom.threads import available_cores
 SCHEMA = 3
 """Version of the manifest's layout; another one is refused. New fields with a default need none."""
 MANIFEST = "manifest.json"
+PART_OF = "part_of"
+"""Result of a run that is a part: RUN/FILE, beside it, that it is joined into."""
 PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
 """Settings of ``prototypes`` that say where patterns come from; what counts is their content."""
 

@@ -174,6 +174,7 @@ def _hear(
     else:
         sweep.end(worker.task, Outcome(**message["outcome"]))
         _give(sweep, worker, waiting)
+        sweep.after()
 
 
 def _bury(sweep: Sweep, worker: _LocalWorker, waiting: deque[Task], deaths: dict[str, int]) -> None:

@@ -81,6 +81,8 @@ class Sweep:
     progress: Progress
     threads: int | None
     """Threads of each task; None leaves them as they are."""
+    after: Callable[[], None] = lambda: None
+    """Called in this process when a task has ended and its worker has another one."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """By the task's name."""
 

@@ -14,7 +14,7 @@ digits), which makes the sum over K steps a sum over modes, without a quadrature
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -181,10 +181,14 @@ class ExpectedLoss:
 
 
 def expected_losses(
-    machine: Machine, fields: Fields, marginals: Marginals, words: Fields | None = None
+    machine: Machine,
+    fields: Fields,
+    marginals: Marginals,
+    words: Fields | None = None,
+    windows: Sequence[tuple[int, int]] | None = None,
 ) -> list[ExpectedLoss]:
-    """The expected loss of every stage, in one pass over the patterns."""
-    windows = list(machine.stage_windows)
+    """The expected loss of every stage, or of other windows, in one pass over the patterns."""
+    windows = list(machine.stage_windows if windows is None else windows)
     found = _moments(machine, fields, marginals, windows, words)
     return [
         ExpectedLoss(machine, fields, marginals, window, words, moments)

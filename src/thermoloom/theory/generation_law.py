@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Array, Parameters
-from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.protocol import generation_windows, preparation
 from thermoloom.theory.marginals import Array64, is_harmonic
 
 _POINTS_PER_KICK = 1.2
@@ -31,7 +30,7 @@ _MOST_POINTS = 4000
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """Mean (N,) and covariance (N, N) of states."""
+    """Mean (N,), or means (W, N) of several words, and covariance (N, N) of states."""
 
     mean: Array64
     covariance: Array64
@@ -42,35 +41,46 @@ class Gaussian:
         sign, log = np.linalg.slogdet(2 * np.pi * np.e * self.covariance)
         return 0.5 * float(log) if sign > 0 else -math.inf
 
-    def energy(self, stiffness: Array64, bias: Array64) -> float:
-        """E[½xᵀMx + b·x]."""
-        second = self.covariance + np.outer(self.mean, self.mean)
-        return 0.5 * float(np.sum(stiffness * second)) + float(bias @ self.mean)
+    def energy(self, stiffness: Array64, bias: Array64) -> Array64:
+        """E[½xᵀMx + b·x], for each word."""
+        spread = 0.5 * np.sum(stiffness * self.covariance)
+        pull = 0.5 * self.mean @ stiffness + bias
+        return np.asarray(spread + (pull * self.mean).sum(axis=-1))
 
 
-def gelbrich(p: Gaussian, q: Gaussian) -> float:
-    """W₂² of two Gaussians, and a lower bound of it for any laws of these means and covariances."""
-    root = np.real(scipy.linalg.sqrtm(p.covariance))
+def gelbrich(p: Gaussian, q: Gaussian) -> Array64:
+    """W₂² of two Gaussians, and a lower bound of it for any laws of these means and covariances;
+    for each word.
+    """
+    values, modes = np.linalg.eigh(p.covariance)
+    root = (modes * np.sqrt(np.maximum(values, 0))) @ modes.T
     cross = np.linalg.eigvalsh(root @ q.covariance @ root)
     overlap = float(np.sqrt(np.maximum(cross, 0)).sum())
     spread = float(np.trace(p.covariance + q.covariance)) - 2 * overlap
-    return float(np.sum((p.mean - q.mean) ** 2)) + max(spread, 0.0)
+    return np.asarray(np.sum((p.mean - q.mean) ** 2, axis=-1) + max(spread, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class GenerationLaw:
-    """Exact energies, heat and work of a harmonic machine, for one word of its labels."""
+    """Exact energies, heat and work of a harmonic machine, for each requested word of its labels."""
 
     machine: Machine
     laws: Sequence[Gaussian]
     """At the start of generation, then after each stage in turn."""
-    stage_heat: Sequence[float]
-    """E[Q] of each stage, in E₀."""
+    stage_heat: Array64
+    """E[Q] of each stage, (T,) or (T, W), in E₀."""
+    switching_work: Array64
+    """E[W] of the switch to each stage but the first, (T − 1,) or (T − 1, W), in E₀."""
 
     @property
-    def heat(self) -> float:
+    def heat(self) -> Array64:
         """E[Q], in E₀."""
-        return sum(self.stage_heat)
+        return np.asarray(self.stage_heat.sum(axis=0))
+
+    @property
+    def work(self) -> Array64:
+        """E[W], in E₀."""
+        return np.asarray(self.switching_work.sum(axis=0))
 
     @property
     def entropy_change(self) -> float:
@@ -78,12 +88,12 @@ class GenerationLaw:
         return self.laws[-1].entropy - self.laws[0].entropy
 
     @property
-    def entropy_production(self) -> float:
+    def entropy_production(self) -> Array64:
         """Σ = βQ + ΔS, in nats."""
         return self.heat / self.machine.kT + self.entropy_change
 
     @property
-    def speed_limit(self) -> float:
+    def speed_limit(self) -> Array64:
         """W₂²/(μk_BT t_f) ≤ Σ, in nats."""
         return gelbrich(self.laws[0], self.laws[-1]) / transport_scale(self.machine)
 
@@ -94,7 +104,10 @@ def transport_scale(machine: Machine) -> float:
 
 
 def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
-    """Means and covariances after every stage, step by step as the engine takes them."""
+    """Means and covariances after every stage, step by step as the engine takes them.
+
+    ``word`` (L,) is what the labels are held at, or words (W, L): covariances are the same for all.
+    """
     machine = theta.machine
     if not is_harmonic(machine):
         raise UserError(
@@ -102,15 +115,27 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
         )
     own = float(machine.potential.curvature(0.0))
     law = Gaussian(np.zeros(machine.units), np.eye(machine.units) * _prepared_variance(machine))
-    laws, heats = [law], []
+    laws, starts, ends = [law], [], []
     for stage, begin, end in generation_windows(machine):
         stiffness = own * np.eye(machine.units) + _couplings(theta, stage)
         bias = effective_bias(theta.astype(np.float64), stage, word)
         after = _relaxed(machine, law, stiffness, bias, end - begin)
-        heats.append(law.energy(stiffness, bias) - after.energy(stiffness, bias))
+        starts.append(law.energy(stiffness, bias))
+        ends.append(after.energy(stiffness, bias))
         laws.append(after)
         law = after
-    return GenerationLaw(machine, laws, heats)
+    before, left = np.array(starts), np.array(ends)
+    return GenerationLaw(machine, laws, before - left, before[1:] - left[:-1])
+
+
+def imprinted_law(machine: Machine, fields: Array64) -> Gaussian:
+    """Where noising paths of these fields (..., N) begin: K steps under the whole field, from 0."""
+    own = float(machine.potential.curvature(0.0))
+    pushed = machine.drift * sum(
+        a * (1 - machine.drift * own) ** left
+        for left, a in enumerate(reversed(preparation(machine)))
+    )
+    return Gaussian(pushed * fields, np.eye(machine.units) * _prepared_variance(machine))
 
 
 def _prepared_variance(machine: Machine) -> float:
@@ -144,7 +169,7 @@ def _relaxed(
     power = factor**steps
     pushed = np.array([_geometric(f, steps) for f in factor])
     kicked = np.array([_geometric(f * f, steps) for f in factor])
-    mean = modes @ (power * (modes.T @ law.mean) - machine.drift * pushed * (modes.T @ bias))
+    mean = (power * (law.mean @ modes) - machine.drift * pushed * (bias @ modes)) @ modes.T
     carried = np.outer(power, power) * (modes.T @ law.covariance @ modes)
     covariance = modes @ (carried + np.diag(machine.noise_amplitude**2 * kicked)) @ modes.T
     return Gaussian(mean, covariance)

@@ -335,6 +335,16 @@ def online_stability(
     return OnlineStability(float(every.max()), safe, (low + high) / 2)
 
 
+def scatter_edge(machine: Machine) -> float:
+    """The α at which the scatter of couplings alone makes a machine soft: 2√(Nα/2) = V″(0).
+
+    A rule leaves α/2 of variance on every coupling (the information equality, above). Couplings of
+    N units that are all wired then have a random part whose spectrum is a semicircle of that
+    radius. Where it reaches the stiffness of the units, a direction is not confined any more.
+    """
+    return float(machine.potential.curvature(0.0)) ** 2 / (2 * machine.units)
+
+
 # ---------------------------------------------------------------------------------------------
 # Noise around the mean.
 

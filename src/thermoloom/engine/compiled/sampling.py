@@ -64,6 +64,7 @@ def generate(
     initial = np.zeros((samples, machine.units), np.float32)
     final = np.empty_like(initial)
     snapshots = np.empty((len(snapshot_samples), len(snapshot_steps), machine.units), np.float32)
+    so_far = np.zeros(snapshots.shape[:2])
     parts = theta.layout.parts
     books = {name: np.zeros((samples, machine.stages, len(parts))) for name in ("start", "end")}
     clamp_work = np.zeros((samples, machine.stages))
@@ -94,6 +95,14 @@ def generate(
             if on_progress and step % 100 == 0 and step > 0:
                 on_progress(100 * len(x))
 
+        def book(step: int, work: Float64) -> None:
+            """Work of moving clamps up to a step: known only once the forces after it are."""
+            for column, wanted in enumerate(snapshot_steps):
+                if wanted == step:
+                    for row, sample in keep:
+                        before = clamp_work[begins + sample].sum()
+                        so_far[row, column] = before + work[sample]
+
         observe(0)
         mask = None if clamp is None else clamp.units(machine)
         for position, (stage, begin, end) in enumerate(windows):
@@ -103,8 +112,9 @@ def generate(
             _enter(books["start"][own, position], energy_parts(wide, x, stage, word, mask))
             bias, row = _bias_rows(theta, stage, word, len(x))
             path_heat[own, position], clamp_work[own, position] = _relax(
-                machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped, observe
-            )
+                machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped, observe,
+                book,
+            )  # fmt: skip
             _enter(books["end"][own, position], energy_parts(wide, x, stage, word, mask))
 
     # Groups side by side, one BLAS thread each: no waiting for each other at every step.
@@ -115,7 +125,8 @@ def generate(
         EnergyParts({part: books[name][..., i] for i, part in enumerate(parts)})
         for name in ("start", "end")
     )
-    generated = Generated(initial, final, starts, ends, clamp_work, path_heat, snapshots)
+    moving = so_far if clamp is not None and clamp.follow else None
+    generated = Generated(initial, final, starts, ends, clamp_work, path_heat, snapshots, moving)
     _check_books(generated, switched)
     return generated
 
@@ -225,6 +236,7 @@ def _relax(
     span: tuple[int, int],
     clamped: _Clamped | None,
     observe: Callable[[int], None],
+    book: Callable[[int, Float64], None],
 ) -> tuple[Float64, Float64]:
     """Evolve a group of samples through the steps of one stage, in place.
 
@@ -247,6 +259,7 @@ def _relax(
         forces(x, coupling)
         if pulled is not None:
             pulled.enter(forces, coupling, bias[row], heat, work)
+            book(step, work)
         if clamped is not None and clamped.moves:
             pulled = _Pulled(clamped, step, coupling)
         coupled_step(
@@ -258,6 +271,7 @@ def _relax(
     forces(x, coupling)
     if pulled is not None:
         pulled.enter(forces, coupling, bias[row], heat, work)
+        book(end, work)
     gradient = machine.potential.astype(np.float32).gradient(x) + (coupling + bias[row])
     heat -= 0.5 * (gradient * moved).sum(axis=1, dtype=np.float64)
     return heat, work

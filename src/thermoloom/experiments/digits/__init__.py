@@ -7,7 +7,7 @@ by the same classifier and the same kind of images; the curves show what was loo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
 from thermoloom.measures.classifier import SIDE
+from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
@@ -42,6 +43,11 @@ PAPERS_UNITS = {
     "biases": ["hidden"], "J4": 1.0,
 }  # fmt: skip
 """What makes a machine of the paper's units of any other, with labels."""
+UNLABELLED = PAPERS_UNITS | {
+    "labels": 0, "code": "clusters", "code_clusters": 1, "stages": 8, "windows": [],
+    "duration": 8.0, "dt": 4e-3,
+}  # fmt: skip
+"""A machine that must choose a class by itself: a word for each class, and time."""
 
 
 @dataclass(frozen=True)
@@ -54,34 +60,49 @@ class DigitsPlan(Plan):
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
     """Images that samples are compared with: test images, where MNIST is available."""
-    styles: tuple[int, ...] = (1, 3, 10, 30, 100, 300)
+    styles: tuple[int, ...] = (1, 10, 30, 100)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
     """J₄."""
-    label_amplitude: tuple[float, ...] = (0.3, 1.0, 3.0, 30.0)
+    label_amplitude: tuple[float, ...] = (1.0, 30.0)
     per_class: tuple[int, ...] = (1, 10, 100, 1000)
     """Patterns of each class, beside all of them."""
+    single_samples: int = 1000
+    """Samples of the machine that has learned one pattern of each class."""
     duration: tuple[float, ...] = (1.25, 2.5, 5.0, 8.0)
     """t_f."""
     temperature: tuple[float, ...] = (0.03, 0.1, 0.3)
     """k_BT."""
-    codes: tuple[str, ...] = ("projection", "signs", "clusters")
-    """Codes of hidden units, for the paper's units with labels."""
-    few_samples: int = 300
+    codes: tuple[str, ...] = (
+        "projection", "copy", "signs", "clusters 1 2", "clusters 10 1", "clusters 10 2",
+        "clusters 30 2",
+    )  # fmt: skip
+    """Codes of hidden units, for the paper's units with labels; clusters: how many of each class,
+    and the amplitude of their words."""
+    hidden: tuple[int, ...] = (128, 512, 2048)
+    """Hidden units, with ten clusters of each class."""
+    window_grid: int = 8
+    """Equal pieces of the noising path of which optimized windows are made."""
+    few_samples: int = 200
     """Samples of each machine of the curves."""
-    quartic_patterns: int = 6000
+    quartic_patterns: int = 2000
     """Patterns that machines with quartic units learn at most: their moments cost more."""
     peers: tuple[str, ...] = PEERS
     inpainting_samples: int = 200
     """Images of which a half is hidden."""
     classified_samples: int = 10000
+    without_labels: int = 200
+    """Samples of the machine without labels; 0 leaves it out."""
     online_cycles: tuple[int, ...] = (300, 1000, 3000)
     """Noising trajectories after which the local rule is sampled."""
     online_styles: int = 30
     online_amplitude: float = 30.0
     """Label amplitude for the local rule: labels must learn faster than couplings."""
+    online_amplitudes: tuple[float, ...] = (1.0, 10.0, 30.0, 100.0)
+    """Label amplitudes that are compared after the first of these numbers of trajectories."""
     online_rate: float = 4e-4
     online_decay: float = 2000.0
+    online_samples: int = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +113,14 @@ class DigitsPlan(Plan):
             raise UserError("prototypes.source: digits are of MNIST; take bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
+        stages = self.settings.machine.stages
+        if self.window_grid < stages:
+            raise UserError(
+                f"{SECTION}.window_grid = {self.window_grid}: must be at least machine.stages = "
+                f"{stages}"
+            )
+        for code in self.codes:
+            coded(code)
 
     def model(self, machine: dict[str, Any] | None = None, **training: Any) -> Settings:
         """The optimum of the machine, or of one that differs."""
@@ -127,69 +156,114 @@ class DigitsPlan(Plan):
         }
         return Work("digits-peer", self.model(changed), more)
 
+    @property
+    def single(self) -> Work:
+        """One pattern of each class."""
+        more = {"patterns": self.settings.machine.labels, "samples": self.single_samples}
+        return Work("digits-point", self.model(), more)
+
+    @property
+    def unlabelled(self) -> Work:
+        """The paper's units with a word for each class, and time to choose one of them."""
+        more = {"patterns": self.quartic_patterns, "samples": self.without_labels}
+        return Work("digits-unlabelled", self.model(UNLABELLED), more)
+
     def points(self) -> Iterator[tuple[str, Any, Work]]:
         """(curve, value, work) of every machine of the curves."""
         machine = self.settings.machine
+        few = self.quartic_patterns
         curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
+            "patterns": [(n, {}, n * machine.labels) for n in self.per_class],
             "styles": [(k, {"styles": k}, 0) for k in self.styles],
             "stages": [(T, {"stages": T, "windows": []}, 0) for T in self.stages],
-            "quartic": [(j, {"J4": j}, 0 if j == 0 else self.quartic_patterns)
-                        for j in self.quartic],
-            "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
-            "patterns a class": [(n, {}, n * machine.labels) for n in self.per_class],
             "duration": [(t, {"duration": t}, 0) for t in self.duration],
             "temperature": [(kT, {"kT": kT}, 0) for kT in self.temperature],
-            "code": [(c, PAPERS_UNITS | {"code": c}, self.quartic_patterns) for c in self.codes],
+            "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
+            "windows": [("equal", {"windows": []}, 0)],
+            "quartic": [(j, {"J4": j}, 0 if j == 0 else few) for j in self.quartic],
+            "code": [(c, PAPERS_UNITS | coded(c), few) for c in self.codes],
+            "hidden": [(h, PAPERS_UNITS | {"code": "clusters", "hidden": h}, few)
+                       for h in self.hidden],
         }  # fmt: skip
         for curve, values in curves.items():
             for value, changed, patterns in values:
                 more = {"patterns": patterns, "samples": self.few_samples}
-                yield curve, value, Work("digits-point", self.model(changed), more)
-
-    @property
-    def online_machine(self) -> dict[str, Any]:
-        return {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
+                work = Work("digits-point", self.model(changed), more)
+                one = curve == "patterns" and value == 1
+                yield curve, value, self.single if one else work
+        more = {"pieces": self.window_grid, "samples": self.few_samples}
+        yield "windows", "optimized", Work("digits-windows", self.model(), more)
 
     @property
     def online_optimum(self) -> Work:
-        """Where the local rule ends."""
-        more = {"patterns": 0, "samples": self.few_samples}
-        return Work("digits-point", self.model(self.online_machine), more)
+        """Where the local rule ends, whatever the label amplitude."""
+        changed = {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
+        more = {"patterns": 0, "samples": self.online_samples}
+        return Work("digits-point", self.model(changed), more)
+
+    def learning(self, amplitude: float, cycles: int, before: Work | None = None) -> Work:
+        """The local rule after so many trajectories, on from where ``before`` ended."""
+        settings = self.model(
+            {"styles": self.online_styles, "label_amplitude": amplitude}, rule="online",
+            cycles=cycles, learning_rate=self.online_rate, learning_rate_decay=self.online_decay,
+        )  # fmt: skip
+        past = None if before is None else dict(before.more)
+        more = {"cycles": cycles, "samples": self.online_samples, "before": past}
+        return Work("digits-online", settings, more)
 
     def online(self) -> list[Work]:
         """The local rule after growing numbers of trajectories, each on from the one before."""
         found: list[Work] = []
         for cycles in self.online_cycles:
-            settings = self.model(
-                self.online_machine, rule="online", cycles=cycles,
-                learning_rate=self.online_rate, learning_rate_decay=self.online_decay,
-            )  # fmt: skip
-            before = dict(found[-1].more) if found else None
-            more = {"cycles": cycles, "samples": self.few_samples, "before": before}
-            found.append(Work("digits-online", settings, more))
+            before = found[-1] if found else None
+            found.append(self.learning(self.online_amplitude, cycles, before))
         return found
+
+    def amplitudes(self) -> list[Work]:
+        """The local rule with several label amplitudes."""
+        first = self.online_cycles[:1]
+        return [self.learning(a, cycles) for cycles in first for a in self.online_amplitudes]
+
+
+def coded(code: str) -> dict[str, Any]:
+    """Settings of a code, with how many clusters and the amplitude where they are given."""
+    values = dict(zip(("code", "code_clusters", "code_amplitude"), code.split(), strict=False))
+    convert: dict[str, Callable[[str], Any]] = {"code_clusters": int, "code_amplitude": float}
+    try:
+        return {key: convert.get(key, str)(value) for key, value in values.items()}
+    except ValueError:
+        raise UserError(
+            f"{SECTION}.codes: {code}: expected a code, or clusters with their number and amplitude"
+        ) from None
 
 
 # --- tasks ----------------------------------------------------------------------------------------
 
 
 def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
-    """The machine, the curves, peers and the local rule; then what asks the solved machine."""
+    """The machine and what asks it, peers, the local rule, the curves."""
     found = [plan.machine.task("the machine")]
-    for number, work in enumerate(plan.online()):
-        previous = plan.online()[number - 1] if number else None
-        if previous is None or previous.found(folder):
-            inputs = [] if previous is None else [previous.path]
-            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
-    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
-    best = plan.online_optimum
-    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
-    named.setdefault(best.path, ("optimum of the online machine", best))
-    found += [work.task(name) for name, work in named.values()]
     if plan.machine.found(folder):
         inputs = [trained_path(Path(), plan.model())]
         found.append(plan.inpainting.task("inpainting", inputs))
         found.append(plan.classes.task("classification", inputs))
+    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
+    before: Work | None = None
+    for work in plan.online():
+        if before is None or before.found(folder):
+            inputs = [] if before is None else [before.path]
+            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
+        before = work
+    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
+    best = plan.online_optimum
+    named.setdefault(best.path, ("optimum of the online machine", best))
+    for work in plan.amplitudes():
+        name = f"online, labels at {work.settings.machine.label_amplitude:g}"
+        named.setdefault(work.path, (name, work))
+    named.pop(plan.online()[0].path, None)
+    found += [work.task(name) for name, work in named.values()]
+    if plan.without_labels:
+        found.append(plan.unlabelled.task("without labels"))
     return found
 
 
@@ -224,9 +298,18 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         save_rows(run, "points", points)
     peers = _peers(plan, folder, main, missing)
     save_rows(run, "peers", peers)
-    online = _online(plan, folder, missing)
-    if online:
-        save_rows(run, "online", online)
+    online, amplitudes = (
+        _online(works, folder, missing) for works in (plan.online(), plan.amplitudes())
+    )
+    for name, rows in (("online", online), ("amplitudes", amplitudes)):
+        if rows:
+            save_rows(run, name, rows)
+    alone = plan.unlabelled.found(folder)
+    if alone is None and plan.without_labels:
+        missing.append("without labels: not measured")
+    if alone is not None:
+        about = alone.load_metadata("images")
+        run.save_arrays("unlabelled", alone.load_arrays("images"), {"shape": about["shape"]})
     parts: dict[str, list[dict[str, Any]]] = {}
     for name, work in (("inpainting", plan.inpainting), ("classes", plan.classes)):
         found = work.found(folder)
@@ -244,7 +327,7 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
             about = found.load_metadata("images")
             run.save_arrays(name, found.load_arrays("images"), {"shape": about["shape"]})
     results, kT = main.results, plan.settings.machine.kT
-    best = plan.online_optimum.found(folder)
+    best, classified = plan.online_optimum.found(folder), plan.classes.found(folder)
     return {
         "missing": missing,
         "seeds": list(plan.seeds),
@@ -253,7 +336,10 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         "points": points,
         "peers": peers,
         "online": online,
-        "online_optimum": None if best is None else best.results.get("asked"),
+        "amplitudes": amplitudes,
+        "online_optimum": None if best is None else best.results,
+        "unlabelled": None if alone is None else alone.results,
+        "classified": None if classified is None else classified.results,
         **parts,
         "timing": _timing(plan, folder),
     }
@@ -266,7 +352,7 @@ def energy_row(name: str, of: dict[str, Any], kT: float) -> dict[str, Any]:
     return {"what": name, "mean": mean, "sem": sem, "kT": mean / kT, "joules": joules}
 
 
-POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns")
+POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns", "loss")
 PEER = ("images", "data", "asked", "diversity", "negatives", "frechet", "kid", "kid_error",
         "precision", "recall", "nearest_correlation", "patterns")  # fmt: skip
 
@@ -282,6 +368,7 @@ def _points(plan: DigitsPlan, folder: Path, missing: list[str]) -> list[dict[str
         rows.append(
             {"curve": curve, "value": str(value), "diverged": own["diverged"]}
             | {key: own.get(key) for key in POINT}
+            | _interval(own)
             | {key: own[key]["mean"] if key in own else None for key in ("heat", "work")}
         )
     return rows
@@ -301,16 +388,29 @@ def _peers(
     return rows
 
 
-def _online(plan: DigitsPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
+ONLINE = ("cycles", "amplitude", "rate", "edge", "scatter_edge", "diverged", "images", "asked",
+          "diversity", "negatives")  # fmt: skip
+
+
+def _online(works: list[Work], folder: Path, missing: list[str]) -> list[dict[str, Any]]:
     rows = []
-    for work in plan.online():
+    for work in works:
         found = work.found(folder)
         if found is None:
-            missing.append(f"online, {work.more['cycles']} trajectories: not measured")
+            amplitude = work.settings.machine.label_amplitude
+            what = f"online, labels at {amplitude:g}, {work.more['cycles']} trajectories"
+            missing.append(f"{what}: not measured")
         else:
-            keys = ("cycles", "diverged", "images", "asked", "diversity", "negatives")
-            rows.append({key: found.results.get(key) for key in keys})
+            rows.append({key: found.results.get(key) for key in ONLINE} | _interval(found.results))
     return rows
+
+
+def _interval(own: Mapping[str, Any]) -> dict[str, float | None]:
+    """Where the rate of the asked class lies with 95 % confidence."""
+    if own.get("asked") is None:
+        return {"asked_low": None, "asked_high": None}
+    low, high = rate_interval(round(own["asked"] * own["images"]), own["images"])
+    return {"asked_low": low, "asked_high": high}
 
 
 def _timing(plan: DigitsPlan, folder: Path) -> dict[str, float]:
@@ -318,7 +418,8 @@ def _timing(plan: DigitsPlan, folder: Path) -> dict[str, float]:
         "machine": [plan.machine],
         "curves": [work for _, _, work in plan.points()],
         "peers": [plan.peer(name) for name in plan.peers],
-        "online": plan.online(),
+        "online": list({work.path: work for work in (*plan.online(), *plan.amplitudes())}.values()),
+        "without labels": [plan.unlabelled],
         "inpainting": [plan.inpainting],
         "classification": [plan.classes],
     }
@@ -340,12 +441,18 @@ QUICK = DigitsPlan(
     per_class=(1, 10),
     duration=(1.25, 2.5),
     temperature=(0.1, 0.3),
-    codes=("projection", "clusters"),
+    single_samples=100,
+    codes=("projection", "clusters 10 2"),
+    hidden=(128, 512),
+    window_grid=4,
     few_samples=40,
     inpainting_samples=40,
     classified_samples=100,
-    online_cycles=(10, 40),
+    without_labels=0,
+    online_cycles=(100, 400),
     online_styles=10,
+    online_amplitudes=(1.0, 30.0),
+    online_samples=100,
 )
 EXPERIMENT = Experiment(
     name="digits",

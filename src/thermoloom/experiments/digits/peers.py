@@ -1,17 +1,21 @@
 """Other models of the same images, drawn from and judged alike: their images get the thermal noise
 of the machine, and all are seen by the same classifier.
 
+    images     training images, drawn as they are: what no model can surpass
     gaussian   a Gaussian for each class
     mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
+    shared     the mean of each style and one covariance of what is left, the same for all styles:
+               what the machine of harmonic units would draw if it were perfect
     rbm        a restricted Boltzmann machine with 512 hidden units for each class
     paper      the paper's machine on the same patterns: hidden units, one stage, no labels
     labelled   the same with a label unit for each class
 
-The middle two, and the discriminants, need scikit-learn (the extra ``peers``).
+Mixtures, the Boltzmann machines and the discriminants need scikit-learn (the extra ``peers``).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -19,12 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.experiments.digits.parts import asked_of, data_of, first_patterns
+from thermoloom.experiments.digits.parts import (
+    TOLERANCE,
+    asked_of,
+    data_of,
+    first_patterns,
+    style_means,
+    words_of,
+)
 from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
+from thermoloom.machine.definition import Machine
 from thermoloom.measures.asked import NOISE_SEED, Asked
 from thermoloom.measures.fidelity import with_thermal_noise
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns, normalized
 from thermoloom.theory.solver import solve_optimum
 
@@ -32,12 +44,13 @@ Float32 = NDArray[np.float32]
 Draw = Callable[[Patterns, NDArray[np.intp], int, int], Float32]
 """``draw(patterns, classes, styles, seed)``: a pattern of each of these classes."""
 
-LEARNING = ("gaussian", "mixture", "rbm")
+SCIKIT = ("mixture", "rbm")
+LEARNING = ("images", "gaussian", "shared", *SCIKIT)
 MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
 """Added to the variance of every pixel, so that few images have a covariance of full rank."""
-UNITS, ROUNDS, GIBBS = 512, 20, 500
+UNITS, ROUNDS, GIBBS = 512, 10, 200
 
 
 def has_scikit() -> bool:
@@ -47,7 +60,7 @@ def has_scikit() -> bool:
 
 def available(peers: tuple[str, ...]) -> list[str]:
     """Those of the peers that can be computed here."""
-    return [peer for peer in peers if has_scikit() or peer not in ("mixture", "rbm")]
+    return [peer for peer in peers if has_scikit() or peer not in SCIKIT]
 
 
 def measure_peer(
@@ -57,8 +70,9 @@ def measure_peer(
     settings, data = job.settings, data_of(job)
     if peer in MACHINES:
         learned, machine = first_patterns(job.patterns, patterns), settings.machine
-        words = label_words(learned, machine)
-        theta = solve_optimum(machine, unit_fields(learned, machine), words).parameters
+        words = words_of(learned, machine)
+        fields = unit_fields(learned, machine)
+        theta = solve_optimum(machine, fields, words, TOLERANCE).parameters
         drawn = generate(theta, samples, settings.generation_seed)
         asked = asked_of(theta, drawn, settings.measures.classifier)
     else:
@@ -85,6 +99,15 @@ def _by_class(
     return drawn.astype(np.float32)
 
 
+def draw_images(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+    """Training images of each class."""
+
+    def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
+        return rows[np.random.default_rng([seed, asked]).integers(0, len(rows), count)]
+
+    return _by_class(patterns, classes, draw)
+
+
 def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """Mean and covariance of each class."""
 
@@ -98,6 +121,25 @@ def draw_gaussian(patterns: Patterns, classes: NDArray[np.intp], styles: int, se
     return _by_class(patterns, classes, draw)
 
 
+def draw_shared(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
+    """The mean of a style, each as likely as it is frequent, and the pooled covariance."""
+    own = np.array(patterns.classes)
+    machine = Machine(
+        visible=patterns.patterns.shape[1], labels=int(own.max()) + 1, styles=styles,
+    )  # fmt: skip
+    words = words_of(patterns, machine)
+    assert words is not None
+    unit, means = words.argmax(axis=1), style_means(patterns, words)
+    rest = patterns.patterns - means[unit]
+    covariance = rest.T @ rest / len(rest) + RIDGE * np.eye(rest.shape[1], dtype=np.float32)
+    root = np.linalg.cholesky(covariance.astype(np.float64))
+    rng = np.random.default_rng(seed)
+    drawn = np.array([rng.choice(np.flatnonzero(own == c)) for c in classes])
+    normal = rng.normal(size=(len(classes), rest.shape[1]))
+    images: Float32 = (means[unit[drawn]] + normal @ root.T).astype(np.float32)
+    return images
+
+
 def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
     """As many components as the machine has styles, where a class has ten images for each."""
     from sklearn.mixture import GaussianMixture
@@ -108,7 +150,9 @@ def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, see
             components, covariance_type="diag", reg_covar=RIDGE, max_iter=20,
             random_state=seed + asked,
         )  # fmt: skip
-        images: NDArray[Any] = model.fit(rows).sample(count)[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it could go on after so many rounds
+            images: NDArray[Any] = model.fit(rows).sample(count)[0]
         # it gives them component by component: the order must not depend on the asked class
         return images[np.random.default_rng([seed, asked]).permutation(count)]
 
@@ -126,7 +170,7 @@ def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: i
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:
         own = grey[np.array(patterns.classes) == asked]
         model = BernoulliRBM(
-            UNITS, learning_rate=0.02, batch_size=20, n_iter=ROUNDS, random_state=seed + asked
+            UNITS, learning_rate=0.05, batch_size=50, n_iter=ROUNDS, random_state=seed + asked
         )
         model.fit(own)
         rng = np.random.default_rng([seed, asked])
@@ -140,7 +184,13 @@ def draw_rbm(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: i
     return _by_class(patterns, classes, draw)
 
 
-DRAW: dict[str, Draw] = {"gaussian": draw_gaussian, "mixture": draw_mixture, "rbm": draw_rbm}
+DRAW: dict[str, Draw] = {
+    "images": draw_images,
+    "gaussian": draw_gaussian,
+    "mixture": draw_mixture,
+    "shared": draw_shared,
+    "rbm": draw_rbm,
+}
 
 
 def discriminants(

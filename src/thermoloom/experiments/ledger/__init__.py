@@ -4,6 +4,7 @@ heat          by part, and along the steps, with the discretization error
 dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and an entropy of few directions
 distance      how much of online − batch is distance travelled
 first code    hidden units that copy pixels, 100 cycles: the machine that the method began with
+free energy   of a small machine of the same kind, with error bars (``ledger.switched``)
 joules        at a temperature, beside Landauer's bound and prices that the user gives
 """
 
@@ -20,20 +21,25 @@ import numpy as np
 from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
-from thermoloom.experiments.optimum import optimum_measures, optimum_models
+from thermoloom.experiments.ledger.switched import available, small
+from thermoloom.experiments.optimum import optimum_measures, optimum_model, optimum_models
 from thermoloom.experiments.pair_tables import timing
 from thermoloom.experiments.pairs import PairPlan, Pairs, collect
 from thermoloom.experiments.plan import SECTION, Experiment
 from thermoloom.experiments.results import Model, finished, measures_path, save_rows
+from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
+from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
-from thermoloom.measures.heat_ledger import Ledger, joules
+from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
+SWITCHES, REST = 40, 16.0
+"""Jumps in which couplings are switched on, and the time after each."""
 PRICES = {
     "price_read": "reading a pixel",
     "price_write": "writing a coupling or bias",
@@ -47,7 +53,10 @@ class LedgerPlan(PairPlan):
 
     first_cycles: int = 100
     """Cycles of the machine whose hidden units copy pixels."""
-    temperature: float = 300.0
+    free_energy_pixels: int = 49
+    """Pixels of the machine whose free energy is measured, a square; 0: none."""
+    free_energy_samples: int = 200
+    temperature: float = ROOM
     """Kelvin, at which k_BT is turned into joules."""
     price_read: float | None = None
     """Joules for reading one pixel; not counted if not given. No device is assumed."""
@@ -74,6 +83,15 @@ class LedgerPlan(PairPlan):
             {"machine": {"code": "copy"}, "training": {"cycles": self.first_cycles}}
         )
 
+    @property
+    def switched(self) -> Work | None:
+        """The free energy of a small machine; None where none is asked for."""
+        if not self.free_energy_pixels:
+            return None
+        settings = small(optimum_model(self, self.seeds[0]), self.free_energy_pixels)
+        more = {"samples": self.free_energy_samples, "switches": SWITCHES, "rest": REST}
+        return Work("free-energy", settings, more)
+
 
 def models(plan: LedgerPlan) -> list[Settings]:
     return [*optimum_models(plan), *plan.models, *(plan.first(rule) for rule in RULES)]
@@ -83,7 +101,10 @@ def tasks(plan: LedgerPlan, folder: Path, workers: int) -> list[Task]:
     """The optimum, the pairs, and the first machine."""
     first = [plan.first(rule) for rule in RULES]
     groups = [("the optimum", optimum_models(plan)), ("", plan.models), ("first code", first)]
-    return measuring_tasks(groups, folder, workers, plan.paths)
+    found = measuring_tasks(groups, folder, workers, plan.paths)
+    if plan.switched is not None and available():
+        found.append(plan.switched.task("free energy of a small machine"))
+    return found
 
 
 def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
@@ -105,6 +126,7 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     save_rows(run, "parts", parts)
     machine = plan.settings.machine
     return {
+        "free_energy": _free_energy(plan, folder, missing),
         "seeds": pairs.seeds,
         "pairs": len(pairs.seeds),
         "missing": missing,
@@ -119,6 +141,17 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         "prices": price_rows(plan, rows),
         "timing": timing(pairs),
     }
+
+
+def _free_energy(plan: LedgerPlan, folder: Path, missing: list[str]) -> dict[str, Any] | None:
+    work = plan.switched
+    run = None if work is None else work.found(folder)
+    if work is not None and run is None:
+        reason = "was not measured" if available() else "needs pymbar (the extra free-energy)"
+        missing.append(f"the free energy {reason}")
+    if run is not None and run.results["refused"]:
+        missing.append(f"the free energy: {run.results['refused']}")
+    return None if run is None else dict(run.results)
 
 
 def entry(model: Model, rule: str, seed: int) -> dict[str, Any]:
@@ -246,6 +279,8 @@ _QUICK = LedgerPlan(
     settings=Settings(training=Training(cycles=60), generation=GenerationSettings(samples=40)),
     seeds=(101,),
     first_cycles=20,
+    free_energy_pixels=16,
+    free_energy_samples=40,
 )
 
 EXPERIMENT = Experiment(

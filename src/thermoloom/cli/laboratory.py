@@ -1,0 +1,91 @@
+"""The page to play with: ``lab``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thermoloom.cli.options import path_of, say
+from thermoloom.errors import UserError
+from thermoloom.interrupts import interrupts_wind_up
+
+if TYPE_CHECKING:
+    from thermoloom.api import Computer
+
+PORT = 8377
+
+
+def lab(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Run directory, or a file that computer.save wrote; a ten-digit machine on the "
+            "bundled images if left out.",
+            metavar="[RUN]",
+            parser=path_of("RUN"),
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Port on 127.0.0.1; 0 takes any free one.", min=0, max=65535)
+    ] = PORT,
+    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+) -> None:
+    """A page on this machine on which to run, complete, teach, damage and inspect a computer."""
+    try:
+        from thermoloom.lab.server import listening, serve
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("starlette", "uvicorn", "websockets", "anyio"):
+            raise
+        raise UserError(f"lab: {missing} is not installed; pip install 'thermoloom[lab]'") from None
+    prepare = _solved if run is None else _loaded(run)
+    with listening(port) as sock:
+        address = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        print(address, flush=True)
+        say("the lab is open at this address; Ctrl-C closes it")
+        interrupts_wind_up()
+        if open_page and not webbrowser.open(address):
+            say("no browser was found; open the address yourself")
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(sock, prepare)
+    say("the lab is closed")
+    sys.stdout.flush()
+    os._exit(0)  # threads that still compile or compute have nothing to lose: do not wait for them
+
+
+def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
+    """A computer that is there, refused before anything begins if it is none."""
+    from thermoloom.api import load
+
+    computer = load(run)
+    return lambda _: computer
+
+
+def _solved(say: Callable[[str], None]) -> Computer:
+    """The demo's machine."""
+    from thermoloom.api import Computer
+    from thermoloom.computers.kept_patterns import named
+    from thermoloom.computers.trained import solve
+    from thermoloom.config import Settings
+    from thermoloom.experiments.demo import DIGITS, MACHINE, TOLERANCE
+    from thermoloom.patterns.fields import label_words, unit_fields
+    from thermoloom.patterns.patterns import load_patterns
+
+    say("solving a ten-digit machine")
+    patterns = load_patterns(DIGITS, MACHINE)
+    settings = named(Settings(MACHINE, DIGITS).updated({"training": {"rule": "optimum"}}), patterns)
+    optimum, curve = solve(
+        settings, unit_fields(patterns, MACHINE), label_words(patterns, MACHINE),
+        lambda step, size: say(
+            f"solving a ten-digit machine: step {step}, relative gradient {size:.1e}"
+        ),
+        TOLERANCE,
+    )  # fmt: skip
+    return Computer(settings, optimum.parameters, patterns, curve)

@@ -1,0 +1,68 @@
+"""A machine with something broken, on a copy of its θ.
+
+    temperature   k_BT → f k_BT
+    bits          J → n Δ on the grid of b bits                  (``machine.quantization``)
+    noise         J_ij → J_ij + σ · rms(J) · ξ_ij                rms of each block and stage
+    dead wires    J_ij → 0 for a fraction of the wires
+    dead units    all wires and the bias of a fraction of the units → 0
+
+A dead unit goes on fluctuating in its own potential, and nobody hears it. A wire has one error ξ in
+all stages. What is broken is drawn from a seed so that more damage contains less of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from thermoloom.api import Computer
+from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.quantization import mirrored, quantized
+
+
+class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is broken, and how much of it."""
+
+    temperature: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
+    """Factor on k_BT."""
+    bits: Annotated[int, Meta(ge=2, le=32)] = 32
+    noise: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    """σ, relative to the rms of the couplings."""
+    dead_units: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    dead_wires: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    seed: Annotated[int, Meta(ge=0, lt=1 << 53)] = 1
+
+
+def damaged(computer: Computer, damage: Damage) -> Computer:
+    """The same computer, damaged."""
+    theta = damaged_parameters(computer.parameters, damage)
+    settings = replace(computer.settings, machine=theta.machine)
+    return replace(computer, settings=settings, parameters=theta)
+
+
+def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
+    """θ of the damaged machine; without damage it is the same to the bit."""
+    machine = theta.machine
+    hot = replace(machine, kT=machine.kT * damage.temperature)
+    kept = quantized(theta, damage.bits).copy()
+    rng = np.random.default_rng([damage.seed, 20261121])
+    dead = {group: rng.random(machine.size_of(group)) < damage.dead_units
+            for group in machine.groups}  # fmt: skip
+    for block in theta.layout.blocks:
+        error, throw = rng.standard_normal(block.shape), rng.random(block.shape)
+        if block.symmetric:
+            error, throw = mirrored(error), mirrored(throw)
+        values: Array = block.of(kept.vector)
+        axes = tuple(range(1, values.ndim))
+        rms = np.sqrt(np.mean(np.square(values, dtype=np.float64), axis=axes, keepdims=True))
+        values += (damage.noise * rms * error).astype(np.float32)
+        if not block.is_bias:
+            values[:, throw < damage.dead_wires] = 0
+        values[:, dead[block.rows]] = 0
+        if block.columns in dead:
+            values[..., dead[block.columns]] = 0
+    return Parameters(hot, kept.vector, theta.style_weights)

@@ -1,0 +1,139 @@
+"""What was made, to take away: the computer as one file, its run directory, the Python lines.
+
+A damaged machine is exported as it was before; the lines do the damage again.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from thermoloom.api import Computer
+from thermoloom.computers.archives import Order, keep_archive
+from thermoloom.computers.kept_patterns import named, save_patterns
+from thermoloom.computers.trained import KIND, training_settings
+from thermoloom.lab.damage import Damage
+from thermoloom.lab.lessons import SIDE, Lesson, training_of
+from thermoloom.lab.scenes import Scene, picture_shape
+from thermoloom.runs.store import RunDirectory
+
+FILE = "computer.safetensors"
+RUN = "lab-run"
+
+
+def computer_file(computer: Computer, _: Scene | None = None) -> bytes:
+    """What ``computer.save`` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        computer.save(path)
+        return path.read_bytes()
+
+
+def run_directory(computer: Computer, scene: Scene | None) -> bytes:
+    """A run directory as a ZIP archive, with the samples of the scene if nothing was damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / RUN
+        _write_run(path, computer)
+        if scene is not None and scene.order.damage == Damage():
+            order = scene.order
+            classes = tuple(order.classes) or None
+            keep_archive(path, Order(order.samples, order.seed, classes, scene.clamp), scene.made)
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(path.rglob("*")):
+                archive.write(file, file.relative_to(folder))
+        return packed.getvalue()
+
+
+FILES: dict[str, Callable[[Computer, Scene | None], bytes]] = {
+    FILE: computer_file,
+    f"{RUN}.zip": run_directory,
+}
+"""What can be downloaded, by its name."""
+
+
+def _write_run(path: Path, computer: Computer) -> None:
+    identity = training_settings(named(computer.settings, computer.patterns))
+    with RunDirectory.create(path, KIND, identity) as run:
+        save_patterns(run, "prototypes", computer.patterns)
+        run.save_arrays("computer", computer.parameters.arrays)
+        run.save_table("curve", computer.curve)
+        training = computer.settings.training
+        cycles = {} if training.rule == "optimum" else {"cycles": training.cycles}
+        last = {key: float(computer.curve[key][-1]) for key in ("loss", "reduced_loss")}
+        run.finish(cycles | last)
+
+
+# --- Python lines ---------------------------------------------------------------------------------
+
+
+def lines_of(scene: Scene | None, lesson: Lesson | None) -> str:
+    """The Python lines that make the same, to the bit."""
+    taught = lesson is not None and (scene is None or scene.order.computer == "taught")
+    known = None if scene is None else scene.order.known
+    lines = ["import thermoloom as tl"]
+    if taught or known is not None:
+        lines = ["import base64, zlib", "import numpy as np", *lines]
+    broken = scene is not None and scene.order.damage != Damage()
+    if broken:
+        lines.append("from thermoloom.lab.damage import Damage, damaged")
+    if taught or known is not None:
+        lines += ["", "def picture(text, *shape):",
+                  "    data = zlib.decompress(base64.b64decode(text))",
+                  "    return np.frombuffer(data, np.uint8).reshape(shape)"]  # fmt: skip
+    if lesson is not None and taught:
+        lines += ["", *_lesson_lines(lesson)]
+    else:
+        lines += ["", f'computer = tl.load("{FILE}")  # the file above']
+    if scene is not None:
+        lines += _scene_lines(scene, broken)
+    return "\n".join(lines) + "\n"
+
+
+def _lesson_lines(lesson: Lesson) -> list[str]:
+    first, *others = lesson.taught
+    machine = lesson.computer.machine
+    lines = ["images = ["]
+    lines += [f'    picture("{_packed(data)}", {SIDE}, {SIDE}),' for data in lesson.pixels]
+    lines += ["]", f"machine = tl.{machine!r}"]
+    classes = f"classes=range({len(lesson.pixels)})"
+    if first.rule == "optimum":
+        return [*lines, f"computer = machine.solve(images, {classes})"]
+    lines.append(f"computer = machine.train(images, {classes}, {_words(training_of(first))})")
+    lines += [f"computer = computer.train({_words(training_of(more))})" for more in others]
+    return lines
+
+
+def _scene_lines(scene: Scene, broken: bool) -> list[str]:
+    order, lines = scene.order, []
+    if broken:
+        usual = Damage()
+        given = {k: getattr(order.damage, k) for k in order.damage.__struct_fields__
+                 if getattr(order.damage, k) != getattr(usual, k)}  # fmt: skip
+        lines.append(f"computer = damaged(computer, Damage({_words(given)}))")
+    ask = f", classes={order.classes}" if order.classes else ""
+    clamp = ""
+    if order.known is not None:
+        rows, columns = picture_shape(scene.computer)
+        lines += [f'image = picture("{_packed(order.known.pixels)}", {rows}, {columns})',
+                  f'known = picture("{_packed(order.known.mask)}", {rows}, {columns})']  # fmt: skip
+        clamp = ", clamp=image, mask=known" + (", hold=True" if order.known.hold else "")
+    return [
+        *lines,
+        f"drawn = computer.generate({order.samples}, seed={order.seed}{ask}{clamp})",
+        "print(drawn.heat.mean(), drawn.work.mean())",
+        'drawn.show().savefig("drawn.png")',
+    ]
+
+
+def _words(arguments: dict[str, object]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()

@@ -1,0 +1,196 @@
+"""One unit, taken apart: the force on it, and the local rule at one of its couplings.
+
+    F_i = −V′_onsite(x_i) − Σ_blocks Σ_j J_ij x_j − b_i          at a moment of a generation
+    J_ij ← J_ij − α (r_i x_j′ + r_j x_i′)                        at that of a noising path
+
+Units are counted through: the free ones as in a state, then the label units, then the clamped unit
+behind the biases, which is always 1.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engine import engine
+from thermoloom.errors import UserError
+from thermoloom.inputs import whole
+from thermoloom.lab.lessons import couplings_as_bytes
+from thermoloom.lab.messages import Inspect
+from thermoloom.lab.scenes import Scene
+from thermoloom.machine.action import drive, residual, step_constants
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.protocol import generation_windows
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns
+
+STRONGEST = 6
+"""Partners that are listed."""
+AVERAGED = 64
+"""Steps of a stage over which an update is averaged."""
+
+
+def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
+    """All numbers of a unit, and its couplings to a group of units as bytes."""
+    machine, theta = scene.computer.machine, scene.computer.parameters
+    sample = whole("sample", order.sample, 0, len(scene.made.final_states) - 1)
+    frame = whole("frame", order.frame, 0, scene.frames - 1)
+    unit = whole("unit", order.unit, 0, machine.units - 1)
+    word = None if scene.words is None else scene.words[sample]
+    x = _all_states(machine, scene.made.snapshots[sample, frame], word)
+    if not np.isfinite(x).all():
+        raise UserError("the machine has run away; its forces are no numbers any more")
+    step = scene.steps[frame]
+    stage = _stage_at(machine, step)
+    J = couplings_of(theta, stage, unit)
+    held = scene.clamp is not None and bool(scene.clamp.units(machine)[unit])
+    forces = {"onsite": -float(machine.potential.gradient(float(x[unit])))}
+    forces |= {name: -float(J[where] @ x[where]) for name, where in _wired(theta, unit).items()}
+    total = sum(forces.values())
+    wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
+    order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
+    mapped = _mapped(theta, unit)
+    grey, largest = couplings_as_bytes(J[_where(machine, mapped)] if mapped else J[:0])
+    partner = order.partner
+    if partner is None and len(order_of):
+        partner = int(order_of[0])
+    numbers = {
+        "sample": sample, "frame": frame, "step": step, "stage": stage,
+        "unit": unit, "name": name_of(machine, unit), "x": float(x[unit]), "held": held,
+        "forces": forces, "total": total,
+        "drift": machine.drift * total, "kick": machine.noise_amplitude,
+        "largest": largest, "mapped": mapped,
+        "partners": [
+            {"unit": int(j), "name": name_of(machine, int(j)), "J": float(J[j]), "x": float(x[j]),
+             "force": -float(J[j] * x[j])}
+            for j in order_of[:STRONGEST]
+        ],
+        "rule": None if partner is None else local_rule(scene, sample, step, stage, unit, partner),
+    }  # fmt: skip
+    return numbers, grey.tobytes()
+
+
+def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int) -> dict[str, Any]:
+    """The update of J_ij in one step of a noising path, and averaged over its stage.
+
+    Generation runs through the noising path backwards: its step g is step K − g of the path, which
+    begins at the learned pattern that the sample was asked for.
+    """
+    computer = scene.computer
+    machine, theta = computer.machine, computer.parameters
+    j = whole("partner", j, 0, machine.units + machine.size_of("label"))
+    if i == j or not any(j in range(*w.indices(1 << 30)) for w in _wired(theta, i).values()):
+        return {"partner": j, "name": name_of(machine, j), "wired": False}
+    fields, words = _learned(computer.patterns, machine)
+    own = None if scene.words is None else scene.words[sample]
+    pattern = 0
+    if words is not None and own is not None:
+        pattern = int(np.argmax((words == own).all(axis=1)))
+    path = engine().path(machine, fields[pattern], computer.settings.training.seed, 0, own)
+    first, last = machine.stage_windows[stage]
+    now = min(max(machine.steps - step - 1, first), last - 1)
+    others = np.linspace(first, last - 1, min(AVERAGED, last - first)).round().astype(int)
+    steps = np.array([now, *others])
+    before, after = path.states[steps], path.states[steps + 1]
+    constants = step_constants(machine)
+    alone = drive(constants, before, after)
+    r = residual(constants, alone, coupling_gradient(theta, after, stage, own))
+    nothing = np.zeros((len(steps), machine.size_of("label") + 1), np.float32)
+    r = np.concatenate([r, nothing], axis=1).astype(np.float64)
+    x = np.stack([_all_states(machine, state, own) for state in after])
+    alpha = computer.settings.learning_rate
+    update = -alpha * (r[:, i] * x[:, j] + r[:, j] * x[:, i])
+    spread = update[1:].std(ddof=1) if len(others) > 1 else 0.0
+    J = float(couplings_of(theta, stage, i)[j])
+    return {
+        "partner": j, "name": name_of(machine, j), "wired": True, "step": int(now),
+        "pattern": computer.patterns.labels[pattern], "alpha": alpha, "J": J,
+        "r_i": r[0, i], "r_j": r[0, j], "x_i": x[0, i], "x_j": x[0, j],
+        "dx_i": float(after[0, i] - before[0, i]),
+        "update": update[0], "after": J + update[0],
+        "mean": update[1:].mean(), "error": spread / len(others) ** 0.5, "steps": len(others),
+    }  # fmt: skip
+
+
+def couplings_of(theta: Parameters, stage: int, unit: int) -> Array:
+    """J_ij of a free unit i with all units j, in float64; 0 where there is no wire."""
+    row = np.zeros(_count(theta.machine))
+    group, place = _group_of(theta.machine, unit)
+    for block, transposed in theta.layout.partners(group):
+        J = block.matrix(theta.vector[stage])
+        row[_where(theta.machine, block.rows if transposed else block.columns)] = (
+            J[:, place] if transposed else J[place]
+        )
+    return row
+
+
+def name_of(machine: Machine, unit: int) -> str:
+    """A unit in words, counted in its group from 0; a label by its class and style."""
+    for group, where in _places(machine).items():
+        if where.start <= unit < where.stop:
+            place = unit - where.start
+            if group == "one":
+                return "bias"
+            if group == "label" and machine.styles > 1:
+                return f"label {place // machine.styles}, style {place % machine.styles}"
+            return f"{group} {place}"
+    return f"unit {unit}"
+
+
+def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
+    """The terms of the energy that a unit has a part in, each with the units at the other end."""
+    group, _ = _group_of(theta.machine, unit)
+    return {
+        block.part: _where(theta.machine, block.rows if transposed else block.columns)
+        for block, transposed in theta.layout.partners(group)
+    }
+
+
+def _mapped(theta: Parameters, unit: int) -> str:
+    """The free group to which the couplings of a unit are shown as a picture; "" if to none."""
+    group, _ = _group_of(theta.machine, unit)
+    others = [b.rows if transposed else b.columns for b, transposed in theta.layout.partners(group)]
+    return next((name for name in theta.machine.groups if name in others), "")
+
+
+def _places(machine: Machine) -> dict[str, slice]:
+    free, labels = machine.units, machine.size_of("label")
+    return {**machine.groups, "label": slice(free, free + labels),
+            "one": slice(free + labels, free + labels + 1)}  # fmt: skip
+
+
+def _where(machine: Machine, group: str) -> slice:
+    return _places(machine)[group]
+
+
+def _count(machine: Machine) -> int:
+    return machine.units + machine.size_of("label") + 1
+
+
+def _group_of(machine: Machine, unit: int) -> tuple[str, int]:
+    group = "visible" if unit < machine.visible else "hidden"
+    return group, unit - machine.groups[group].start
+
+
+def _all_states(
+    machine: Machine, free: NDArray[np.float32], word: NDArray[np.float32] | None
+) -> NDArray[np.float64]:
+    labels = np.zeros(0) if word is None else word
+    return np.concatenate([free, labels, [1.0]]).astype(np.float64)
+
+
+def _stage_at(machine: Machine, step: int) -> int:
+    """The stage whose force acts from this step of generation on."""
+    spans = generation_windows(machine)
+    return next((stage for stage, first, last in spans if first <= step < last), spans[-1][0])
+
+
+@lru_cache(maxsize=4)
+def _learned(patterns: Patterns, machine: Machine) -> tuple[Any, Any]:
+    """Fields and words of the learned patterns, found once: styles take a k-means each time."""
+    return unit_fields(patterns, machine), label_words(patterns, machine)

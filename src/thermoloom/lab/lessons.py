@@ -1,0 +1,163 @@
+"""The small machine that is taught: 14 × 14 pixels, some hidden units, a label for each pattern.
+
+The paper's potential, temperature and duration, in steps of five times its length.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.api import Computer
+from thermoloom.computers.kept_patterns import named
+from thermoloom.computers.trained import solve
+from thermoloom.config import Settings
+from thermoloom.engine import engine
+from thermoloom.errors import UserError
+from thermoloom.feasibility import check_training
+from thermoloom.generation import generate
+from thermoloom.lab.messages import Teach
+from thermoloom.lab.scenes import as_bytes, number
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import from_images
+from thermoloom.training.trainer import Reached, Trainee, train_together
+
+SIDE = 14
+SHOW_EVERY = 0.04
+"""Seconds between two pictures of the couplings."""
+TRY_EVERY = 0.6
+"""Seconds between two trials of what it has learned."""
+TRIAL_SEED = 7
+
+Show = Callable[[dict[str, Any], bytes], None]
+"""``show(numbers, bytes)``; raises where the work is to end."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What was learned, and all that it was taught."""
+
+    computer: Computer
+    pixels: tuple[bytes, ...]
+    taught: tuple[Teach, ...]
+
+
+def machine_for(patterns: int, hidden: int) -> Machine:
+    """The machine that learns them."""
+    return Machine(visible=SIDE * SIDE, hidden=hidden, labels=patterns, dt=5e-3)
+
+
+def training_of(order: Teach, before: int = 0) -> dict[str, Any]:
+    """The order in the words of ``[training]``."""
+    if order.rule == "optimum":
+        return {"rule": "optimum"}
+    period = {"period": order.period} if order.rule == "delayed" else {}
+    return {"rule": order.rule, "cycles": before + order.cycles,
+            "learning_rate_scale": order.rate, "validation_every": 1} | period  # fmt: skip
+
+
+def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], bool]) -> Lesson:
+    """Learn the patterns, or what ``enough`` leaves time for, showing how it goes."""
+    if any(len(pixels) != SIDE * SIDE for pixels in order.patterns):
+        raise UserError(f"patterns: must be {SIDE} × {SIDE} pixels")
+    machine = machine_for(len(order.patterns), order.hidden)
+    images = [np.frombuffer(data, np.uint8).reshape(SIDE, SIDE) for data in order.patterns]
+    learned = from_images(np.stack(images), machine, classes=range(len(images)))
+    pixels = tuple(order.patterns)
+    goes_on = (
+        order.more and order.rule != "optimum" and before is not None
+        and before.pixels == pixels and before.computer.parameters.machine == machine
+        and before.taught[-1].rule != "optimum"
+    )  # fmt: skip
+    reached = (
+        _reached(before.computer) if before and goes_on else Reached(Parameters.zeros(machine))
+    )
+    settings = Settings(machine=machine).updated({"training": training_of(order, reached.cycle)})
+    settings = named(settings, learned)
+    unit, words = unit_fields(learned, machine), label_words(learned, machine)
+    watch = _Watch(show)
+    if order.rule == "optimum":
+        optimum, curve = solve(settings, unit, words)
+        watch(optimum.parameters, [(0, curve["loss"][0])], True)
+        return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))
+    check_training(settings, unit)
+    trainee = Trainee(settings, engine().learner(settings), reached)
+    for _ in train_together([trainee], unit, words):
+        over = trainee.finished or enough()
+        watch(trainee.parameters, trainee.curve, over)
+        if over:
+            break
+    if trainee.diverged:
+        raise UserError(
+            f"learning diverged in cycle {trainee.cycle}: the couplings grew without bound; "
+            "lower the rate"
+        )
+    settings = settings.updated({"training": {"cycles": trainee.cycle}})
+    done = msgspec.structs.replace(order, cycles=trainee.cycle - reached.cycle)
+    taught = (*before.taught, done) if before and goes_on else (done,)
+    computer = Computer(settings, trainee.parameters, learned, trainee.curve_columns())
+    return Lesson(computer, pixels, taught)
+
+
+def _reached(computer: Computer) -> Reached:
+    points = zip(*computer.curve.values(), strict=True)
+    curve = tuple((int(cycle), float(x), float(y)) for cycle, x, y in points)
+    return Reached(computer.parameters, computer.settings.training.cycles, curve)
+
+
+class _Watch:
+    """What is shown on the way: at once in the end, else no oftener than an eye can follow."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._sent = 0
+        self._next_look = self._next_trial = 0.0
+
+    def __call__(self, theta: Parameters, curve: Any, last: bool) -> None:
+        now = time.monotonic()
+        if now < self._next_look and not last:
+            return
+        numbers: dict[str, Any] = {
+            "loss": [[int(point[0]), number(point[1])] for point in curve[self._sent :]],
+            "blocks": [],
+        }
+        self._sent = len(curve)
+        data = b""
+        for block in theta.layout.blocks:
+            grey, largest = couplings_as_bytes(block.of(theta.vector[-1]))
+            columns = block.columns
+            numbers["blocks"].append(
+                {"name": block.name, "rows": block.rows, "columns": columns,
+                 "shape": block.shape, "largest": number(largest)}
+            )  # fmt: skip
+            data += grey.tobytes()
+        if np.isfinite(theta.vector).all() and (last or now >= self._next_trial):
+            data += self._trial(theta, numbers)
+            self._next_trial = time.monotonic() + TRY_EVERY
+        self._show(numbers, data)
+        self._next_look = time.monotonic() + SHOW_EVERY
+
+    def _trial(self, theta: Parameters, numbers: dict[str, Any]) -> bytes:
+        """What it draws now, one sample of each pattern, always from the same noise."""
+        machine = theta.machine
+        made = generate(theta, machine.labels, TRIAL_SEED)
+        numbers["trial"] = {"samples": machine.labels, "heat": number(made.heat.mean())}
+        states = made.final_states[:, None, : machine.visible]
+        return as_bytes(states, machine.visible).tobytes()
+
+
+def couplings_as_bytes(values: NDArray[Any]) -> tuple[NDArray[np.uint8], float]:
+    """J as bytes, 128 = 0, and the largest |J| that 255 stands for."""
+    calm = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    largest = float(np.abs(calm).max(initial=0.0))
+    scaled = calm * (127 / max(largest, 1e-30)) + 128
+    grey: NDArray[np.uint8] = np.clip(scaled, 1, 255).round().astype(np.uint8)
+    return grey, largest

@@ -1,0 +1,288 @@
+"""One open page: it asks, its work is done in a thread, and the answers go back.
+
+A viewer has one piece of work at a time. A new order ends the one before it, and so does closing
+the page: work looks every hundred steps, and before everything it sends, whether it is still
+wanted. A lesson that is stopped keeps what was learned. What a viewer can take is bounded: message
+size, samples, states kept, seconds of work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from thermoloom.api import Computer
+from thermoloom.errors import UserError
+from thermoloom.lab import exports, inspection, lessons, messages, scenes
+from thermoloom.machine.parameters import layout
+
+WORK_SECONDS = 120.0
+"""Longer work is ended."""
+SEND_SECONDS = 20.0
+"""A page that does not take an answer in this time is given up."""
+
+Send = Callable[[bytes], Any]
+"""``await send(content)``"""
+
+
+class Ended(Exception):
+    """Nobody wants this work any more."""
+
+
+@dataclass(eq=False)
+class Bench:
+    """What all viewers share: the computer, the threads, and how far the preparations are."""
+
+    pool: ThreadPoolExecutor
+    """Does the work."""
+    quick: ThreadPoolExecutor
+    """Does what takes no time, so that it need not wait for work."""
+    computer: Computer | None = None
+    doing: str = "starting"
+    """What the lab is busy with before it can begin, or why it cannot."""
+    failed: bool = False
+    teaches: threading.Event = field(default_factory=threading.Event)
+    """Set once the learner is compiled."""
+
+
+class Work:
+    """A piece of work under way, as the thread sees it that does it."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop, send: Send) -> None:
+        self.number = number
+        self.ended = threading.Event()
+        """Nobody wants the result."""
+        self.enough = threading.Event()
+        """The result is wanted as it is now."""
+        self.over = threading.Event()
+        """The thread is free again."""
+        self._loop, self._send = loop, send
+        self._until = 0.0
+
+    def begin(self) -> None:
+        """The thread has begun; waiting for it did not count."""
+        self._until = time.monotonic() + WORK_SECONDS
+
+    def check(self) -> None:
+        """Raise where the work has taken too long."""
+        if time.monotonic() > self._until:
+            raise UserError(f"ended after {WORK_SECONDS:.0f} s; ask for less at a time")
+
+    def tell(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
+        """Send an answer and wait until it is on its way; raises where nobody wants it."""
+        if self.ended.is_set():
+            raise Ended
+        content = packed(kind, self.number, numbers, data)
+        sent = asyncio.run_coroutine_threadsafe(self._send(content), self._loop)
+        try:
+            sent.result(2 * SEND_SECONDS)
+        except Exception:  # whatever a closed connection or a closing server raises
+            raise Ended from None
+
+
+class Viewer:
+    """The state of one open page."""
+
+    def __init__(self, bench: Bench, send: Send) -> None:
+        self.name = secrets.token_urlsafe(12)
+        self.bench = bench
+        self.scene: scenes.Scene | None = None
+        self.lesson: lessons.Lesson | None = None
+        self.work: Work | None = None
+        self._send = send
+        self._next: messages.Generate | messages.Teach | None = None
+        self._wanted = asyncio.Event()
+
+    def computer(self, which: str) -> Computer:
+        """The computer that is meant."""
+        if which == "taught":
+            if self.lesson is None:
+                raise UserError("nothing has been taught yet; teach the small machine first")
+            return self.lesson.computer
+        if self.bench.computer is None:
+            raise UserError(f"the machine is not ready yet ({self.bench.doing}); wait a moment")
+        return self.bench.computer
+
+    # --- in the event loop ------------------------------------------------------------------------
+
+    async def receive(self, content: str | bytes) -> None:
+        """Take one message; whatever it is, there is an answer."""
+        try:
+            order = messages.read(content)
+        except UserError as error:
+            await self._answer("error", messages.number_of(content), {"text": str(error)})
+            return
+        if isinstance(order, messages.Inspect):
+            await self._inspect(order)
+            return
+        if isinstance(order, messages.Stop):
+            if self.work is not None:
+                self.work.enough.set()
+            await self._answer("stopped", order.number, {})
+        else:
+            self.end_work()
+            self._next = order
+            self._wanted.set()
+
+    async def go_on(self) -> None:
+        """Do what is asked for, one piece of work after the other; ends by being cancelled."""
+        await self._greet()
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            order, self._next = self._next, None
+            if order is None:
+                continue
+            self.work = Work(order.number, loop, self._send)
+            try:
+                await loop.run_in_executor(self.bench.pool, self._do, order, self.work)
+            finally:
+                self.work = None
+
+    def end_work(self) -> None:
+        """End what is under way, and forget what waits."""
+        self._next = None
+        if self.work is not None:
+            self.work.ended.set()
+
+    async def _greet(self) -> None:
+        told = ""
+        while self.bench.computer is None:
+            if self.bench.doing != told:
+                told = self.bench.doing
+                await self._answer("wait", None, {"text": told, "failed": self.bench.failed})
+            await asyncio.sleep(0.1)
+        about = description(self.bench.computer)
+        await self._answer("ready", None, {"viewer": self.name, "given": about})
+
+    async def _inspect(self, order: messages.Inspect) -> None:
+        scene, loop = self.scene, asyncio.get_running_loop()
+        try:
+            if scene is None:
+                raise UserError("nothing has been generated yet; generate first")
+            found = await loop.run_in_executor(self.bench.quick, inspection.inspect, scene, order)
+        except Exception as error:
+            await self._answer("error", order.number, {"text": _text(error)})
+        else:
+            await self._answer("inspected", order.number, *found)
+
+    async def _answer(
+        self, kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b""
+    ) -> None:
+        await self._send(packed(kind, number, numbers, data))
+
+    # --- in a thread ------------------------------------------------------------------------------
+
+    def _do(self, order: messages.Generate | messages.Teach, work: Work) -> None:
+        work.begin()
+        try:
+            if isinstance(order, messages.Generate):
+                self._generate(order, work)
+            else:
+                self._teach(order, work)
+        except Ended:
+            pass
+        except Exception as error:
+            with contextlib.suppress(Ended):
+                work.tell("error", {"text": _text(error)})
+        finally:
+            work.over.set()
+
+    def _generate(self, order: messages.Generate, work: Work) -> None:
+        began, computer = time.perf_counter(), self.computer(order.computer)
+        done, all_steps = 0, order.samples * computer.machine.steps
+
+        def on_progress(more: int) -> None:
+            nonlocal done
+            done += more
+            if work.enough.is_set():
+                raise Ended
+            work.check()
+            work.tell("progress", {"done": min(1.0, done / all_steps)})
+
+        work.tell("progress", {"done": 0.0})
+        scene = scenes.make_scene(computer, order, on_progress)
+        seconds = time.perf_counter() - began
+        self.scene = scene
+        machine = scene.computer.machine
+        work.tell("scene", {
+            "samples": order.samples, "units": machine.units, "visible": machine.visible,
+            "times": [step / machine.steps for step in scene.steps], "steps": scene.steps,
+            "stages": machine.stages, "kT": machine.kT, "seconds": seconds,
+            "words": None if scene.words is None else scene.words.argmax(axis=1).tolist(),
+            "verdicts": scenes.verdicts(scene),
+            "lines": exports.lines_of(scene, self.lesson),
+        })  # fmt: skip
+        for numbers, data in scenes.pieces(scene):
+            work.tell("frames", numbers, data)
+        work.tell("generated", {})
+
+    def _teach(self, order: messages.Teach, work: Work) -> None:
+        while not self.bench.teaches.wait(0.2):
+            if work.enough.is_set():
+                raise UserError("stopped before the first cycle")
+            work.tell("progress", {"done": 0.0, "text": "compiling the learner"})
+
+        def show(numbers: dict[str, Any], data: bytes) -> None:
+            work.check()
+            work.tell("taught", numbers, data)
+
+        self.lesson = lessons.teach(order, self.lesson, show, work.enough.is_set)
+        about = description(self.lesson.computer)
+        work.tell("learned", {"taught": about, "lines": exports.lines_of(None, self.lesson)})
+
+
+def _text(error: Exception) -> str:
+    """What is wrong; of an error that is nobody's mistake on the page, also in the terminal."""
+    if isinstance(error, UserError):
+        return str(error)
+    traceback.print_exception(error)
+    return f"unexpected: {error!r}"
+
+
+_json = msgspec.json.Encoder(enc_hook=lambda value: value.item())  # NumPy's numbers
+
+
+def packed(kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b"") -> bytes:
+    """An answer: length of the JSON that follows (four bytes), the JSON, then the bytes."""
+    head = _json.encode({"say": kind, "number": number, **numbers})
+    return struct.pack("<I", len(head)) + head + data
+
+
+def description(computer: Computer) -> dict[str, Any]:
+    """What a page must know of a computer."""
+    machine, patterns = computer.machine, computer.patterns
+    classes = sorted(set(patterns.classes)) if machine.labels else []
+    first = {own: patterns.classes.index(own) for own in sorted(set(patterns.classes))}
+    shown = list(first.values()) or list(range(min(len(patterns), 10)))
+    grey = scenes.as_bytes(patterns.patterns[shown][:, None], machine.visible)
+    return {
+        "visible": machine.visible, "hidden": machine.hidden, "labels": machine.labels,
+        "styles": machine.styles, "stages": machine.stages, "parts": layout(machine).parts,
+        "couplings": sum(block.edges for block in layout(machine).blocks),
+        "shape": scenes.picture_shape(computer),
+        "hidden_shape": scenes.nearly_square(machine.hidden),
+        "digits": patterns.digits, "learned": len(patterns),
+        "classes": [{"class": own, "name": _class_name(computer, own)} for own in classes],
+        "patterns": [{"name": patterns.labels[p], "pixels": grey[row, 0].tobytes()}
+                     for row, p in enumerate(shown)],
+    }  # fmt: skip
+
+
+def _class_name(computer: Computer, own: int) -> str:
+    patterns = computer.patterns
+    if patterns.digits:
+        return str(own)
+    return patterns.labels[patterns.classes.index(own)].partition("/")[0]

@@ -1,0 +1,194 @@
+"""Physical units: what E₀, μ and the unit of time are on a device.
+
+    E₀ = k_BT/kT                            at T kelvin, with kT the machine's k_BT in E₀
+    x  = u/V₀,  E₀ = C V₀²                  a unit is a node of capacitance C and voltage u
+    C du/dt = −G V₀ ∂V/∂x + i,  ⟨i i⟩ = 2 k_BT G δ(t)
+    τ  = μ C/G                              seconds per unit of time
+
+μ is the conductance G: the mobility of the charge C u, whose Johnson noise is the heat bath. A
+coupling J is a transconductance G J, a bias b a current G V₀ b. A device that is no capacitor is
+given by E₀ and τ alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.constants import Boltzmann
+
+from thermoloom.errors import UserError
+from thermoloom.machine.definition import Machine
+
+ROOM = 300.0
+"""Temperature in kelvin, where none is given."""
+
+
+def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
+    """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
+    return float(energy / machine.kT * Boltzmann * temperature)
+
+
+NAMES = {
+    "energy_unit_J": "E0",
+    "kT_J": "kT",
+    "temperature_K": "temperature of the noise",
+    "time_unit_s": "unit of time",
+    "duration_s": "t_f",
+    "step_s": "step of the simulation",
+    "mobility_per_J_s": "mobility of x",
+    "capacitance_F": "capacitance C of a node",
+    "voltage_unit_V": "voltage V0 of x = 1",
+    "conductance_S": "conductance G: mobility of charge",
+    "noise_current_A_per_rtHz": "noise current of a node",
+    "image_s": "preparation and generation",
+    "images_per_s": "images per second and machine",
+    "heat_J": "heat of an image",
+    "work_J": "work of an image",
+    "heat_W": "power given off as heat",
+}
+"""What the quantities of a summary are, by names that end in the unit."""
+
+
+@dataclass(frozen=True)
+class Realization:
+    """A machine in physical units; everything else follows from E₀, τ and, of a circuit, C."""
+
+    machine: Machine
+    energy: float
+    """E₀, in joules."""
+    time: float
+    """τ, in seconds."""
+    capacitance: float | None = None
+    """C of a node, in farads; None where a unit is no capacitor."""
+
+    @property
+    def kT(self) -> float:
+        """k_BT, in joules."""
+        return self.energy * self.machine.kT
+
+    @property
+    def temperature(self) -> float:
+        """That of the noise, in kelvin."""
+        return float(self.kT / Boltzmann)
+
+    @property
+    def mobility(self) -> float:
+        """μ/(E₀τ), in 1/(J s): dx/dt = −mobility ∂E/∂x."""
+        return self.machine.mobility / (self.energy * self.time)
+
+    @property
+    def voltage(self) -> float | None:
+        """V₀ = √(E₀/C), the voltage of x = 1."""
+        return None if self.capacitance is None else math.sqrt(self.energy / self.capacitance)
+
+    @property
+    def conductance(self) -> float | None:
+        """G = μC/τ, in siemens."""
+        return self.capacitance and self.machine.mobility * self.capacitance / self.time
+
+    @property
+    def noise_current(self) -> float | None:
+        """√(4 k_BT G), in A/√Hz: the Johnson noise of a node."""
+        return self.conductance and math.sqrt(4 * self.kT * self.conductance)
+
+    @property
+    def duration(self) -> float:
+        """t_f, in seconds: that of preparation, and again that of generation."""
+        return self.machine.duration * self.time
+
+    @property
+    def image_seconds(self) -> float:
+        """Preparation and generation of an image."""
+        return 2 * self.duration
+
+    def lines(self, found: Mapping[str, float]) -> list[str]:
+        """A summary for people."""
+        return [f"{NAMES[key]:<36}{_readable(value, key)}" for key, value in found.items()]
+
+    def summary(self, heat: float | None = None, work: float | None = None) -> dict[str, Any]:
+        """Every quantity with its unit in its name; ``heat`` and ``work`` of an image in E₀."""
+        found = {
+            "energy_unit_J": self.energy,
+            "kT_J": self.kT,
+            "temperature_K": self.temperature,
+            "time_unit_s": self.time,
+            "duration_s": self.duration,
+            "step_s": self.machine.dt * self.time,
+            "mobility_per_J_s": self.mobility,
+            "capacitance_F": self.capacitance,
+            "voltage_unit_V": self.voltage,
+            "conductance_S": self.conductance,
+            "noise_current_A_per_rtHz": self.noise_current,
+            "image_s": self.image_seconds,
+            "images_per_s": 1 / self.image_seconds,
+        }
+        if heat is not None:
+            given_off = joules(self.machine, heat, self.temperature)
+            found |= {"heat_J": given_off, "heat_W": given_off / self.image_seconds}
+        if work is not None:
+            found["work_J"] = joules(self.machine, work, self.temperature)
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _readable(value: float, key: str) -> str:
+    """``6.44 mV``: three digits, with the prefix of SI where the unit takes one."""
+    unit = key.rpartition("_")[2]
+    if "_per_" in key:
+        of = {"mobility_per_J_s": "1/(J s)", "noise_current_A_per_rtHz": "A/√Hz"}
+        return f"{value:.3g} {of.get(key, '1/s')}"
+    power = math.floor(math.log10(abs(value)) / 3) if value else 0
+    if unit == "K" or not -6 <= power <= 4:
+        return f"{value:.3g} {unit}"
+    return f"{value / 1000.0**power:.3g} {'afpnµm kMGT'[power + 6].strip()}{unit}"
+
+
+def reduced(machine: Machine) -> Realization:
+    """The machine's own units as SI: E₀ = 1 J, τ = 1 s, C = 1 F, hence V₀ = 1 V and G = μ S."""
+    return Realization(machine, 1.0, 1.0, 1.0)
+
+
+def realize(
+    machine: Machine,
+    *,
+    temperature: float | None = None,
+    energy: float | None = None,
+    voltage: float | None = None,
+    capacitance: float | None = None,
+    conductance: float | None = None,
+    time_unit: float | None = None,
+) -> Realization:
+    """A realization from what is known of a device, in SI units.
+
+    E₀ from one of ``temperature`` (300 K if none is given), ``energy`` (E₀ itself) and ``voltage``
+    (V₀, with ``capacitance``); the unit of time from ``time_unit``, or from ``conductance`` and
+    ``capacitance``.
+    """
+    given = {
+        "temperature": temperature, "energy": energy, "voltage": voltage,
+        "capacitance": capacitance, "conductance": conductance, "time_unit": time_unit,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise UserError(f"{name} = {value}: must be positive and finite")
+    scales = [name for name in ("temperature", "energy", "voltage") if given[name] is not None]
+    if len(scales) > 1:
+        raise UserError(f"{', '.join(scales)}: each of them fixes E0; give one")
+    if capacitance is None and (voltage is not None or conductance is not None):
+        raise UserError("voltage, conductance: are those of a node; give its capacitance too")
+    if (conductance is None) == (time_unit is None):
+        raise UserError(
+            "time_unit, conductance: give one of them, the seconds of a unit of time or the "
+            "siemens of a node (with its capacitance)"
+        )
+    if energy is None:
+        energy = joules(machine, 1.0, ROOM if temperature is None else temperature)
+        if voltage is not None and capacitance is not None:
+            energy = capacitance * voltage**2
+    if time_unit is None:
+        assert capacitance is not None
+        assert conductance is not None
+        time_unit = machine.mobility * capacitance / conductance
+    return Realization(machine, energy, time_unit, capacitance)

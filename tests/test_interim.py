@@ -1,0 +1,64 @@
+"""Results while more are on their way: after the first pair, marked as such, never half-written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_runs import SMALL, two_pairs
+
+from thermoloom.experiments import experiment
+from thermoloom.presentation.report import write_page, write_report
+from thermoloom.reproduction import reproduce
+from thermoloom.runs import catalog
+from thermoloom.runs.execution import Resources, SweepInterruptedError
+from thermoloom.runs.store import RunDirectory
+
+
+def test_a_page_after_the_first_pair_says_that_it_is_not_final(tmp_path: Path) -> None:
+    chosen, pages = experiment("comparison"), []
+    plan = chosen.plan("quick", SMALL)
+
+    def killed(run: RunDirectory, summary: dict[str, Any]) -> None:
+        pages.append(write_page(run).path.read_text(encoding="utf-8"))
+        assert summary["seeds"] == [1]
+        raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterruptedError):
+        reproduce(chosen, plan, tmp_path, Resources(1), on_interim=killed)
+    assert "Not final: 1 of 2 pairs so far." in pages[0]
+    assert 'http-equiv="refresh"' in pages[0]
+    assert "is left out" not in pages[0]
+    # what a kill leaves is whole: checksums fit, and the page can be drawn again
+    path = tmp_path / "comparison"
+    assert not catalog.verify(tmp_path).damaged
+    assert RunDirectory.open(path).state == "running"
+    assert "1 of 2 pairs" in write_report(tmp_path).path.read_text(encoding="utf-8")
+    # the same command goes on, and ends as if it had never stopped
+    done = reproduce(chosen, plan, tmp_path, Resources(1), on_interim=killed)
+    page = write_report(path).path.read_text(encoding="utf-8")
+    assert "Not final" not in page
+    assert "refresh" not in page
+    assert "interim" not in json.loads((path / "summary.json").read_bytes())
+    assert done.summary["heat"] == two_pairs().summary["heat"]
+    assert len(pages) == 1
+
+
+def test_a_finished_experiment_never_shows_part_of_itself(tmp_path: Path) -> None:
+    """Its measures are lost and made again: until then the page of before stays."""
+    folder = tmp_path / "results"
+    shutil.copytree(two_pairs().path.parent, folder)
+    lost = list((folder / "runs").glob("measures-*"))
+    assert len(lost) >= 4
+    for path in lost:
+        shutil.rmtree(path)
+    chosen = experiment("comparison")
+
+    def never(*_: Any) -> None:
+        raise AssertionError("an interim page of a finished experiment")
+
+    reproduce(chosen, chosen.plan("quick", SMALL), folder, Resources(1), on_interim=never)
+    assert RunDirectory.open(folder / "comparison").state == "done"
