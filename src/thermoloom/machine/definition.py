@@ -69,7 +69,7 @@ class Machine(Section):
     ramp_end: float = 0.75
     """The field of a pattern vanishes after this fraction of t_f."""
     ramp_power: float = 1.0
-    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, larger values release it earlier."""
+    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, more is earlier."""
     code: str = "projection"
     """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
