@@ -121,7 +121,7 @@ def test_presets_and_what_is_refused() -> None:
     for what, machine in refused.items():
         with pytest.raises(UserError, match=what):
             EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
-    with pytest.raises(UserError, match="digits are of MNIST"):
+    with pytest.raises(UserError, match="digits come from MNIST"):
         EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
 

@@ -569,9 +569,9 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
     [
         ("tcp://127.0.0.1:9", "no Dask scheduler answers there"),
         ("tls://127.0.0.1:9", "no Dask scheduler answers there"),
-        ("nonsense", "no address, such as tcp://host:8786"),
-        ("nonsense://x", "no address, such as tcp://host:8786"),
-        ("tcp://[::1", "no address, such as tcp://host:8786"),
+        ("nonsense", "not an address such as tcp://host:8786"),
+        ("nonsense://x", "not an address such as tcp://host:8786"),
+        ("tcp://[::1", "not an address such as tcp://host:8786"),
     ],
 )
 def test_unknown_cluster_is_one_line_within_seconds(address: str, why: str) -> None:

@@ -55,7 +55,7 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
     if together * needed > there >= needed:
         raise UserError(
             f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
-            f"and {_readable(there)} are there; take at most {there // needed}"
+            f"and {_readable(there)} are available; use at most {there // needed}"
         )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])

@@ -94,7 +94,7 @@ def prune_runs(
     from thermoloom.runs import catalog
 
     if _as_json(context, False):
-        raise UserError("--json: runs prune prints for people only")
+        raise UserError("--json: not available for runs prune")
     folder = _chosen(context, folder)
     items = catalog.prunable(folder)
     if not items:

@@ -40,7 +40,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
-                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, and none of them twice"
+                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, each only once"
             )
         if len(self.seeds) > MOST_SEEDS:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")

@@ -153,7 +153,7 @@ def _check_scheduler(address: str) -> None:
         distributed.comm.get_address_host_port(full, strict=True)
     except ValueError as error:
         raise UserError(
-            f"--cluster {address}: no address, such as tcp://host:8786 ({error})"
+            f"--cluster {address}: not an address such as tcp://host:8786 ({error})"
         ) from None
 
     async def connect() -> None:

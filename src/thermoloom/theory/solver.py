@@ -208,5 +208,5 @@ def conjugate_gradients(
             progress(iteration + 1, (size / first) ** 0.5)
     raise UserError(
         f"tolerance = {tolerance}: not reached in {max_iterations} conjugate-gradient steps "
-        f"(relative gradient {(size / first) ** 0.5:.1e}); ask for less"
+        f"(relative gradient {(size / first) ** 0.5:.1e}); use a larger one"
     )

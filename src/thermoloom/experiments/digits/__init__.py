@@ -110,7 +110,7 @@ class DigitsPlan(Plan):
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
         if self.settings.prototypes.source == "images":
-            raise UserError("prototypes.source: digits are of MNIST; take bundled or mnist")
+            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         stages = self.settings.machine.stages
