@@ -81,6 +81,8 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
 def test_equations_are_mathml(site: Path) -> None:
     for file in site.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
+        for equation in re.findall(r"<math.*?</math>", text, flags=re.DOTALL):
+            assert "\\" not in equation, f"{file.name}: a command is not known in {equation}"
         assert "arithmatex" not in text, file
         assert not re.search(
             r"\\\(|\\\[|\$\$", re.sub(r"<(pre|code|script).*?</\1>", "", text, flags=re.S)
