@@ -19,7 +19,9 @@ from benchmarks import against
 from benchmarks.harness import Options, Result, Row, Share, all_threads
 from thermoloom.runs.manifest import host, package_version, software_versions
 
-GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps")
+GROUPS = (
+    "training", "paths", "generating", "sparse", "memory", "screens", "theory", "sweeps",
+)  # fmt: skip
 LONG = ("sweeps",)
 """Left out unless asked for, or with --full."""
 

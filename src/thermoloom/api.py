@@ -23,6 +23,7 @@ from thermoloom.computers.kept_patterns import content_sha256
 from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.trained import solve
 from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.edge_lists import read_edges
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
@@ -31,8 +32,10 @@ from thermoloom.inputs import user_path, whole
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine import definition
 from thermoloom.machine.books import Generated
+from thermoloom.machine.device import Device as Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
+from thermoloom.machine.wires import text_of
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
@@ -121,6 +124,19 @@ def images(path: str | Path) -> Images:
     return Images(pixels, tuple(classes), tuple(names))
 
 
+def edges(source: str | Path | ArrayLike) -> str:
+    """A list of wires for ``Machine(topology="edges", edges=…)``: pairs of units (visible ones
+    first, counted from 0), or a file of them (two to a line, or .npy).
+
+    >>> import thermoloom as tl
+    >>> wires = tl.edges([(0, 4), (4, 5)])
+    >>> machine = tl.Machine(visible=4, hidden=2, topology="edges", edges=wires)
+    """
+    if isinstance(source, str | Path):
+        return read_edges(user_path("edges", source))
+    return text_of(np.asarray(source), "edges")
+
+
 Source = Images | str | Path | ArrayLike
 
 
@@ -185,7 +201,8 @@ class Machine(definition.Machine):
             for entry in fields(self)
             if getattr(self, entry.name) != getattr(usual, entry.name)
         }
-        return f"Machine({', '.join(f'{key}={value!r}' for key, value in special.items())})"
+        shown = {key: f"{value!r:.60}" for key, value in special.items()}
+        return f"Machine({', '.join(f'{key}={value}' for key, value in shown.items())})"
 
     def train(
         self,
@@ -197,6 +214,7 @@ class Machine(definition.Machine):
         seed: int = 101,
         resize: bool = False,
         code: Array | None = None,
+        device: Device | None = None,
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
@@ -205,8 +223,9 @@ class Machine(definition.Machine):
         ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
         ``classes``: one number per image; a machine with labels needs them. ``resize``: resize the
         images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
-        the machine's code is ``given``. ``settings``: any other of ``[training]`` and
-        ``[imperfections]``, such as ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+        the machine's code is ``given``. ``device``: what the machine is built of, if that is not
+        as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
+        ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -214,9 +233,9 @@ class Machine(definition.Machine):
         >>> computer
         Computer(Machine(visible=49, hidden=8, duration=0.05), 2 patterns, online, 4 cycles)
         """
-        chosen = _learning(self, rule=rule, cycles=cycles, seed=seed, **settings)
+        chosen = _learning(self, device, rule=rule, cycles=cycles, seed=seed, **settings)
         learned = _patterns(images, classes, self, resize, code)
-        return _train(chosen, learned, Reached(Parameters.zeros(self)), on_cycle)
+        return _train(chosen, learned, Reached(Parameters.zeros(chosen.built)), on_cycle)
 
     def solve(
         self,
@@ -236,7 +255,7 @@ class Machine(definition.Machine):
         >>> computer.generate(4, classes=[1]).classes
         array([1, 1, 1, 1])
         """
-        chosen = _learning(self, rule="optimum", **settings)
+        chosen = _learning(self, None, rule="optimum", **settings)
         learned = _patterns(images, classes, self, resize, code)
         unit, words = unit_fields(learned, self), label_words(learned, self)
         check_learning(chosen, unit)
@@ -244,7 +263,7 @@ class Machine(definition.Machine):
         return Computer(_about(chosen, learned), optimum.parameters, learned, curve)
 
 
-def _learning(machine: definition.Machine, **settings: Any) -> Settings:
+def _learning(machine: definition.Machine, device: Device | None, **settings: Any) -> Settings:
     """Settings with those of ``[training]`` and ``[imperfections]`` by their names."""
     for key in settings:
         if key not in _LEARNING:
@@ -252,7 +271,8 @@ def _learning(machine: definition.Machine, **settings: Any) -> Settings:
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
     plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
-    return Settings(machine=plain).updated({"training": training, "imperfections": errors})
+    start = Settings(machine=plain, device=Device() if device is None else device)
+    return start.updated({"training": training, "imperfections": errors})
 
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
@@ -344,18 +364,36 @@ class Computer(Kept):
             before.training.cycles,
             tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
         )
+        device = before.device
         if before.training.rule == "optimum":
             before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:
             own["period"] = None
-        chosen = _learning(machine, **own | {"cycles": reached.cycle + whole("cycles", cycles, 1)})
+        own["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+        chosen = _learning(machine, device, **own)
         if images is None:
             self.patterns.needed_for("train")
             learned = self.patterns
         else:
             learned = _patterns(images, classes, machine, resize, code)
         return _train(chosen, learned, reached, on_cycle)
+
+    def on(self, device: Device) -> Computer:
+        """The same θ, written on a device: it generates there, and ``train`` goes on there.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> chip = computer.on(tl.Device(gain_error=0.3, dead=0.05))
+        >>> recalibrated = chip.train(cycles=4)
+        >>> [bool((c.generate(3).heat == computer.generate(3).heat).any()) for c in (chip,
+        ...  recalibrated)]
+        [False, False]
+        """
+        settings = replace(self.settings, device=device)
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta)
 
     def generate(
         self,
@@ -540,7 +578,8 @@ class Drawn:
         """
         from thermoloom.measures.heat_ledger import Ledger
 
-        return Ledger(self.computer.machine, self.generated, self.clamped)
+        bounded = self.computer.settings.device.bounded
+        return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
         """How recognizable and diverse the samples are, and how close to a pattern.

@@ -30,6 +30,7 @@ from thermoloom.inputs import (
     user_path,
 )
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Device, build
 from thermoloom.sections import Section, non_negative, positive, require, unknown
 
 
@@ -271,6 +272,7 @@ class Settings:
     prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
     training: Training = field(default_factory=Training)
     imperfections: Imperfections = field(default_factory=Imperfections)
+    device: Device = field(default_factory=Device)
     generation: GenerationSettings = field(default_factory=GenerationSettings)
     measures: MeasureSettings = field(default_factory=MeasureSettings)
 
@@ -297,12 +299,26 @@ class Settings:
                 self.training.period,
                 f"must not exceed the {self.machine.steps} steps of a trajectory",
             )
+        for key, off in (("bits", 32), ("update_noise", 0)):
+            value = getattr(self.imperfections, key)
+            require(
+                value == off or not self.device.couples,
+                f"imperfections.{key}",
+                value,
+                "not defined where couplings of the device differ from what is written; take "
+                f"{off}, or a device without such errors",
+            )
         require(
             self.imperfections.bits == 32 or self.period == 1,
             "imperfections.bits",
             self.imperfections.bits,
             "quantized training is defined for the online rule only (training.rule = 'online')",
         )
+
+    @property
+    def built(self) -> Machine:
+        """The machine as the device is; the machine itself where that has no imperfection."""
+        return build(self.machine, self.device)
 
     @property
     def period(self) -> int:

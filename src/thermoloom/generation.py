@@ -22,6 +22,7 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -58,6 +59,11 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
+        if felt(theta).twisted is not None:
+            raise UserError(
+                "device.non_reciprocity: the work of clamps needs a potential; generate without "
+                "a clamp, or on a reciprocal device"
+            )
     words = drawn_words(theta, first + samples, seed, classes, styles)
     words = None if words is None else words[first:]
     return engine().generate(
@@ -126,6 +132,11 @@ def course(
     begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
     a point belongs to.
     """
+    theta, twisted = felt(theta)
+    if twisted is not None:
+        raise UserError(
+            "device.non_reciprocity: without a potential, heat up to a moment is not known"
+        )
     where: list[int] = []
     stages: list[int] = []
     parts, heat, work = [], [], []

@@ -128,6 +128,14 @@ def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> byt
         raise UserError(f"{shown(str(path))}: cannot be read ({_why(error)})") from None
 
 
+def read_text(path: Path, most: int, what: str = "file") -> str:
+    """The text of a UTF-8 file of at most ``most`` bytes."""
+    try:
+        return read_file(path, most, what).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is no UTF-8 text ({error.reason}); save it as UTF-8") from None
+
+
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
@@ -157,9 +165,4 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a dictionary."""
-    content = read_file(path, SETTINGS_BYTES, "settings file")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
-    return parse_toml(text, str(path))
+    return parse_toml(read_text(path, SETTINGS_BYTES, "settings file"), str(path))

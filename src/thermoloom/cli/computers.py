@@ -19,6 +19,7 @@ from thermoloom.cli.options import (
     merged,
     path_of,
     say,
+    wired,
 )
 from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
@@ -27,6 +28,8 @@ from thermoloom.inputs import shown
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from thermoloom.machine.definition import Machine
 
 ComputerPath = Annotated[
     Path,
@@ -62,6 +65,28 @@ Code = Annotated[
     ),
 ]
 
+Topology = Annotated[
+    str | None,
+    typer.Option(
+        help="Which units are wired: complete (default), grid, random or edges.",
+        metavar="TOPOLOGY",
+    ),
+]
+Radius = Annotated[
+    int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
+]
+Degree = Annotated[
+    int | None, typer.Option(help="Wires of a unit, on average, of a random topology.", metavar="D")
+]
+Edges = Annotated[
+    Path | None,
+    typer.Option(
+        help="List of wires: two units on each line (visible ones first, from 0), or .npy.",
+        metavar="FILE",
+        parser=path_of("--edges"),
+    ),
+]
+
 
 def settings() -> None:
     """Print every setting with its default and meaning, as a TOML file for --config."""
@@ -81,6 +106,10 @@ def train(
     labels: Labels = None,
     styles: Styles = None,
     code: Code = None,
+    topology: Topology = None,
+    radius: Radius = None,
+    degree: Degree = None,
+    edges: Edges = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -92,7 +121,8 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
+        | wired(topology, radius, degree, edges),
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -106,7 +136,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now()
+    compile_now(sparse=settings.machine.sparse)
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -136,12 +166,26 @@ def train(
         results,
         [
             f"run               {path}",
+            *_wires(settings.machine),
             f"cycles            {run.results['cycles']}",
             f"validation loss   {run.results['loss']:.4f} per step",
             f"  minus squared increments   {run.results['reduced_loss']:.4f}",
             f"next: thermoloom generate {path}",
         ],
     )
+
+
+def _wires(machine: Machine) -> list[str]:
+    """What the wiring takes, where it is not the complete one."""
+    from thermoloom.machine.wires import measure
+
+    if not machine.sparse:
+        return []
+    found = measure(machine)
+    return [
+        f"wires             {found.wires:,}, {found.degree:.1f} a unit; length {found.length:,}, "
+        f"mean {found.mean_length:.1f}, longest {found.longest}; {found.drive_lines:,} drive lines"
+    ]
 
 
 def generate(
@@ -182,9 +226,13 @@ def generate(
             help="Hold known pixels still, instead of moving them as in training.",
         ),
     ] = False,
+    assignments: Assignments = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sample a trained computer and measure the heat it gives off."""
+    """Sample a trained computer and measure the heat it gives off.
+
+    With --set device.gain_error=0.1 and the like, its couplings are first written to another device.
+    """
     from thermoloom.computers.archives import Order
     from thermoloom.computers.stored import archive_path, learning_at, samples_of
     from thermoloom.feasibility import check_generation
@@ -193,9 +241,11 @@ def generate(
     from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
+    trained_on = settings.device
+    settings = settings.updated(_device_settings(assignments))
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
     machine = settings.machine
-    check_generation(machine, samples)
+    check_generation(settings.built, samples)
     asked = _class_numbers(classes)
     if asked is not None:
         label_word(machine, asked)
@@ -207,8 +257,9 @@ def generate(
     if clamp is not None and mask is not None:
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
-    order = Order(samples, settings.generation_seed, asked, known)
-    compile_now()
+    device = None if settings.device == trained_on else settings.device
+    order = Order(samples, settings.generation_seed, asked, known, device)
+    compile_now(sparse=machine.sparse)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
@@ -231,10 +282,20 @@ def generate(
     if math.isfinite(left):
         results["mean_discretization_error"] = left
         lines.append(f"  discretization error {left:+.3f} E0 (heat summed along the steps − heat)")
-    if machine.stages > 1 or known is not None:
+    if machine.stages > 1 or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
     emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
+
+
+def _device_settings(assignments: list[str] | None) -> Values:
+    """What --set says of the device; all else is settled in a trained computer."""
+    values = merged(None, assignments, {})
+    for section, entries in values.items():
+        if section != "device":
+            key = f"{section}.{next(iter(entries))}"
+            raise UserError(f"--set {key}: settled by training; generate takes device settings")
+    return values
 
 
 def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:
@@ -325,6 +386,10 @@ def solve(
     labels: Labels = None,
     styles: Styles = None,
     code: Code = None,
+    topology: Topology = None,
+    radius: Radius = None,
+    degree: Degree = None,
+    edges: Edges = None,
     heat_weight: Annotated[
         float | None,
         typer.Option(help="Weight of the expected heat (in kT) beside the loss (default 0)."),
@@ -341,7 +406,8 @@ def solve(
     """Compute the optimum that training approaches, exactly and without a trajectory."""
     options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code},
+        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
+        | wired(topology, radius, degree, edges),
     }
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
@@ -375,6 +441,7 @@ def solve(
         {"run": str(path), **results},
         [
             f"run               {path}",
+            *_wires(settings.machine),
             f"conjugate gradients   {results['iterations']} steps, {results['seconds']:.1f} s, "
             f"relative gradient {results['relative_gradient']:.1e}",
             f"expected loss     {results['expected_loss']:.4f} per step "

@@ -26,7 +26,7 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (full size; for digits: full) or quick (a small version).")
+    str, typer.Option(help="paper (full size; also called full) or quick (a small version).")
 ]
 Out = Annotated[
     Path | None,
@@ -75,7 +75,9 @@ QUESTIONS = {
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",
+    "wiring": "Beyond the paper: what does a wire buy?",
     "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
+    "devices": "Beyond the paper: how unequal may devices be, and what can learning mend?",
 }
 
 
@@ -122,7 +124,7 @@ def run_all(
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
 ) -> None:
-    """Run every experiment except digits and write one report; states the time needed first."""
+    """Run all experiments except digits and wiring; states the time needed first."""
     from thermoloom.experiments.estimate import estimate
     from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
@@ -210,7 +212,7 @@ def run_share(
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
-    compile_now()
+    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
     done = compute_share(chosen, plan, folder, share, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
@@ -238,7 +240,7 @@ def run_experiment(
     from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
-    compile_now()
+    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
     compiled = time.monotonic()
     progress = progress_for()
 

@@ -95,16 +95,36 @@ def merged(
         given = values.get(section, {}).get(key)
         if isinstance(given, str) and given.strip():  # so that what is kept of it works anywhere
             values[section][key] = str(user_path(f"{section}.{key}", given).absolute())
+    _read_edges(values.get("machine", {}))
     return values
 
 
-def compile_now(learning: bool = True) -> None:
+def _read_edges(machine: dict[str, Any]) -> None:
+    """A file named as ``machine.edges`` is read: settings hold the list itself."""
+    given = machine.get("edges")
+    if isinstance(given, str) and given.strip() and not given.replace(" ", "").isdigit():
+        from thermoloom.edge_lists import read_edges
+
+        machine["edges"] = read_edges(user_path("machine.edges", given))
+
+
+def wired(
+    topology: str | None, radius: int | None, degree: int | None, edges: Path | None
+) -> dict[str, Any]:
+    """Settings of the wires: what is given says which topology is meant."""
+    own = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
+    meant = {"radius": "grid", "degree": "random", "edges": "edges"}
+    implied = next((meant[key] for key, value in own.items() if value is not None), None)
+    return {"topology": topology or implied} | own
+
+
+def compile_now(learning: bool = True, sparse: bool = False) -> None:
     """Compile the kernels, or load them, before anything is timed or touched."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up(learning)
+        engine().warm_up(learning, sparse)
     interrupts_wind_up()
 
 

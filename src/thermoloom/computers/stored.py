@@ -122,7 +122,7 @@ def open_computer(path: Path) -> Kept:
         settings = Settings.from_dict(metadata["settings"])
         return Kept(
             settings,
-            Parameters.from_arrays(settings.machine, _under("theta", arrays)),
+            Parameters.from_arrays(settings.built, _under("theta", arrays)),
             patterns_from(_under("learned", arrays), metadata["learned"]),
             _under("curve", arrays),
         )
@@ -180,8 +180,8 @@ def samples_of(
         if metadata["computer"] == identity:
             return generated_of(kept.parameters.machine, arrays)
     generated = generate(
-        kept.parameters, order.samples, order.seed, order.classes, order.clamp,
-        on_progress=on_progress,
+        order.written(kept.parameters, kept.settings), order.samples, order.seed, order.classes,
+        order.clamp, on_progress=on_progress,
     )  # fmt: skip
     asked = asked_classes(kept.parameters, order.samples, order.classes)
     about = {

@@ -41,7 +41,7 @@ Float32 = NDArray[np.float32]
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections")
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
 """Sections that determine a trained computer; generation does not."""
 
 OnCycle = Callable[[Path, Trainee], None]
@@ -218,10 +218,10 @@ def settings_of(run: RunDirectory) -> Settings:
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
-    """θ of a trained computer."""
+    """θ of a trained computer, on the device that it was trained for."""
     if run.state != "done":
         raise UserError(f"{run.path}: {_why_not_done(run)}")
-    return Parameters.from_arrays(settings_of(run).machine, run.load_arrays("computer"))
+    return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
 
 
 def _why_not_done(run: RunDirectory) -> str:

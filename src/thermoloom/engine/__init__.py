@@ -67,10 +67,10 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self, learning: bool = True) -> None:
+    def warm_up(self, learning: bool = True, sparse: bool = False) -> None:
         """Compile, or load, what the other functions need, so that the wait is seen as such.
 
-        Without ``learning``: only what ``generate`` needs.
+        Without ``learning``: only what ``generate`` needs. ``sparse``: also for few wires.
         """
 
     def path(

@@ -296,7 +296,7 @@ def _terms_on_paths(
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
-    machine = settings.machine
+    machine = settings.built
     fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
     making: list[float] = []
 

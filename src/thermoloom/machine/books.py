@@ -6,6 +6,11 @@
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
                                                       discretization error
 
+Where couplings are not reciprocal (``machine.device``), V is that of their common part; the rest,
+f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path alone:
+
+    Q_t = V_t(start) − V_t(end) + W_clamp + W_active,    W_active = Σ_k ½(f_k + f_{k+1})·Δx_k
+
 Stages are in the order of generation: from the noisy end of the noising path to the pattern.
 """
 
@@ -42,11 +47,14 @@ class Generated:
     clamp_work_so_far: Float64 | None = None
     """Work that moving clamps had done up to these snapshots, (samples, steps); None where clamps
     do not move."""
+    active_work: Float64 | float = 0.0
+    """Work done in each stage by couplings that are not reciprocal, (S, T); 0 where all are."""
 
     @property
     def stage_heat(self) -> Float64:
         """Q of each stage, (S, T), in E₀."""
-        return np.asarray(self.starts.total - self.ends.total + self.clamp_work, np.float64)
+        given = self.clamp_work + self.active_work
+        return np.asarray(self.starts.total - self.ends.total + given, np.float64)
 
     @property
     def switching_work(self) -> Float64:
@@ -69,8 +77,11 @@ class Generated:
 
     @property
     def work(self) -> Float64:
-        """W of every sample: of switching stages and of moving clamps, in E₀."""
-        total: Float64 = self.switching_work.sum(axis=1) + self.clamp_work.sum(axis=1)
+        """W of every sample: of switching stages, of moving clamps and of one-way couplings, in
+        E₀.
+        """
+        given = self.clamp_work + self.active_work
+        total: Float64 = self.switching_work.sum(axis=1) + given.sum(axis=1)
         return total
 
     @property

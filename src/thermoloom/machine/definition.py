@@ -15,12 +15,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.protocol import windows
+from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
 from thermoloom.sections import Section, non_negative, positive, require
 
 FREE = ("visible", "hidden")
@@ -58,8 +59,20 @@ class Machine(Section):
     label_amplitude: float = 1.0
     """Value of the label unit of the requested class; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
-    """Pairs of groups that are coupled completely: visible-hidden, hidden-hidden,
-    visible-visible, visible-label, hidden-label (the last two only if there are labels)."""
+    """Pairs of groups that are coupled: visible-hidden, hidden-hidden, visible-visible, visible-label,
+    hidden-label (the last two only if there are labels)."""
+    topology: str = "complete"
+    """Which units of coupled groups are joined by a wire: complete (all), grid (those within
+    ``radius`` on a sheet), random (``degree`` wires per unit) or edges (a list)."""
+    radius: int = 0
+    """Longest wire of a grid, as a Manhattan distance in sites of the sheet."""
+    degree: int = 0
+    """Mean number of wires of a unit in a random topology."""
+    topology_seed: int = 42
+    """Seed of a random topology."""
+    edges: str = ""
+    """List of wires where topology = edges: on the command line a file (pairs of units, visible
+    ones first, counted from 0; text or .npy), kept as the list itself."""
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
@@ -97,7 +110,7 @@ class Machine(Section):
         positive("machine", self, "visible", "styles", "stages", "code_clusters", "code_amplitude")
         positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
         positive("machine", self, "ramp_end", "ramp_power")
-        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed")
+        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed", "topology_seed")
         require(
             self.J2 > 0 or self.J4 > 0,
             "machine.J2, machine.J4",
@@ -117,6 +130,7 @@ class Machine(Section):
         _among("onsite", (self.onsite,), tuple(ONSITE))
         self._check_time()
         self._check_windows()
+        self._check_topology()
 
     def _check_time(self) -> None:
         require(
@@ -170,6 +184,43 @@ class Machine(Section):
             "must rise, by at least one step from stage to stage",
         )
 
+    def _check_topology(self) -> None:
+        _among("topology", (self.topology,), TOPOLOGIES)
+        non_negative("machine", self, "radius", "degree")
+        for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
+            value = getattr(self, key)
+            given, needed = value not in (0, ""), self.topology == topology
+            require(
+                given or not needed,
+                "machine.topology",
+                self.topology,
+                f"needs machine.{key}",
+            )
+            require(
+                needed or not given,
+                f"machine.{key}",
+                value,
+                f"means something for machine.topology = {topology!r} only",
+            )
+        if self.sparse:
+            require(
+                self.units <= MOST_UNITS,
+                "machine.visible + hidden",
+                self.units,
+                f"at most {MOST_UNITS} where machine.topology = {self.topology!r}",
+            )
+            require(
+                bool(adjacency(self).any()),
+                "machine.topology, machine.wiring",
+                (self.topology, list(self.wiring)),
+                "joins no units at all",
+            )
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some pairs of coupled groups have no wire."""
+        return self.topology != "complete"
+
     @property
     def units(self) -> int:
         """N = N_v + N_h, the free units; visible units come first in every state."""
@@ -208,6 +259,11 @@ class Machine(Section):
     def noise_amplitude(self) -> float:
         """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
         return math.sqrt(2 * self.drift * self.kT)
+
+    @property
+    def step(self) -> tuple[Any, Any]:
+        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``device.Built``)."""
+        return self.drift, self.noise_amplitude
 
     @cached_property
     def potential(self) -> Onsite:

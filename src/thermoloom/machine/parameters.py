@@ -4,13 +4,14 @@
 
 Everything that holds θ (kernels, solver, checkpoints, diagnostics) holds it like this. A block
 couples two groups; within one group it is symmetric with zero diagonal, and holds every undirected
-edge twice. A bias is the block of a group with the clamped unit ``one``.
+edge twice. A bias is the block of a group with the clamped unit ``one``. Where the topology leaves
+out pairs (``machine.wires``), a block has zeros there that stay zero: its ``mask`` says where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import FREE, WIRES, Machine
+from thermoloom.machine.wires import adjacency
 
 Array = NDArray[Any]
 
@@ -34,6 +36,8 @@ class Block:
     """(n_a, n_b), or (n_a,) for biases."""
     start: int
     """Where it begins in the flat vector."""
+    mask: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
+    """(n_a, n_b): which pairs are wired; None: all."""
 
     @property
     def symmetric(self) -> bool:
@@ -56,11 +60,16 @@ class Block:
     def edges(self) -> int:
         """Independent parameters: an undirected edge counts once."""
         n = self.shape[0]
+        if self.mask is not None:
+            return int(np.count_nonzero(self.mask)) // (2 if self.symmetric else 1)
         return n * (n - 1) // 2 if self.symmetric else self.size
 
     @property
     def places(self) -> tuple[Array, Array]:
         """(i, j) of each independent parameter in the matrix; of an undirected edge, i > j."""
+        if self.mask is not None:
+            i, j = np.nonzero(np.tril(self.mask) if self.symmetric else self.mask)
+            return i, j
         if self.symmetric:
             return np.tril_indices(self.shape[0], -1)
         i, j = np.divmod(np.arange(self.size), 1 if self.is_bias else self.shape[1])
@@ -90,7 +99,10 @@ class Layout:
             n, m = machine.size_of(rows), machine.size_of(columns)
             bias = columns == "one"
             name = f"{rows}_bias" if bias else f"{rows}_{columns}"
-            block = Block(name, rows, columns, (n,) if bias else (n, m), start)
+            mask = None
+            if machine.sparse and rows in machine.groups and columns in machine.groups:
+                mask = adjacency(machine)[machine.groups[rows], machine.groups[columns]]
+            block = Block(name, rows, columns, (n,) if bias else (n, m), start, mask)
             blocks.append(block)
             start += block.size
         self.blocks = tuple(blocks)
@@ -128,6 +140,13 @@ class Layout:
             if block.symmetric:
                 total -= 0.5 * float(block.of(a).ravel() @ block.of(b).ravel())
         return total
+
+    def mask(self, vector: Array) -> Array:
+        """0 wherever there is no wire, in place, for vectors (..., size of θ)."""
+        for block in self.blocks:
+            if block.mask is not None:
+                block.of(vector)[...] *= block.mask
+        return vector
 
     def symmetrized(self, vector: Array) -> Array:
         """A copy, symmetric to the bit where it was so up to round-off."""
@@ -211,6 +230,10 @@ class Parameters:
     def with_vector(self, vector: Array) -> Parameters:
         return Parameters(self.machine, vector, self.style_weights)
 
+    def on(self, machine: Machine) -> Parameters:
+        """The same θ, written on another machine of this layout."""
+        return Parameters(machine, self.vector, self.style_weights)
+
     def with_styles_of(self, words: Array | None) -> Parameters:
         """The same, with the styles drawn as often as they occur among these words (P, L)."""
         if words is None or self.machine.styles == 1:
@@ -235,6 +258,8 @@ class Parameters:
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")
         for block in self.layout.blocks:
+            if block.mask is not None and np.any(block.of(self.vector)[..., ~block.mask]):
+                raise UserError(f"{block.name}: has couplings where this machine has no wires")
             if block.symmetric:
                 couplings = block.of(self.vector)
                 if not np.array_equal(couplings, np.swapaxes(couplings, -1, -2)):

@@ -42,7 +42,8 @@ class Ledger:
     def stages(self) -> list[dict[str, Any]]:
         """One row per stage, in the order of generation: heat, work before it, parts of both.
 
-        ``work`` is that of switching to the stage and of moving clamps in it.
+        ``work`` is that of switching to the stage and, in it, of moving clamps and of couplings
+        that are not reciprocal.
         """
         return [self._stage(position) for position in range(self.machine.stages)]
 
@@ -53,7 +54,8 @@ class Ledger:
         switch = dict.fromkeys(self.parts, 0.0)
         if position:
             switch = {p: _mean(starts[p][:, position] - ends[p][:, position - 1]) for p in switch}
-        moving = _mean(books.clamp_work[:, position])
+        given = books.clamp_work + books.active_work
+        moving = _mean(given[:, position])
         return {
             "stage": self.machine.stages - position,
             "heat": spread(books.stage_heat[:, position]),
@@ -61,7 +63,7 @@ class Ledger:
             "heat_parts": heat,
             "work": sum(switch.values()) + moving,
             "work_parts": switch,
-            "clamp_work": moving,
+            "clamp_work": _mean(books.clamp_work[:, position]),
         }
 
     @property

@@ -66,6 +66,7 @@ def expected_heats(
         if block.symmetric:
             for edge in range(len(edges)):
                 np.fill_diagonal(block.of(products[edge]), 0)
+    form.mask(products)
     at = {edge: position for position, edge in enumerate(edges)}
     return [
         ExpectedHeat(form, float(onsite[at[b]] - onsite[at[a]]), products[at[b]] - products[at[a]])

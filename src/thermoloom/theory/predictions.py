@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 from scipy.special import erfc
 
+from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import group_states
 from thermoloom.machine.parameters import Layout, layout
@@ -251,6 +252,11 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
     n_i = Σ_j x_j'² runs over all partners of unit i, the second sum over the free ones; the change
     that one update makes to the residuals of its own step has the same eigenvalues as the Hessian.
     """
+    if machine.sparse:
+        raise UserError(
+            f"machine.topology = {machine.topology!r}: the stability of the online rule is known "
+            "for complete wiring only"
+        )
     x = group_states(machine, states, word)
     form, groups = layout(machine), machine.groups
 
@@ -373,7 +379,7 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
                 out += rows.T
                 np.fill_diagonal(out, 0)
     sample *= math.sqrt(machine.residual_scale)
-    return sample
+    return form.mask(sample)
 
 
 def _columns(array: NDArray[np.float32], sizes: list[int]) -> list[NDArray[np.float32]]:
@@ -445,7 +451,7 @@ def offset_gradient(loss: ExpectedLoss) -> Array64:
             out += totals[block.rows][:, None]
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    return result
+    return loss.layout.mask(result)
 
 
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:

@@ -19,6 +19,7 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.wires import adjacency
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import (
     MANY,
@@ -118,6 +119,9 @@ class CompletelyWired:
     Clamped units are eliminated first; what is left, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Cost: one diagonalization,
     then four products of N × N matrices each time.
+
+    Of a machine with few wires that is no good picture: there the clamped units are eliminated in
+    the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss) -> None:
@@ -140,8 +144,12 @@ class CompletelyWired:
         self._vectors = np.empty((n, 0))
         if all(block.columns in ("label", "one") for block in loss.layout.blocks):
             return  # free units are coupled to clamped ones alone
-        values, self._vectors = np.linalg.eigh(second - self._gain @ self._with_clamped.T)
-        values = np.maximum(values, 1e-12 * values[-1])
+        given = second - self._gain @ self._with_clamped.T
+        if loss.machine.sparse:
+            values, self._vectors = np.diagonal(given), np.eye(n)
+        else:
+            values, self._vectors = np.linalg.eigh(given)
+        values = np.maximum(values, 1e-12 * values.max())
         self._sums = np.add.outer(values, values)
 
     def __call__(self, residual: Array64) -> Array64:
@@ -157,7 +165,11 @@ class CompletelyWired:
         Q = self._vectors
         if Q.size:
             shared = clamped @ self._gain.T
-            J = Q @ ((Q.T @ (full[:, :n] - shared - shared.T) @ Q) / self._sums) @ Q.T
+            J = full[:, :n] - shared - shared.T
+            if self._loss.machine.sparse:
+                J *= adjacency(self._loss.machine) / self._sums
+            else:
+                J = Q @ ((Q.T @ J @ Q) / self._sums) @ Q.T
             full[:, :n] = 0.5 * (J + J.T)
             clamped = clamped - J @ self._with_clamped
         full[:, self._clamped] = clamped @ self._inverse
@@ -168,7 +180,7 @@ class CompletelyWired:
             if block.symmetric:
                 np.fill_diagonal(view, 0)
         result /= self._loss.machine.residual_scale
-        return result
+        return form.mask(result)
 
 
 def conjugate_gradients(

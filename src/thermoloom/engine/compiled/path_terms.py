@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.compiling import jit, step_terms
+from thermoloom.engine.compiled.sparse_forces import SparseForces, few_wires
 from thermoloom.machine.action import SUMS, PathTerms, step_constants, terms_of_sums
-from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.energy import coupling_gradient, effective_bias
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 
@@ -55,9 +56,16 @@ def path_terms(
     amplitude, constants = ramp(machine), step_constants(machine, np.float64)
     sums = np.zeros(len(SUMS))
     external = np.zeros(machine.units, np.float32) if field is None else field
+    sparse = few_wires(machine)
     for stage, (begin, end) in enumerate(machine.stage_windows):
+        forces = SparseForces(theta, stage) if sparse else None
         for first in range(begin, end, STEPS_AT_ONCE):
             piece = path[first : min(first + STEPS_AT_ONCE, end) + 1]
-            coupling = coupling_gradient(theta, piece[1:], stage, word)
+            if forces is None:
+                coupling = coupling_gradient(theta, piece[1:], stage, word)
+            else:
+                coupling = np.empty_like(piece[1:])
+                forces(piece[1:], coupling)
+                coupling += effective_bias(theta, stage, word)
             _add_terms(piece, coupling, amplitude[first:], external, constants, sums)
     return terms_of_sums(machine, sums.tolist(), steps)

@@ -150,10 +150,10 @@ class QuantizedLearner:
         seed: int = 0,
     ) -> None:
         wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
-        if not wired or machine.wired("visible-visible"):
+        if not wired or machine.wired("visible-visible") or machine.sparse:
             raise UserError(
                 "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
-                "and hidden-hidden, with or without labels"
+                "and hidden-hidden, complete, with or without labels"
             )
         self.machine = machine
         self.learning_rate = learning_rate

@@ -305,10 +305,15 @@ class UpdateNoiseLearner:
         period: int = 1,
     ) -> None:
         names = [block.name for block in layout(machine).blocks]
-        if names != ["visible_hidden", "hidden_hidden", "hidden_bias"] or machine.stages > 1:
+        if (
+            names != ["visible_hidden", "hidden_hidden", "hidden_bias"]
+            or machine.stages > 1
+            or machine.sparse
+        ):
             raise UserError(
                 "imperfections.update_noise: defined for one stage, the wiring visible-hidden and "
-                "hidden-hidden, hidden biases and no labels; take residual_noise for other machines"
+                "hidden-hidden, complete, hidden biases and no labels; take residual_noise for "
+                "other machines"
             )
         self.machine = machine
         self.learning_rate = learning_rate

@@ -9,15 +9,23 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 
 
-def warm_up(learning: bool = True) -> None:
+def warm_up(learning: bool = True, sparse: bool = False) -> None:
     """Run the whole way at the smallest size; takes seconds the first time, then milliseconds.
 
-    Without ``learning`` only what generates is compiled, which is a fraction of all.
+    Without ``learning`` only what generates is compiled, which is a fraction of all. ``sparse``:
+    what machines with few wires need, too.
     """
     from thermoloom.engine import compiled
 
     machine = Machine(visible=2, hidden=2, duration=0.01)
     compiled.generate(Parameters.zeros(machine), samples=1, seed=0)
+    if sparse:
+        few = Machine(visible=10, hidden=10, duration=0.01, topology="random", degree=1)
+        theta = Parameters.zeros(few)
+        compiled.generate(theta, samples=1, seed=0)
+        if learning:
+            path = compiled.path(few, np.zeros(20, np.float32), 0, 0)
+            compiled.learner(Settings(machine=few)).learn(theta, path)
     if not learning:
         return
     settings = Settings(machine=machine).updated({"training": {"cycles": 1}})

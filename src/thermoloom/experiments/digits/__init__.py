@@ -446,6 +446,7 @@ QUICK = DigitsPlan(
     hidden=(128, 512),
     window_grid=4,
     few_samples=40,
+    quartic_patterns=10,
     inpainting_samples=40,
     classified_samples=100,
     without_labels=0,

@@ -56,10 +56,11 @@ class TheoryPlan(PairPlan):
             or not wired
             or machine.wired("visible-visible")
             or machine.biases != ("hidden",)
+            or machine.sparse
         ):
             raise UserError(
-                "machine.stages, labels, wiring, biases: the theory experiment is about the "
-                "paper's machine; leave them at their defaults"
+                "machine.stages, labels, wiring, topology, biases: the theory experiment is about "
+                "the paper's machine; leave them at their defaults"
             )
 
     # Works whose arguments follow from the plan alone.

@@ -1,0 +1,100 @@
+"""Machines with few wires: training and sampling wire by wire, against dense ones and the memory.
+
+A rule that goes step by step has to read and write every coupling at every step, and to read which
+two units it joins. Those bytes at the rate at which memory is copied are the limit of any such
+kernel; ours keeps a block of steps in the cache, and so may be faster than that.
+"""
+
+from __future__ import annotations
+
+from benchmarks.generating import sampling, shortened, trained
+from benchmarks.harness import (
+    Contestant,
+    Options,
+    Result,
+    Row,
+    all_threads,
+    clocked,
+    default_fields,
+    in_turns,
+    memory_copy,
+)
+from benchmarks.training import cycles, settings_for
+from thermoloom.config import Settings
+from thermoloom.engine import engine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.wires import measure
+from thermoloom.training.trainer import Trainee
+
+WIRINGS = {
+    "random, degree 24": {"topology": "random", "degree": 24},
+    "grid, radius 5": {"topology": "grid", "radius": 5},
+}
+"""Of the paper's 784 + 512 units; the grid has about as many wires a unit."""
+COPIED = 1 << 28
+"""Bytes that are copied to find the rate of the memory: far more than caches hold."""
+
+
+def on_wires(wiring: dict[str, object]) -> Settings:
+    return settings_for().updated({"machine": wiring})
+
+
+def learning(settings: Settings) -> Contestant:
+    """One path learned, without making it; counts a step."""
+    machine, theta = settings.machine, Parameters.zeros(settings.machine)
+    path = engine().path(machine, default_fields(settings)[0], 101, 0)
+    learner = engine().learner(settings)
+    return clocked(lambda: learner.learn(theta, path), machine.steps, tries=4)
+
+
+def step_bytes(settings: Settings) -> int:
+    """Bytes of one step of a stepwise rule: J read and written, two ends of 4 bytes, x and r."""
+    return 16 * measure(settings.machine).wires + 2 * 4 * settings.machine.units
+
+
+def run(options: Options) -> Result:
+    result, cores = Result(), all_threads()
+    engine().warm_up(sparse=True)
+    chosen = {name: on_wires(wiring) for name, wiring in WIRINGS.items()}
+    dense = settings_for()
+    contestants = {"copy": memory_copy(COPIED, cores, 2), "dense": cycles(Trainee.new(dense))}
+    for name, settings in chosen.items():
+        contestants[name] = cycles(Trainee.new(settings))
+        contestants[f"{name}/learner"] = learning(settings)
+    options.say("training on few wires, in turns with the dense one")
+    best = in_turns(contestants, options.rounds)
+    rate = 2 / best["copy"]  # a byte that is copied is read and written
+    steps = dense.machine.steps
+    result.rows = [
+        Row(f"memory, {cores} threads", rate * 1e-9, "GB/s", "more", note="read and written"),
+        Row("dense online training, a step", best["dense"] / steps * 1e6, "µs"),
+    ]
+    for name, settings in chosen.items():
+        found, needed = measure(settings.machine), step_bytes(settings)
+        learned = best[f"{name}/learner"]
+        result.rows += [
+            Row(f"{name}: a step with its paths", best[name] / steps * 1e6, "µs",
+                note=f"{found.wires:,} wires, {found.degree:.1f} a unit"),
+            Row("  × dense", best["dense"] / best[name], "×", "more", bar=5.0),
+            Row("  the learner alone", learned * 1e6, "µs", limit=needed / rate * 1e6),
+            Row(f"  its {needed / 1e3:.0f} kB a step", needed / learned / rate, "of memory rate",
+                "more", limit=1.0, bar=0.3,
+                note="couplings read and written and their ends read, once a step, x and r; a "
+                "block of steps stays in the cache, so it may exceed 1"),
+        ]  # fmt: skip
+    result.rows += _sampling(options)
+    return result
+
+
+def _sampling(options: Options) -> list[Row]:
+    """200 samples of a machine with few wires beside the dense machine."""
+    few, dense = on_wires(WIRINGS["random, degree 24"]), Settings()
+    contestants = {
+        name: sampling(shortened(settings.machine), trained(settings))
+        for name, settings in {"few": few, "dense": dense}.items()
+    }
+    options.say("sampling on few wires")
+    best = in_turns(contestants, 2)
+    ratio = best["dense"] / best["few"]
+    step = Row("sampling on few wires, a sample and step", best["few"] * 1e6, "µs")
+    return [step, Row("  × dense", ratio, "×", "more", note="with preparation, normals, heats")]

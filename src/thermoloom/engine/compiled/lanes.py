@@ -1,0 +1,236 @@
+"""Rows of steps in vector registers: what the wires of one unit do to it, a block of steps at once.
+
+A unit's states in a block of B steps are one row of B numbers, and so are its residuals. Whatever a
+wire does is then arithmetic between whole rows, which lie one after the other in memory: no gather,
+whoever the neighbours are. Step k = q·P + p of a block is number p·L + q of its row, so that vector
+p holds every P-th step. Sums over earlier steps, which a causal rule needs, are P − 1 additions of
+vectors, and the totals of the lanes are added up once for all of them.
+
+    row_forces    out_i(k) = Σ_j J_ij x_j(k)
+    row_sweep     out_i(k) = Σ_j x_j(k) Σ_{l<k} u_ij(l)          u_ij = x_j r_i + r_j x_i
+    row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
+    turn          states of steps, as a path has them, into rows
+
+Compilers do not find this by themselves, so the loops are written in LLVM's language; registers of
+any width serve. ``begin`` … ``end`` are the wires of unit i in ``columns`` (the other end) and
+``numbers`` (which coupling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES, VECTORS = 16, 4
+BLOCK = LANES * VECTORS
+"""B, steps of a block."""
+
+_REAL, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+_VECTOR = ir.VectorType(_REAL, LANES)
+_ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
+_FAST = ("contract", "nsz")
+"""A product and a sum may be one instruction; the order of sums is as written."""
+Value = Any
+
+
+def _order(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(_SMALL, LANES), lanes)
+
+
+class _Rows:
+    """Vector code on arrays of rows, for one intrinsic."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self._context, self.builder = context, builder
+        self._signature, self._arguments = signature, arguments
+
+    def data(self, position: int) -> Value:
+        """Where an array among the arguments begins."""
+        kind, value = self._signature.args[position], self._arguments[position]
+        return self._context.make_array(kind)(self._context, self.builder, value).data
+
+    def _vectors(self, data: Value, row: Value) -> list[Value]:
+        first = self.builder.gep(data, [self.builder.mul(row, _INDEX(BLOCK))])
+        first = self.builder.bitcast(first, _VECTOR.as_pointer())
+        return [self.builder.gep(first, [_INDEX(vector)]) for vector in range(VECTORS)]
+
+    def load(self, data: Value, row: Value) -> list[Value]:
+        return [self.builder.load(at, align=4) for at in self._vectors(data, row)]
+
+    def store(self, data: Value, row: Value, values: list[Value]) -> None:
+        for at, value in zip(self._vectors(data, row), values, strict=True):
+            self.builder.store(value, at, align=4)
+
+    def entry(self, data: Value, position: Value) -> Value:
+        """An index of 32 bits, widened."""
+        return self.builder.sext(self.builder.load(self.builder.gep(data, [position])), _INDEX)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.builder.fadd(a, b, flags=_FAST)
+
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """a·b + c."""
+        return self.add(self.builder.fmul(a, b, flags=_FAST), c)
+
+    def _turned(self, value: Value, distance: int) -> Value:
+        """Every lane as many places higher, the last ones first."""
+        order = [(lane - distance) % LANES for lane in range(LANES)]
+        return self.builder.shuffle_vector(value, value, _order(order))
+
+    def everywhere(self, number: Value) -> Value:
+        """A number in all lanes."""
+        first = self.builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _SMALL(0))
+        return self.builder.shuffle_vector(first, first, _order([0] * LANES))
+
+    def sums_before(self, value: Value) -> Value:
+        """Sum of the lanes before each lane. What comes in at the low end is multiplied by 0, which
+        is cheaper than to shift it away.
+        """
+        found = _ZERO
+        for distance in (1, *(2**n for n in range(LANES.bit_length() - 1))):
+            kept = ir.Constant(_VECTOR, [float(lane >= distance) for lane in range(LANES)])
+            value = found = self.multiply_add(self._turned(value, distance), kept, found)
+        return found
+
+    def total(self, value: Value) -> Value:
+        """Sum of all lanes."""
+        for distance in (2**n for n in range(LANES.bit_length() - 1)):
+            value = self.add(value, self._turned(value, distance))
+        return self.builder.extract_element(value, _SMALL(0))
+
+    @contextmanager
+    def sums(self, begin: Value, end: Value) -> Iterator[tuple[Value, list[Value]]]:
+        """A loop over wires, with the places of a row of sums that begin at 0."""
+        places = [cgutils.alloca_once_value(self.builder, _ZERO) for _ in range(VECTORS)]
+        loop = cgutils.for_range_slice(self.builder, begin, end, _INDEX(1), _INDEX, inc=True)
+        with loop as (wire, _):
+            yield wire, places
+
+    def added(self, place: Value, a: Value, b: Value) -> None:
+        """place ← place + a·b."""
+        self.builder.store(self.multiply_add(a, b, self.builder.load(place)), place)
+
+    def loaded(self, places: list[Value]) -> list[Value]:
+        return [self.builder.load(place) for place in places]
+
+
+@intrinsic
+def turn(
+    typingctx: Any, source: Any, width: Any, step: Any, unit: Any, vector: Any, out: Any
+) -> Any:
+    """Vector ``vector`` of L rows from ``unit`` on, from the L steps step, step + P, … of a path.
+
+    ``width``: units of the path. A square of L × L numbers is transposed in registers: in turn n,
+    pairs of vectors at a distance of 2ⁿ exchange every other 2ⁿ lanes.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        path, result = rows.data(0), rows.data(5)
+        _, across, step, unit, which, _ = arguments
+        found = []
+        for lane in range(LANES):
+            row = builder.mul(builder.add(step, _INDEX(lane * VECTORS)), across)
+            at = builder.gep(path, [builder.add(row, unit)])
+            found.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+        distance = 1
+        while distance < LANES:
+            low = [p ^ distance | LANES if p & distance else p for p in range(LANES)]
+            high = [p | LANES if p & distance else p | distance for p in range(LANES)]
+            for first in (p for p in range(LANES) if not p & distance):
+                pair = found[first], found[first | distance]
+                found[first], found[first | distance] = (
+                    builder.shuffle_vector(*pair, _order(lanes)) for lanes in (low, high)
+                )
+            distance *= 2
+        for lane, value in enumerate(found):
+            row = builder.mul(builder.add(unit, _INDEX(lane)), _INDEX(BLOCK))
+            at = builder.gep(result, [builder.add(row, builder.mul(which, _INDEX(LANES)))])
+            builder.store(value, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(source, at, at, at, at, out), codegen
+
+
+@intrinsic
+def row_forces(
+    typingctx: Any, x: Any, J: Any, columns: Any, numbers: Any, begin: Any, end: Any, i: Any,
+    out: Any,
+) -> Any:  # fmt: skip
+    """out_i(k) = Σ_j J_ij x_j(k)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        states, couplings, others, which, result = (rows.data(n) for n in (0, 1, 2, 3, 7))
+        with rows.sums(arguments[4], arguments[5]) as (wire, sums):
+            at = builder.gep(couplings, [rows.entry(which, wire)])
+            coupling = rows.everywhere(builder.load(at))
+            for place, x_j in zip(sums, rows.load(states, rows.entry(others, wire)), strict=True):
+                rows.added(place, coupling, x_j)
+        rows.store(result, arguments[6], rows.loaded(sums))
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(x, J, columns, numbers, at, at, at, out), codegen
+
+
+@intrinsic
+def row_sweep(
+    typingctx: Any, x: Any, r: Any, columns: Any, begin: Any, end: Any, i: Any, out: Any
+) -> Any:
+    """out_i(k) = Σ_j x_j(k) Σ_{l<k} u_ij(l)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        states, residuals, others, result = (rows.data(n) for n in (0, 1, 2, 6))
+        x_i, r_i = (rows.load(data, arguments[5]) for data in (states, residuals))
+        with rows.sums(arguments[3], arguments[4]) as (wire, sums):
+            other = rows.entry(others, wire)
+            x_j, r_j = rows.load(states, other), rows.load(residuals, other)
+            before, total = [], _ZERO
+            for p in range(VECTORS):
+                before.append(total)
+                total = rows.multiply_add(x_j[p], r_i[p], total)
+                total = rows.multiply_add(r_j[p], x_i[p], total)
+            of_lanes = rows.sums_before(total)
+            for p, place in enumerate(sums):
+                rows.added(place, rows.add(of_lanes, before[p]), x_j[p])
+        rows.store(result, arguments[5], rows.loaded(sums))
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(x, r, columns, at, at, at, out), codegen
+
+
+@intrinsic
+def row_updates(
+    typingctx: Any, x: Any, r: Any, columns: Any, numbers: Any, begin: Any, end: Any, i: Any,
+    rate: Any, J: Any,
+) -> Any:  # fmt: skip
+    """J_ij ← J_ij − rate · Σ_k u_ij(k)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        states, residuals, others, which, couplings = (rows.data(n) for n in (0, 1, 2, 3, 8))
+        x_i, r_i = (rows.load(data, arguments[6]) for data in (states, residuals))
+        with rows.sums(arguments[4], arguments[5]) as (wire, _):
+            other = rows.entry(others, wire)
+            x_j, r_j = rows.load(states, other), rows.load(residuals, other)
+            total = _ZERO
+            for p in range(VECTORS):
+                total = rows.multiply_add(x_j[p], r_i[p], total)
+                total = rows.multiply_add(r_j[p], x_i[p], total)
+            at = builder.gep(couplings, [rows.entry(which, wire)])
+            moved = builder.fmul(arguments[7], rows.total(total))
+            builder.store(builder.fsub(builder.load(at), moved), at)
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(x, r, columns, numbers, at, at, at, types.float32, J), codegen

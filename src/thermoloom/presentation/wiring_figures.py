@@ -1,0 +1,60 @@
+"""The figure of the wirings: what a wire buys."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from thermoloom.presentation.drawing import light_grid, panel
+from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
+
+WORDS = {
+    "max_softmax": "mean maximum softmax",
+    "asked": "recognized as asked for",
+    "absolute_correlation": "correlation with nearest pattern",
+}
+LOOKS = {"grid": (BLUE, "o-"), "random": (ORANGE, "s-"), "no hidden-hidden": (GREEN, "D")}
+
+
+def draw_wiring(saved: Saved) -> Figure:
+    """A row for each machine: quality by wires and by length, heat by wires."""
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
+    machines = saved.summary["measures"]
+    figure = Figure(figsize=(WIDTH, 2.5 * len(machines)), layout=layout)
+    places = figure.subplots(len(machines), 3, squeeze=False)
+    letters = iter("abcdef")
+    for row, (machine, measure) in zip(places, machines.items(), strict=True):
+        table = only(saved.table("points"), machine=machine)
+        panels = (("wires", measure), ("length", measure), ("wires", "heat"))
+        for axes, (along, value) in zip(row, panels, strict=True):
+            _panel(axes, table, along, value)
+            panel(axes, next(letters), f"{machine} digits")
+        row[0].legend(fontsize=6, loc="lower right")
+    return figure
+
+
+def _panel(axes: Axes, table: Table, along: str, value: str) -> None:
+    solved = only(table, rule="optimum")
+    whole = only(solved, wiring="complete")
+    for level in whole[value].astype(float):
+        axes.axhline(level, color=FAINT, linewidth=0.8, linestyle=":")
+    axes.plot(whole[along].astype(float), whole[value].astype(float), "*", color=INK, markersize=7,
+              label="complete")  # fmt: skip
+    for wiring, (colour, look) in LOOKS.items():
+        own = only(solved, wiring=wiring)
+        order = np.argsort(own[along].astype(float))
+        x, y = (own[key].astype(float)[order] for key in (along, value))
+        error = own["heat_sem"].astype(float)[order] if value == "heat" else None
+        axes.errorbar(x, y, error, fmt=look, color=colour, markersize=3.5, elinewidth=0.8,
+                      label=wiring)  # fmt: skip
+    trained = only(table, rule="online")
+    if len(trained[along]):
+        axes.plot(trained[along].astype(float), trained[value].astype(float), "x", color=INK,
+                  markersize=4, label="trained online")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlabel("wires" if along == "wires" else "length of all wires (sites)")
+    axes.set_ylabel("heat ($E_0$)" if value == "heat" else WORDS[value])
+    light_grid(axes)
