@@ -231,7 +231,7 @@ def generate(
 ) -> None:
     """Sample a trained computer and measure the heat it gives off.
 
-    With --set device.gain_error=0.1 and the like, its couplings are first written to another device.
+    With --set device.gain_error=0.1 and the like, couplings are written to another device first.
     """
     from thermoloom.computers.archives import Order
     from thermoloom.computers.stored import archive_path, learning_at, samples_of

@@ -59,8 +59,8 @@ class Machine(Section):
     label_amplitude: float = 1.0
     """Value of the label unit of the requested class; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
-    """Pairs of groups that are coupled: visible-hidden, hidden-hidden, visible-visible, visible-label,
-    hidden-label (the last two only if there are labels)."""
+    """Pairs of groups that are coupled: visible-hidden, hidden-hidden, visible-visible,
+    visible-label, hidden-label (the last two only if there are labels)."""
     topology: str = "complete"
     """Which units of coupled groups are joined by a wire: complete (all), grid (those within
     ``radius`` on a sheet), random (``degree`` wires per unit) or edges (a list)."""
