@@ -19,8 +19,8 @@ from benchmarks import against
 from benchmarks.harness import Options, Result, Row, Share, all_threads
 from thermoloom.runs.manifest import host, package_version, software_versions
 
-GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps")
-LONG = ("sweeps",)
+GROUPS = ("training", "paths", "generating", "memory", "screens", "theory", "sweeps", "growth")
+LONG = ("sweeps", "growth")
 """Left out unless asked for, or with --full."""
 
 
