@@ -1,7 +1,7 @@
 """Training with couplings on a grid of b bits (``machine.precision``): one pass over J per step.
 
 A pass moves, rounds, clips and stores every coupling, and sums up the forces on the next state at
-once. It runs on up to eight threads. u has 23 bits: a move is right on average to 2⁻²³ levels. Cost
+once. It runs on up to two threads. u has 23 bits: a move is right on average to 2⁻²³ levels. Cost
 for 784 + 512 units: 0.3 ns of a core a coupling and step, 0.8 ns with stochastic rounding.
 """
 
@@ -43,7 +43,7 @@ def _stochastic(n, move, x, moves, xs, top, u):  # type: ignore[no-untyped-def]
     return min(max(n + np.floor(u - (move * xs + moves * x)), -top), top)
 
 
-PIECES = 8
+PIECES = 2
 """The couplings are always passed over in this many pieces, on as many threads as there are, up to
 this number: so θ does not depend on the threads."""
 
@@ -135,16 +135,20 @@ def _learn(  # type: ignore[no-untyped-def]
     visible = codes_v.shape[0]
     steps, units = drives.shape
     per_level_v, per_level_h = np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)
-    bits = np.empty((4, (units + 3) // 4 if stochastic else 0), np.float32)
+    none = np.empty((4, 0), np.float32)
+    bits = np.empty((4, (units + 3) // 4), np.float32) if stochastic else none
     finite = True
     for k in range(-1, steps):
         if k >= 0:
-            for i in range(units * thread // threads, units * (thread + 1) // threads):
-                of_v = of_h = np.float32(0)
-                for p in range(PIECES):
-                    of_v += forces[p, 0, i]
-                    of_h += forces[p, 1, i]
-                force = spacing_v * of_v + spacing_h * of_h + bias[i]
+            low_unit, end_unit = units * thread // threads, units * (thread + 1) // threads
+            for tensor in range(2):
+                total = forces[0, tensor, low_unit:end_unit]
+                for p in range(1, PIECES):
+                    more = forces[p, tensor, low_unit:end_unit]
+                    for i in range(total.size):
+                        total[i] += more[i]
+            for i in range(low_unit, end_unit):
+                force = spacing_v * forces[0, 0, i] + spacing_h * forces[0, 1, i] + bias[i]
                 r = np.float32(residual(constants, np.float64(drives[k, i]), force))
                 finite &= np.isfinite(r)
                 moves[0, i] = per_level_v * r
@@ -153,7 +157,7 @@ def _learn(  # type: ignore[no-untyped-def]
             wait_for_all(threads, barrier)
         # at first a pass that moves nothing: it gives the forces on the first state
         x, next_x, step = path[max(k + 1, 1)], path[min(k + 2, steps)], max(first_step + k, 0)
-        low = bits[:, : bits.shape[1] if k >= 0 else 0]
+        low = bits if k >= 0 else none
         if low.size > 0:
             fill_low_bits(key, trajectory, step, low)
         for p in range(thread, PIECES, threads):
