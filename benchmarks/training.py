@@ -43,6 +43,7 @@ from thermoloom.engine.compiled.learner import (
 )
 from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
+from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together
@@ -258,7 +259,7 @@ def _parts_of_a_cycle(
     rule = learner._rule._replace(one_h=np.float32(1))
     scratch, work, routines = learner._scratch, learner._memory, blas()
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
-    scratch.bias[machine.visible :] = theta["hidden_bias"][0]
+    scratch.bias[:] = effective_bias(theta)
     after, barrier = path[1:], new_barrier()
     block = rule.strip * rule.strips
     for piece in range(PIECES):

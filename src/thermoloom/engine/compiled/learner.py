@@ -11,11 +11,11 @@ the update of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-U is strictly causal, so this is solved strip by strip of S steps: what earlier strips do to a
-strip follows at once, and what its own steps do to each other by sweeps from R = R⁰, exact after
-S sweeps and converged to float32 round-off in two or three. Then θ takes one rank-2B update. All
-of it is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and about a fifth more for the
-strips.
+U is strictly causal, so this is solved strip by strip of S steps. What earlier strips do to a
+strip follows at once. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps alone,
+follows from the products of X with [R⁰, X] row by row; only the last term, which is N times
+smaller than the others, is taken with R⁰ in place of R. Then θ takes one rank-2B update. All of it
+is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and a tenth more for the strips.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
-BLOCK_STEPS = 96
+BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
-STRIP_STEPS = 16
-"""Longest strip of a block, S: shorter ones sweep less, but make flatter matrices."""
+STRIP_STEPS = 24
+"""Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
-"""Largest estimated error of a strip's residuals, relative, both root mean square."""
+"""Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
+may have a larger one is halved."""
 PIECES = 2
 """The units are always worked on in this many pieces, on as many threads as there are, up to
 this number: so θ does not depend on the threads."""
@@ -582,8 +583,7 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
     """One thread's share of a window: its pieces of every block, in step with the others.
 
     Returns whether what it learned is finite, and the length that strips had in the end, which is
-    less than planned where sweeps did not contract: there θ changes so fast that blocks are
-    shortened too. A strip of one period needs no sweeps.
+    less than planned where θ changes fast: there blocks are shortened too.
     """
     first, solved, strip = 0, 0, rule.strip
     for p in range(thread, PIECES, threads):
