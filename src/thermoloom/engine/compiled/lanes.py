@@ -34,8 +34,8 @@ BLOCK = LANES * VECTORS
 _REAL, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_REAL, LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
-_FAST = ("contract", "nsz")
-"""A product and a sum may be one instruction; the order of sums is as written."""
+_FAST = ("contract", "reassoc", "nsz")
+"""A product and a sum may be one instruction, and sums be reordered, once and for all."""
 Value = Any
 
 
@@ -89,14 +89,16 @@ class _Rows:
         return self.builder.shuffle_vector(first, first, _order([0] * LANES))
 
     def sums_before(self, value: Value) -> Value:
-        """Sum of the lanes before each lane. What comes in at the low end is multiplied by 0, which
-        is cheaper than to shift it away.
-        """
-        found = _ZERO
-        for distance in (1, *(2**n for n in range(LANES.bit_length() - 1))):
-            kept = ir.Constant(_VECTOR, [float(lane >= distance) for lane in range(LANES)])
-            value = found = self.multiply_add(self._turned(value, distance), kept, found)
+        """Sum of the lanes before each lane."""
+        found = self._moved(value, 1)
+        for distance in (2**n for n in range(LANES.bit_length() - 1)):
+            found = self.add(found, self._moved(found, distance))
         return found
+
+    def _moved(self, value: Value, distance: int) -> Value:
+        """Every lane as many places higher, zeros below."""
+        lanes = [p - distance if p >= distance else LANES for p in range(LANES)]
+        return self.builder.shuffle_vector(value, _ZERO, _order(lanes))
 
     def total(self, value: Value) -> Value:
         """Sum of all lanes."""
@@ -197,8 +199,8 @@ def row_sweep(
             before, total = [], _ZERO
             for p in range(VECTORS):
                 before.append(total)
-                total = rows.multiply_add(x_j[p], r_i[p], total)
-                total = rows.multiply_add(r_j[p], x_i[p], total)
+                product = builder.fmul(r_j[p], x_i[p], flags=_FAST)
+                total = rows.add(total, rows.multiply_add(x_j[p], r_i[p], product))
             of_lanes = rows.sums_before(total)
             for p, place in enumerate(sums):
                 rows.added(place, rows.add(of_lanes, before[p]), x_j[p])

@@ -322,7 +322,7 @@ class SparseLearner:
         scale = np.float32(alpha * self.machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
         start = path.prepared if errors is None else path.prepared + errors
-        learned = theta.vector.astype(np.float32)
+        learned = np.array(theta.vector, np.float32)
         blocks = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             steps = path.states[first + 1 : last + 1], start[first:last]
