@@ -36,7 +36,6 @@ from thermoloom.engine.compiled.lanes import (
     turn,
 )
 from thermoloom.engine.compiled.learner import (
-    MOST_SWEEPS,
     check_path,
     clamped_squares,
     share_of_clamped,
@@ -55,6 +54,8 @@ PIECES = 8
 TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
+MOST_SWEEPS = 8
+"""Of a block; one that needs more is not learned by sweeps."""
 MEASURED_EVERY = 16
 """Blocks between those that are swept twice, to see how fast sweeps contract."""
 
