@@ -84,7 +84,7 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page
-    assert "very images that it has learned" in page
+    assert "compared with the images that it has learned" in page
 
 
 def test_confusion_counts_every_sample(done: Path) -> None:
@@ -118,11 +118,11 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
-    refused = {"asks for classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
+    refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
     for what, machine in refused.items():
         with pytest.raises(UserError, match=what):
             EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
-    with pytest.raises(UserError, match="digits are of MNIST"):
+    with pytest.raises(UserError, match="digits come from MNIST"):
         EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
 

@@ -1,11 +1,11 @@
-"""The Python interface: a machine learns images and is a computer, which draws images.
+"""The Python interface: a machine that has learned images is a computer, which draws images.
 
-    machine  = tl.Machine(hidden=512)           what there is, in the words of ``[machine]``
+    machine  = tl.Machine(hidden=512)           its arguments are the settings of ``[machine]``
     computer = machine.train(images)            or machine.solve(images)
     drawn    = computer.generate(200)           images, heat, work, quality
     computer.save("my.safetensors")             tl.load("my.safetensors")
 
-NumPy in and out. The command line opens what ``save`` wrote, and ``load`` opens its runs.
+NumPy arrays in and out. The command line opens what ``save`` wrote, and ``load`` opens its runs.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class Images:
     """
 
     pixels: Array | Sequence[Array]
-    """Grey values, (n, h, w), or (n, N_v) where the visible layer is no image."""
+    """Grey values, (n, h, w), or (n, N_v) where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
     """Class of every image, from 0 on, or empty."""
     names: tuple[str, ...] | None = None
-    """One name an image; its number if None."""
+    """One name per image; its number if None."""
     digits: bool = False
     """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
 
@@ -91,8 +91,8 @@ class Images:
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
     """The first MNIST training images of each class, in turn; of all ten classes if none is named.
 
-    Ten images a class come with the package. ``mnist``: a folder of the IDX files, or True to
-    download them once, if more are wanted.
+    Ten images per class come with the package. If more are wanted, ``mnist`` is a folder of the
+    IDX files, or True to download them once.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names
@@ -184,7 +184,7 @@ def _classes(classes: Iterable[int]) -> tuple[int, ...]:
 
 
 class Machine(definition.Machine):
-    """A machine that can learn: units, wiring, stages, potential, and how it moves.
+    """A machine that can learn: units, wiring, stages, potential and dynamics.
 
     Its arguments are the settings of ``[machine]`` (``thermoloom settings`` lists them all); the
     defaults are the paper's: 784 visible and 512 hidden units, one stage, no labels.
@@ -221,7 +221,7 @@ class Machine(definition.Machine):
         """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
 
         ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
-        ``classes``: one number an image; a machine with labels needs them. ``resize``: bring the
+        ``classes``: one number per image; a machine with labels needs them. ``resize``: resize the
         images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
         the machine's code is ``given``. ``device``: what the machine is built of, if that is not
         as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
@@ -346,9 +346,9 @@ class Computer(Kept):
     ) -> Computer:
         """Another computer, trained for ``cycles`` more from this one's θ.
 
-        Without images it goes on with those that it has learned, exactly as if it had never
-        stopped. Rule, seed and all else stay as they were unless given; a computer that was solved
-        is trained online.
+        Without images it continues with those that it has learned, exactly as if it had never
+        stopped. Rule, seed and everything else stay as they were unless given; a computer that was
+        solved is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -408,8 +408,8 @@ class Computer(Kept):
     ) -> Drawn:
         """Samples of the frozen computer, and the heat that it gives off.
 
-        ``seed``: 90000 + the training seed by default. ``classes``: what label units ask for, in
-        turn; all classes in turn if none is given. ``clamp``: an image of which some pixels are
+        ``seed``: 90000 + the training seed by default. ``classes``: what the label units ask
+        for, in turn; by default all classes in turn. ``clamp``: an image of which some pixels are
         known, or several in turn; ``mask`` is true where they are known (without it: where the
         image is finite). Known pixels follow their reversed noising path, as in training, or are
         held at rest (``hold``). Their grey values are scaled to those of the learned patterns at
@@ -519,7 +519,7 @@ def load(path: str | Path) -> Computer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
-    """Samples of a computer, with their books of heat and work, in E₀.
+    """Samples of a computer, with their heat and work in E₀.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -530,9 +530,9 @@ class Drawn:
 
     computer: Computer
     generated: Generated
-    """All that the generation left: start and end, energies in their parts, stage by stage."""
+    """The complete result: states at start and end, energies by part and stage."""
     classes: NDArray[np.int64] | None
-    """The class that each sample was asked for, where the machine has labels."""
+    """The class requested for each sample, where the machine has labels."""
     clamped: bool = False
     """Whether some pixels were given."""
 
@@ -556,16 +556,16 @@ class Drawn:
 
     @property
     def heat(self) -> NDArray[np.float64]:
-        """Q of every sample, positive towards the environment."""
+        """Q of every sample in E₀, positive when given off to the environment."""
         return self.generated.heat
 
     @property
     def work(self) -> NDArray[np.float64]:
-        """W of every sample, done on the machine by switching stages and moving clamps."""
+        """W of every sample in E₀, done on the machine by switching stages and moving clamps."""
         return self.generated.work
 
     def ledger(self) -> Ledger:
-        """Heat and work by stage and part, the error of the step, and what the heat was spent on.
+        """Heat and work by stage and part, discretization error, bounds on entropy production.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -582,7 +582,7 @@ class Drawn:
         return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
-        """How recognizable, near to a pattern and diverse the samples are.
+        """How recognizable and diverse the samples are, and how close to a pattern.
 
         ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty.
 
@@ -609,7 +609,7 @@ class Drawn:
 
         shape = self.computer.patterns.shape
         if shape is None:
-            raise UserError("the visible layer is no image, so there is nothing to show")
+            raise UserError("the visible layer is not an image, so there is nothing to show")
         names = None if self.classes is None else [str(own) for own in self.classes]
         title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
         return sample_figure(self.images, shape, title, most, names)
@@ -619,7 +619,7 @@ class Drawn:
 
 
 class Results(Mapping[str, dict[str, Array]]):
-    """What an experiment left: tables by name, each a dict of columns, and its summary.
+    """The results of an experiment: tables by name, each a dict of columns, and a summary.
 
     Every file is checked against its SHA-256 when it is read.
 

@@ -56,13 +56,13 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
     if together * needed > there >= needed:
         raise UserError(
             f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
-            f"and {_readable(there)} are there; take at most {there // needed}"
+            f"and {_readable(there)} are available; use at most {there // needed}"
         )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(
             f"{worst}: too large, this needs about {_readable(needed)} of memory and "
-            f"{_readable(there)} are there; make it smaller"
+            f"{_readable(there)} are available; make it smaller"
         )
 
 

@@ -40,12 +40,12 @@ def generate(
     first: int = 0,
     styles: Sequence[int] | None = None,
 ) -> Generated:
-    """Sample a frozen computer; its parameters and its books are verified at the end.
+    """Sample a frozen computer; its parameters and the first law are verified at the end.
 
-    ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels; of a class with several styles one is drawn for each sample, unless
+    ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
+    the machine has labels; of a class with several styles one is drawn per sample, unless
     ``styles`` names it.
-    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
+    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
     """
     machine = theta.machine
@@ -87,7 +87,7 @@ def asked_classes(
 
 
 def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
+    """A random style of each requested class: sample s takes draw s of the seed."""
     machine = theta.machine
     if machine.styles == 1:
         return np.zeros_like(asked)

@@ -1,7 +1,7 @@
 """Samples that last: archives in the run directory of their computer.
 
 RUN/samples-SEED-N.safetensors            an archive of generated samples
-RUN/samples-SEED-N-HASH.safetensors       one where classes were asked for, or units clamped
+RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped units
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Order:
     samples: int
     seed: int
     classes: tuple[int, ...] | None = None
-    """Asked for in turn; None: all classes of the machine, where it has labels."""
+    """Requested in turn; None: all classes of the machine, where it has labels."""
     clamp: Clamp | None = None
     device: Device | None = None
     """What θ is written on; None: what it was trained on."""
 
     @property
     def archive(self) -> str:
-        """Name of the archive, which tells orders apart."""
+        """Name of the archive, different for different orders."""
         name = f"samples-{self.seed}-{self.samples}"
         if self.classes is None and self.clamp is None and self.device is None:
             return name
@@ -68,7 +68,7 @@ class Order:
 def generate_run(
     path: Path, order: Order, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a trained run, from its archive if they are there, else generated and kept."""
+    """Samples of a trained run, from their archive if it exists, else generated and kept."""
     reader = RunDirectory.open(path)
     file = f"{order.archive}.safetensors"
     if reader.has(file) and not reader.is_lost(file):
@@ -99,7 +99,7 @@ def keep_archive(path: Path, order: Order, generated: Generated) -> None:
 
 
 def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
-    """States and books, by the names of an archive."""
+    """States and energies, by their names in an archive."""
     arrays: dict[str, NDArray[Any]] = {
         "initial_states": generated.initial_states,
         "final_states": generated.final_states,
@@ -137,7 +137,7 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
 
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
-    """The class that each sample of an archive was asked for, where there were labels."""
+    """The class requested for each sample of an archive, where there were labels."""
     found: Sequence[int] | None = run.load_metadata(name).get("classes")
     return found
 

@@ -167,7 +167,7 @@ def _under(prefix: str, arrays: Arrays) -> Arrays:
 def samples_of(
     path: Path, order: Order, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a computer, from their archive if they are there, else generated and kept.
+    """Samples of a computer, from their archive if it exists, else generated and kept.
 
     In the run directory, or beside the file. An archive of another computer that had the same file
     is made again.
@@ -205,7 +205,7 @@ def beside(path: Path, name: str) -> Path:
 
 
 def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None:
-    """The archive made last: its name, the samples, and the classes that were asked for."""
+    """The latest archive: its name, the samples, and the requested classes."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
         names = archives(run)
@@ -224,5 +224,5 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
 
 
 def _identity(path: Path) -> list[Any]:
-    """What tells a computer's samples from those of another one, or of another version."""
+    """What distinguishes a computer's samples from those of another one or of another version."""
     return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

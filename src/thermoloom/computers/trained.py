@@ -42,14 +42,14 @@ Float32 = NDArray[np.float32]
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
 TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
-"""Sections that determine a trained computer; generation has no part in it."""
+"""Sections that determine a trained computer; generation does not."""
 
 OnCycle = Callable[[Path, Trainee], None]
 OnWarning = Callable[[str], None]
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:
-    """What identifies a training run: its settings, which name the very patterns it learns."""
+    """What identifies a training run: its settings, which name the patterns it learns."""
     return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
 
 

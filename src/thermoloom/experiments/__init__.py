@@ -27,7 +27,7 @@ NAMES = (
 TOGETHER = tuple(name for name in NAMES if name not in ("digits", "wiring", "devices"))
 """Those of ``run all``: on the paper's machine or one like it. The others have their own."""
 MOST_SEEDS = 10_000
-"""Of one experiment; each is a training of hours."""
+"""Of one experiment; each is a training."""
 
 
 def experiment(name: str) -> Experiment:

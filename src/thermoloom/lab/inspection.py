@@ -45,7 +45,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     word = None if scene.words is None else scene.words[sample]
     x = _all_states(machine, scene.made.snapshots[sample, frame], word)
     if not np.isfinite(x).all():
-        raise UserError("the machine has run away; its forces are no numbers any more")
+        raise UserError("the machine has diverged; its forces are no longer finite")
     step = scene.steps[frame]
     stage = _stage_at(machine, step)
     J = couplings_of(theta, stage, unit)

@@ -1,10 +1,10 @@
-"""What a generation leaves behind: states, and the books of energy, heat and work.
+"""The result of a generation: states, and its account of energy, heat and work.
 
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
     first law     V_1(x_end) − V_T(x_start) = W − Q
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
-                                                      what Δt leaves of the Stratonovich integral
+                                                      discretization error
 
 Where couplings are not reciprocal (``machine.device``), V is that of their common part; the rest,
 f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path alone:
@@ -28,7 +28,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Generated:
-    """What one generation call leaves behind."""
+    """The result of one generation."""
 
     initial_states: NDArray[np.float32]
     """x₀ after preparation, (S, N)."""
@@ -70,7 +70,7 @@ class Generated:
     @property
     def discretization_error(self) -> Float64:
         """Path heat − Q of every sample, in E₀: first order in Δt, and round-off where V is
-        quadratic. It tells how far the discrete path is from the Langevin equation.
+        quadratic. It shows how far the discrete path is from the Langevin equation.
         """
         total: Float64 = (self.path_heat - self.stage_heat).sum(axis=1)
         return total

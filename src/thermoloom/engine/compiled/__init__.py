@@ -57,7 +57,7 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
 
 
 class _LearnerOfSettings:
-    """A learner with the residual errors that the settings ask for, on the device that they name.
+    """A learner with the residual errors and on the device of the settings.
 
     What it has written decays where the device drifts.
     """
@@ -99,5 +99,5 @@ def _inner(
 
 
 def learner(settings: Settings) -> AnyLearner:
-    """The learner that the settings ask for."""
+    """The learner of these settings."""
     return _LearnerOfSettings(settings)

@@ -43,7 +43,7 @@ GROUP = 50
 CLAMPED_GROUP = 10
 """The same where units follow noising paths, which are held in memory."""
 FIRST_LAW = 1e-9
-"""Books that do not close to this part of the energies involved are an error."""
+"""A first law that does not hold to this fraction of the energies involved is an error."""
 
 
 def generate(
@@ -57,10 +57,10 @@ def generate(
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
 ) -> Generated:
-    """Sample a frozen computer; θ and the books are verified at the end.
+    """Sample a frozen computer; θ and the first law are verified at the end.
 
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
-    ``on_progress`` is told of sample-steps done. ``first``: number of the first sample.
+    ``on_progress`` is called with the sample-steps done. ``first``: number of the first sample.
     """
     machine = theta.machine
     written, frozen = theta, theta.copy()
@@ -141,14 +141,14 @@ def generate(
 
 
 def _check_books(generated: Generated, switched: Float64) -> None:
-    """The first law, with the work of switching stages found on a way of its own: from θ alone."""
+    """The first law, with the switching work computed independently: from θ alone."""
     if not np.isfinite(generated.final_states).all():
         return  # a divergence, which shows as such
     missing = np.abs(generated.switching_work - switched).max(initial=0.0)
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
     error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
     if not error <= FIRST_LAW:
-        raise RuntimeError(f"the books do not close: error {error:.1e}")
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")
 
 
 def _enter(book: Float64, parts: EnergyParts) -> None:

@@ -1,4 +1,4 @@
-"""Ten digits on demand: a machine that draws the digit it is asked for, and what makes it work.
+"""Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
 Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
 learns all of MNIST and is held against test images. The machine was chosen after looking at many,
@@ -58,7 +58,7 @@ class DigitsPlan(Plan):
     )
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
-    """Images that samples are held against: test images, where MNIST is at hand."""
+    """Images that samples are compared with: test images, where MNIST is available."""
     styles: tuple[int, ...] = (1, 10, 30, 100)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
@@ -109,7 +109,7 @@ class DigitsPlan(Plan):
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
         if self.settings.prototypes.source == "images":
-            raise UserError("prototypes.source: digits are of MNIST; take bundled or mnist")
+            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         stages = self.settings.machine.stages
@@ -273,7 +273,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
         raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
     if machine.labels < classes:
         raise UserError(
-            f"machine.labels = {machine.labels}: digits asks for classes; take at least {classes}"
+            f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
         )
     others = plan.few_samples * sum(1 for _ in plan.points())
     return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]
@@ -283,7 +283,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
 
 
 def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of every part that is there, and what they come to."""
+    """Tables of every finished part, and their summary."""
     main = plan.machine.found(folder)
     if main is None:
         raise UserError(f"{folder}: the machine was not measured; run the same command again")
