@@ -55,7 +55,7 @@ TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
 MOST_SWEEPS = 8
-"""Of a block; one that needs more is not learned by sweeps."""
+"""A block that needs more is halved."""
 MEASURED_EVERY = 16
 """Blocks between those that are swept twice, to see how fast sweeps contract."""
 
