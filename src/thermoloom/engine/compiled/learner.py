@@ -126,7 +126,7 @@ def _work(machine: Machine, strip: int, strips: int, period: int) -> _Work:
     def products(steps: int) -> _Products:
         each = memory(2, PIECES, steps, 2 * steps)
         sums, operators = memory(2, PIECES, 2, steps, 2 * steps)
-        return _Products(*each, sums, operators)
+        return _Products(each[0], each[1], sums, operators)
 
     return _Work(
         visible=group("visible", 0, 1 + PIECES * machine.wired("visible-visible")),
@@ -256,7 +256,7 @@ def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-
     """
     low, high = _units(piece, group.pairs.shape[1])
     seen, pending = np.zeros(high - low, np.float32), np.zeros(high - low, np.float32)
-    factor, earlier, size = np.float32(2) * rate, group.applied[low:high], 0.0
+    factor, earlier, size = np.float32(2) * rate, group.applied[low:high], np.float64(0)
     if first == 0:
         earlier[:] = 0
     for k in range(first, last):
@@ -279,7 +279,7 @@ def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-
 def _subtract(piece, first, last, rate, group):  # type: ignore[no-untyped-def]
     """R ← R − αc·sums for a piece's units; returns Σ change² and Σ R²."""
     low, high = _units(piece, group.pairs.shape[1])
-    change = size = 0.0
+    change = size = np.float64(0)
     for k in range(first, last):
         f, r = group.sums[k - first, low:high], group.pairs[2 * k + group.r, low:high]
         row_change = row_size = np.float32(0)
@@ -685,11 +685,12 @@ class Learner:
             found = self._learn_window(rule, *steps, word, given[stage], learned[stage])
             strips += [strip for _, strip in found]
             change_of_bias = self._scratch.bias - bias
-            finite &= all(of_share for of_share, _ in found) and np.isfinite(change_of_bias).all()
+            finite &= all(of_share for of_share, _ in found)
+            finite &= bool(np.isfinite(change_of_bias).all())
             share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
             learned += change
-            finite &= np.isfinite(learned).all()
+            finite &= bool(np.isfinite(learned).all())
         if not finite:
             raise Diverged("couplings are no longer finite")
         self.shortest_strip = min(strips)

@@ -53,7 +53,7 @@ def _edges(machine: Machine) -> NDArray[np.int64]:
     lengths = np.concatenate([np.full(machine.visible, machine.hidden), np.arange(machine.hidden)])
     done = np.concatenate([[0], np.cumsum(lengths)])
     shares = np.arange(PIECES + 1) * (done[-1] / PIECES)
-    edges = np.searchsorted(done, shares, side="left").astype(np.int64)
+    edges: NDArray[np.int64] = np.searchsorted(done, shares, side="left").astype(np.int64)
     edges[-1] = machine.units
     return edges
 
