@@ -93,7 +93,8 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
         axes.set_xticks(steps, [f"{step}" for step in steps])
         axes.minorticks_off()
         axes.set_title(label, fontsize=6.5)
-        axes.legend(fontsize=5.5, loc="lower right", handlelength=1.0)
+        if strengths:
+            axes.legend(fontsize=5.5, loc="lower right", handlelength=1.0)
         light_grid(axes)
     for axes in grid[len(names) :]:
         axes.axis("off")
