@@ -15,24 +15,28 @@ WORDS = {
     "max_softmax": "mean maximum softmax",
     "asked": "recognized as asked for",
     "absolute_correlation": "correlation with nearest pattern",
+    "diversity": "diversity within a class",
+    "heat": "heat ($E_0$)",
 }
 LOOKS = {"grid": (BLUE, "o-"), "random": (ORANGE, "s-"), "no hidden-hidden": (GREEN, "D")}
 
 
 def draw_wiring(saved: Saved) -> Figure:
-    """A row for each machine: quality by wires and by length, heat by wires."""
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
-    machines = saved.summary["measures"]
-    figure = Figure(figsize=(WIDTH, 2.5 * len(machines)), layout=layout)
-    places = figure.subplots(len(machines), 3, squeeze=False)
-    letters = iter("abcdef")
+    """A row for each machine: quality by wires and by length, then its price, by wires."""
+    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.06)
+    machines, classified = saved.summary["measures"], saved.summary["classified"]
+    figure = Figure(figsize=(WIDTH, 2.2 * len(machines) + 0.3), layout=layout)
+    places = figure.subplots(len(machines), 4, squeeze=False)
+    letters = iter("abcdefgh")
     for row, (machine, measure) in zip(places, machines.items(), strict=True):
         table = only(saved.table("points"), machine=machine)
-        panels = (("wires", measure), ("length", measure), ("wires", "heat"))
+        second = "diversity" if machine == "ten" and classified else "absolute_correlation"
+        panels = (("wires", measure), ("length", measure), ("wires", second), ("wires", "heat"))
         for axes, (along, value) in zip(row, panels, strict=True):
             _panel(axes, table, along, value)
             panel(axes, next(letters), f"{machine} digits")
-        row[0].legend(fontsize=6, loc="lower right")
+    handles, labels = places[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=6.5)
     return figure
 
 
@@ -45,6 +49,8 @@ def _panel(axes: Axes, table: Table, along: str, value: str) -> None:
               label="complete")  # fmt: skip
     for wiring, (colour, look) in LOOKS.items():
         own = only(solved, wiring=wiring)
+        if not len(own[along]):
+            continue
         order = np.argsort(own[along].astype(float))
         x, y = (own[key].astype(float)[order] for key in (along, value))
         error = own["heat_sem"].astype(float)[order] if value == "heat" else None
@@ -56,5 +62,5 @@ def _panel(axes: Axes, table: Table, along: str, value: str) -> None:
                   markersize=4, label="trained online")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel("wires" if along == "wires" else "length of all wires (sites)")
-    axes.set_ylabel("heat ($E_0$)" if value == "heat" else WORDS[value])
+    axes.set_ylabel(WORDS[value])
     light_grid(axes)

@@ -11,7 +11,7 @@ said = paper.Said("wiring")
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """How few wires, and how short, are enough, for each machine and kind of wiring."""
+    """How few wires, and how short, are enough for three digits; how often ten are recognized."""
     quantities = []
     for row in evidence.summary["least"]:
         for key, label in (("percent_wires", "wires"), ("percent_length", "length of wire")):
@@ -24,4 +24,9 @@ def judge(evidence: Evidence) -> dict[str, Any]:
                     digits=".2g",
                 )
             )
+    for row in evidence.summary["asked"]:
+        label = f"ten digits, {row['wiring']} {row['value'] or ''}".strip()
+        key = f"ten_{row['wiring']}_asked"
+        found = said.quantity(key, f"{label}: as asked for", 100 * row["asked"], unit="%")
+        quantities.append(found)
     return {"quantities": quantities, "statements": []}

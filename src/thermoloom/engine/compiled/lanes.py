@@ -7,7 +7,7 @@ p holds every P-th step. Sums over earlier steps, which a causal rule needs, are
 vectors, and the totals of the lanes are added up once for all of them.
 
     row_forces    out_i(k) = Σ_j J_ij x_j(k)
-    row_sweep     out_i(k) = Σ_j x_j(k) Σ_{l<k} u_ij(l)          u_ij = x_j r_i + r_j x_i
+    row_sweep     out_i(k) = start_i(k) − α Σ_j x_j(k) Σ_{l<k} u_ij(l)      u_ij = x_j r_i + r_j x_i
     row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
     turn          states of steps, as a path has them, into rows
 
@@ -185,14 +185,21 @@ def row_forces(
 
 @intrinsic
 def row_sweep(
-    typingctx: Any, x: Any, r: Any, columns: Any, begin: Any, end: Any, i: Any, out: Any
-) -> Any:
-    """out_i(k) = Σ_j x_j(k) Σ_{l<k} u_ij(l)."""
+    typingctx: Any, x: Any, r: Any, columns: Any, begin: Any, end: Any, i: Any, start: Any,
+    rate: Any, out: Any, norms: Any,
+) -> Any:  # fmt: skip
+    """out_i(k) = start_i(k) − rate · Σ_j x_j(k) Σ_{l<k} u_ij(l).
+
+    ``norms`` at 2i and 2i + 1 become Σ_k (out_i − r_i)² and Σ_k out_i².
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        states, residuals, others, result = (rows.data(n) for n in (0, 1, 2, 6))
-        x_i, r_i = (rows.load(data, arguments[5]) for data in (states, residuals))
+        states, residuals, others, first, result, squares = (
+            rows.data(n) for n in (0, 1, 2, 6, 8, 9)
+        )
+        i = arguments[5]
+        x_i, r_i = (rows.load(data, i) for data in (states, residuals))
         with rows.sums(arguments[3], arguments[4]) as (wire, sums):
             other = rows.entry(others, wire)
             x_j, r_j = rows.load(states, other), rows.load(residuals, other)
@@ -204,11 +211,24 @@ def row_sweep(
             of_lanes = rows.sums_before(total)
             for p, place in enumerate(sums):
                 rows.added(place, rows.add(of_lanes, before[p]), x_j[p])
-        rows.store(result, arguments[5], rows.loaded(sums))
+        back = rows.everywhere(builder.fneg(arguments[7]))
+        found = [
+            rows.multiply_add(back, own, alone)
+            for own, alone in zip(rows.loaded(sums), rows.load(first, i), strict=True)
+        ]
+        rows.store(result, i, found)
+        change = size = _ZERO
+        for value, old in zip(found, r_i, strict=True):
+            moved = builder.fsub(value, old, flags=_FAST)
+            change = rows.multiply_add(moved, moved, change)
+            size = rows.multiply_add(value, value, size)
+        for place, norm in enumerate((change, size)):
+            at = builder.add(builder.mul(i, _INDEX(2)), _INDEX(place))
+            builder.store(rows.total(norm), builder.gep(squares, [at]))
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(x, r, columns, at, at, at, out), codegen
+    return types.void(x, r, columns, at, at, at, start, types.float32, out, norms), codegen
 
 
 @intrinsic

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import fast_jit, jit, residual
+from thermoloom.engine.compiled.compiling import jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
@@ -130,7 +130,8 @@ class _Work(NamedTuple):
     """Residuals without couplings, then R⁰."""
     r: Float32
     """(2, …): R before and after a sweep, in turns."""
-    sums: Float32
+    norms: Float32
+    """Σ change² and Σ r² of each unit in the last sweep, in turns."""
     pending: Float32
     """Σ u of the period so far, for every wire."""
     squares: NDArray[np.float64]
@@ -171,39 +172,28 @@ def _load(piece, after, start, clamped, graph, work):  # type: ignore[no-untyped
 def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
+    forces = work.r[0]
     for i in range(low, high):
         begin, end = graph.start[i], graph.start[i + 1]
-        row_forces(work.x, couplings, graph.columns, graph.numbers, begin, end, i, work.sums)
+        row_forces(work.x, couplings, graph.columns, graph.numbers, begin, end, i, forces)
     own = slice(low * BLOCK, high * BLOCK)
-    force, start, out = work.sums[own], work.start[own], work.r[0][own]
+    start, out = work.start[own], forces[own]
     for k in range(out.size):
-        start[k] = residual(rule.constants, start[k], force[k])
+        start[k] = residual(rule.constants, start[k], out[k])
         out[k] = start[k]
-
-
-@fast_jit
-def _correct(start, sums, rate, old, new):  # type: ignore[no-untyped-def]
-    """new ← start − rate·sums; returns Σ (new − old)² and Σ new²."""
-    change = np.float32(0)
-    size = np.float32(0)
-    for k in range(new.size):
-        value = start[k] - rate * sums[k]
-        difference = value - old[k]
-        change += difference * difference
-        size += value * value
-        new[k] = value
-    return change, size
 
 
 @jit
 def _sweep(piece, now, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the R of all in r[now], into the other one."""
-    low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    old, new = work.r[now], work.r[1 - now]
-    for i in range(low, high):
-        row_sweep(work.x, old, graph.columns, graph.start[i], graph.start[i + 1], i, work.sums)
-    own = slice(low * BLOCK, high * BLOCK)
-    change, size = _correct(work.start[own], work.sums[own], rule.rate, old[own], new[own])
+    change = np.float64(0)
+    size = np.float64(0)
+    old, new, columns, norms = work.r[now], work.r[1 - now], graph.columns, work.norms
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        begin, end = graph.start[i], graph.start[i + 1]
+        row_sweep(work.x, old, columns, begin, end, i, work.start, rule.rate, new, norms)
+        change += norms[2 * i]
+        size += norms[2 * i + 1]
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
@@ -301,7 +291,7 @@ class SparseLearner:
             x=np.zeros(rows * BLOCK, np.float32),
             start=np.zeros(rows * BLOCK, np.float32),
             r=np.zeros((2, rows * BLOCK), np.float32),
-            sums=np.zeros(rows * BLOCK, np.float32),
+            norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
         )

@@ -156,9 +156,10 @@ def assemble(plan: WiringPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         "measures": {m: measure_of(m, classified) for m in MACHINES},
         "rows": rows,
         "least": [
-            least for m in MACHINES for w in ("grid", "random")
-            if (least := fewest(rows, m, w, measure_of(m, classified))) is not None
+            least for w in ("grid", "random")
+            if (least := fewest(rows, "three", w, measure_of("three", classified))) is not None
         ],
+        "asked": asked_most(rows),
         "timing": seconds,
     }  # fmt: skip
 
@@ -218,6 +219,13 @@ def fewest(
         "heat": least["heat"],
         "complete_heat": whole["heat"],
     }
+
+
+def asked_most(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of ten digits: the complete wiring, and the grid and the random one most often recognized."""
+    solved = [r for r in rows if r["machine"] == "ten" and r["asked"] is not None]
+    found = [[r for r in solved if r["wiring"] == w] for w in ("complete", "grid", "random")]
+    return [max(own, key=lambda r: float(r["asked"])) for own in found if own]
 
 
 FULL = WiringPlan()
