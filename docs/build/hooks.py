@@ -28,26 +28,6 @@ QUICK = os.environ.get("THERMOLOOM_DOCS") == "quick"
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
-def on_config(config: Any) -> None:
-    config.nav = _present(config.nav, Path(config.docs_dir))
-
-
-def _present(entries: list[Any], folder: Path) -> list[Any]:
-    """The navigation without pages that are not written yet."""
-    kept: list[Any] = []
-    for entry in entries:
-        if isinstance(entry, dict):
-            ((title, below),) = entry.items()
-            if isinstance(below, list):
-                kept.append({title: _present(below, folder)})
-                continue
-        else:
-            below = entry
-        if (folder / below).exists():
-            kept.append(entry)
-    return kept
-
-
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     name = page.file.src_uri
     if name.startswith("notebooks/"):
