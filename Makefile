@@ -1,6 +1,7 @@
 # make run    set up and run the main job         make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
 # make soak   set up, then hours of ill treatment make clean  remove the environment and caches
+# make docs   build the site into build/site
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test lint bench soak wheel-test lock clean
+.PHONY: setup run test lint bench soak docs wheel-test lock clean
 
 setup: $(READY)
 
@@ -31,7 +32,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
@@ -39,6 +40,10 @@ bench: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m soak
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 wheel-test: $(READY)
 	$(BIN)/python -m pytest --wheel tests/test_wheel.py
@@ -48,7 +53,7 @@ lock: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
 	$(BIN)/python -m piptools compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
 		--no-header --no-emit-options \
-		--extra dev --extra cluster --output-file requirements.lock pyproject.toml
+		--extra dev --extra cluster --extra docs --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -24,7 +24,7 @@ from benchmarks.harness import (
 )
 from thermoloom.config import Settings
 from thermoloom.engine import engine
-from thermoloom.engine.compiled import sampling as generation
+from thermoloom.engine.compiled import sampling as kernels
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -96,16 +96,16 @@ class _Instead:
 
 def profile(theta: Parameters) -> list[Share]:
     """Where the time of a step goes: timers around what generation calls."""
-    workers = min(all_threads(), -(-SAMPLES // generation.GROUP))
-    names = vars(generation)
+    workers = min(all_threads(), -(-SAMPLES // kernels.GROUP))
+    names = vars(kernels)
     numpy = names["np"]
     names["np"] = instead = _Instead(numpy)
     places = present(
-        Place(generation, "_prepare", "preparation", workers),
-        Place(generation, "noise_block", "normals", workers),
+        Place(kernels, "_prepare", "preparation", workers),
+        Place(kernels, "noise_block", "normals", workers),
         Place(instead, "matmul", "matrix products", workers),
-        Place(generation, "coupled_step", "step kernel", workers),
-        Place(generation, "energy_parts", "energies in float64"),
+        Place(kernels, "coupled_step", "step kernel", workers),
+        Place(kernels, "energy_parts", "energies in float64"),
     )
     try:
         steps = theta.machine.steps

@@ -13,9 +13,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from benchmarks.harness import (
     Options,
@@ -28,6 +31,8 @@ from benchmarks.harness import (
 )
 from thermoloom.config import Settings
 from thermoloom.engine import engine
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import Parameters
 from thermoloom.training.trainer import Trainee, train_together
 
 MEGABYTE = 1e6
@@ -60,9 +65,33 @@ def solve(prototypes: int) -> None:
     solve_optimum(Settings().machine, many_fields(prototypes))
 
 
+SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+"""Units of the machines whose training is watched as they grow."""
+
+
+def growing_machine(units: int) -> Machine:
+    """Visible and hidden units as 3 to 2, nearly as in the paper, and four blocks of steps."""
+    hidden = 2 * units // 5
+    return replace(Machine(), visible=units - hidden, hidden=hidden, duration=0.288)
+
+
+def inherent_memory(machine: Machine) -> int:
+    """A path, its drives, and θ before and after it, in bytes."""
+    return 2 * 4 * (machine.steps + 1) * machine.units + 2 * parameter_bytes(machine)
+
+
+def train_once(units: int) -> None:
+    """One noising path of a machine of so many units, learned."""
+    machine = growing_machine(units)
+    learner = engine().learner(replace(Settings(), machine=machine))
+    path = engine().path(machine, np.ones(units, np.float32), 1, 0)
+    learner.learn(Parameters.zeros(machine), path)
+
+
 WORK: dict[str, Callable[[], None]] = {
     "training": train_both,
-    **{f"solve {n}": partial(solve, n) for n in (3, 10, 100, 1000)},
+    **{f"solve {n}": partial(solve, n) for n in (1, 3, 10, 100, 1000, 10000)},
+    **{f"units {n}": partial(train_once, n) for n in SIZES},
 }
 
 
@@ -95,8 +124,7 @@ def run(options: Options) -> Result:
     options.say("memory of a training run, in a process of its own")
     machine = Settings().machine
     memory = measure("training")
-    path = 4 * (machine.steps + 1) * machine.units
-    inherent = 2 * path + 2 * parameter_bytes(machine)
+    inherent = inherent_memory(machine)
     return Result(
         [
             Row(
@@ -115,7 +143,7 @@ def run(options: Options) -> Result:
 def _child(work: str) -> None:
     engine().warm_up()
     before = resident()
-    seconds = clocked(WORK[work])()
+    seconds = clocked(WORK[work], tries=3 if work.startswith("units") else 1)()
     print(json.dumps(Spent(before, peak(), seconds)._asdict()))
 
 

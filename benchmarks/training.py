@@ -36,12 +36,14 @@ from thermoloom.engine.compiled.learner import (
     Learner,
     _apply,
     _fill,
-    _load,
+    _forces,
     _solve,
+    _start_residuals,
     _take,
 )
 from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
+from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together
@@ -257,7 +259,7 @@ def _parts_of_a_cycle(
     rule = learner._rule._replace(one_h=np.float32(1))
     scratch, work, routines = learner._scratch, learner._memory, blas()
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
-    scratch.bias[machine.visible :] = theta["hidden_bias"][0]
+    scratch.bias[:] = effective_bias(theta)
     after, barrier = path[1:], new_barrier()
     block = rule.strip * rule.strips
     for piece in range(PIECES):
@@ -265,7 +267,11 @@ def _parts_of_a_cycle(
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
         for piece in range(PIECES):
-            timed("forces", _load, piece, routines, x, r, scratch, rule, work)
+            timed("forces", _forces, piece, routines, x, scratch, rule, work)
+        for piece in range(PIECES):
+            for group in (work.visible, work.hidden):
+                given_start = (piece, x, r, scratch.bias, rule.constants, group)
+                timed("residuals", _start_residuals, *given_start)
         timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
         for piece in range(PIECES):
             timed("update", _apply, piece, routines, len(x), rule, work, scratch)

@@ -157,7 +157,7 @@ def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes
         "report": (),
     }.get(name, ())
     read = {file: (folder / file).read_bytes() for file in made if (folder / file).is_file()}
-    lines = [line for line in ended.out.splitlines() if not line.startswith(("work ", "clock "))]
+    lines = [line for line in ended.out.splitlines() if not line.startswith(("work ", "elapsed "))]
     return "\n".join(lines), read
 
 

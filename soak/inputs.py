@@ -214,7 +214,9 @@ up_to_zero = st.integers(max_value=0).map(str)
 paths = st.sampled_from(["", "/proc/x/y", "small.toml", "small.toml/x", "x" * 5000])
 images = st.one_of(
     words.map(lambda text: f"nowhere/{text}"),
-    st.sampled_from(["~nouser/x", "x" * 5000, "/dev/null", "small.toml", "/proc/self/fd", "/dev/zero"]),
+    st.sampled_from(
+        ["~nouser/x", "x" * 5000, "/dev/null", "small.toml", "/proc/self/fd", "/dev/zero"]
+    ),
 )
 RUN = ("run", "comparison", "--preset=quick")
 OPTIONS: list[tuple[str, tuple[str, ...], st.SearchStrategy[str]]] = [

@@ -19,7 +19,13 @@ from thermoloom.machine.action import PathTerms, learn_stepwise, path_terms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import EnergyParts, energy_gradient, energy_parts
+from thermoloom.machine.device import felt
+from thermoloom.machine.energy import (
+    EnergyParts,
+    coupling_gradient,
+    energy_gradient,
+    energy_parts,
+)
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows, preparation, ramp
 
@@ -43,13 +49,13 @@ def path(
 ) -> Path:
     CALLS.append("path")
     x = np.zeros(machine.units)
-    states = [x]
+    states, (drift, kick) = [x], machine.step
     for name, amplitude in (("preparation", preparation(machine)), ("noising", ramp(machine))):
         states = [x]
         kicks = normals(seed, stream + name, number, machine.steps, machine.units)
         for a, z in zip(amplitude, kicks, strict=True):
             force = a * field - machine.potential.gradient(x)
-            x = x + machine.drift * force + machine.noise_amplitude * z
+            x = x + drift * force + kick * z
             states.append(x)
     return Path(machine, np.array(states, np.float32), number, word)
 
@@ -62,7 +68,8 @@ class PlainLearner:
         CALLS.append("learn")
         rate, period = self.settings.learning_rate, self.settings.period
         with np.errstate(all="ignore"):
-            learned = learn_stepwise(theta, path.states, rate, period, word=path.word)
+            written = theta.on(self.settings.built)
+            learned = learn_stepwise(written, path.states, rate, period, word=path.word)
             narrow = learned.astype(np.float32)
         if not np.isfinite(narrow.vector).all():
             raise Diverged
@@ -77,7 +84,7 @@ def learner(settings: Settings) -> PlainLearner:
 
 def terms(theta: Parameters, path: Path, field: np.ndarray | None = None) -> PathTerms:
     CALLS.append("terms")
-    return path_terms(theta, path.states, field, path.word)
+    return path_terms(theta.on(path.machine), path.states, field, path.word)
 
 
 def generate(
@@ -94,8 +101,14 @@ def generate(
     CALLS.append("generate")
     if clamp is not None:
         raise UserError("clamp: not in the plain engine")
-    machine, wide = theta.machine, theta.astype(np.float64)
-    drift, kick = machine.drift, machine.noise_amplitude
+    machine = theta.machine
+    drift, kick = machine.step
+    wide, twisted = felt(theta.astype(np.float64))
+
+    def one_way(x: np.ndarray, stage: int, word: np.ndarray | None) -> np.ndarray | float:
+        """The part of the gradient that has no potential."""
+        return 0.0 if twisted is None else coupling_gradient(twisted, x, stage, word, twisted=True)
+
     trajectories = np.empty((samples, machine.steps + 1, machine.units))
     for sample, states in enumerate(trajectories):
         x, number = np.zeros(machine.units), first + sample
@@ -107,20 +120,22 @@ def generate(
         for stage, begin, end in generation_windows(machine):
             for k in range(begin, end):
                 slope = energy_gradient(wide, states[k], stage, word)
+                slope = slope + one_way(states[k], stage, word)
                 states[k + 1] = states[k] - drift * slope + kick * kicks[k]
     stages = generation_windows(machine)
     starts, ends = (
         [energy_parts(wide, trajectories[:, window[edge]], window[0], words) for window in stages]
         for edge in (1, 2)
     )
-    path_heat = np.zeros((samples, machine.stages))
+    path_heat, active = np.zeros((2, samples, machine.stages))
     for position, (stage, begin, end) in enumerate(stages):
         for s, states in enumerate(trajectories[:, begin : end + 1]):
             word = None if words is None else words[s]
-            slope = energy_gradient(wide, states, stage, word)
-            path_heat[s, position] = -0.5 * np.sum(
-                (slope[1:] + slope[:-1]) * np.diff(states, axis=0)
-            )
+            turned = np.broadcast_to(one_way(states, stage, word), states.shape)
+            slope = energy_gradient(wide, states, stage, word) + turned
+            for force, book in ((slope, path_heat), (turned, active)):
+                moved = np.diff(states, axis=0)
+                book[s, position] = -0.5 * np.sum((force[1:] + force[:-1]) * moved)
     narrow = trajectories.astype(np.float32)
     chosen = narrow[list(snapshot_samples)][:, list(snapshot_steps)]
     return Generated(
@@ -131,6 +146,7 @@ def generate(
         np.zeros((samples, machine.stages)),
         path_heat,
         chosen,
+        active_work=active,
     )
 
 

@@ -116,7 +116,7 @@ def test_what_to_try_next_can_be_tried(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert all(option in done.stdout for option in options)
     assert len(demo_page.PYTHON.splitlines()) == 3
-    smaller = demo_page.PYTHON.replace("stages=4", "stages=1, hidden=16, dt=0.01")
+    smaller = demo_page.PYTHON.replace("stages=4", "stages=1, dt=0.01")
     subprocess.run([sys.executable, "-c", smaller], cwd=tmp_path, check=True)
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
 

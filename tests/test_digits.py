@@ -22,6 +22,7 @@ from thermoloom.experiments.digits.parts import (
 )
 from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles
+from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.asked import Data
 from thermoloom.patterns.fields import label_words, unit_fields
@@ -83,7 +84,7 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page
-    assert "very images that it has learned" in page
+    assert "compared with the images that it has learned" in page
 
 
 def test_confusion_counts_every_sample(done: Path) -> None:
@@ -104,7 +105,7 @@ def test_again_computes_nothing(done: Path) -> None:
 
 
 def test_heat_in_joules_by_hand() -> None:
-    row = energy_row("heat", {"mean": 200.0, "sem": 1.0}, kT=0.1)
+    row = energy_row("heat", {"mean": 200.0, "sem": 1.0}, Machine())
     assert row["kT"] == 2000
     assert row["joules"] == pytest.approx(2000 * 4.1419e-21, rel=1e-4)
 
@@ -117,11 +118,11 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
-    refused = {"asks for classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
+    refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
     for what, machine in refused.items():
         with pytest.raises(UserError, match=what):
             EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
-    with pytest.raises(UserError, match="digits are of MNIST"):
+    with pytest.raises(UserError, match="digits come from MNIST"):
         EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
 

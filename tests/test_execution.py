@@ -366,7 +366,7 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
     output, errors = process.communicate(timeout=10)
     assert time.monotonic() - begun < 4
     assert process.returncode == 130
-    assert "run the same command again to go on" in output
+    assert "run the same command again to continue" in output
     assert "Traceback" not in errors
     assert not any(map(is_alive, worker_pids(log)))
 
@@ -374,7 +374,7 @@ def test_ctrl_c_stops_within_seconds_and_says_how_to_go_on(tmp_path: Path, worke
 def test_bad_calls(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--workers = 0: must be at least 1"):
         run_tasks([], tmp_path, Resources(0))
-    with pytest.raises(UserError, match="--shared-disk: says something of a cluster"):
+    with pytest.raises(UserError, match="--shared-disk: needs a cluster"):
         Resources(shared=True)
     with pytest.raises(UserError, match="--cluster: is empty"):
         Resources(cluster=" ")
@@ -569,9 +569,9 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
     [
         ("tcp://127.0.0.1:9", "no Dask scheduler answers there"),
         ("tls://127.0.0.1:9", "no Dask scheduler answers there"),
-        ("nonsense", "no address, such as tcp://host:8786"),
-        ("nonsense://x", "no address, such as tcp://host:8786"),
-        ("tcp://[::1", "no address, such as tcp://host:8786"),
+        ("nonsense", "not an address such as tcp://host:8786"),
+        ("nonsense://x", "not an address such as tcp://host:8786"),
+        ("tcp://[::1", "not an address such as tcp://host:8786"),
     ],
 )
 def test_unknown_cluster_is_one_line_within_seconds(address: str, why: str) -> None:
@@ -759,7 +759,7 @@ def test_archives_write_only_their_tasks_outputs(tmp_path: Path, name: Any) -> N
 def test_archives_hold_bytes_and_nothing_else(tmp_path: Path, data: Any) -> None:
     with pytest.raises(UserError, match="holds no plain bytes as runs/a/x; refused"):
         unpack(tmp_path, {"runs/a/x": data}, ("runs/a",))
-    with pytest.raises(UserError, match="is no archive but list"):
+    with pytest.raises(UserError, match="is not an archive but list"):
         unpack(tmp_path, [("runs/a/x", b"")], ("runs/a",))  # type: ignore[arg-type]
     assert everything(tmp_path) == {}
 

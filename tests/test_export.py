@@ -70,6 +70,30 @@ def test_a_table_reads_back_to_the_quantized_parameters(machine: Machine, bits: 
     assert found.parameters.same_as(quantized(theta, bits))
 
 
+def test_few_wires_are_few_rows_and_few_transconductors() -> None:
+    machine = Machine(visible=12, hidden=8, duration=0.2, stages=2, topology="random", degree=4)
+    theta = random_parameters(machine)
+    theta.layout.mask(theta.vector)
+    theta = theta.astype(np.float32)
+    data = encode_couplings(Settings(machine=machine), theta, 24, None)
+    assert decode_couplings(data, "it").parameters.same_as(quantized(theta, 24))
+    wires = 20 * 4 // 2
+    rows = [line for line in data.decode().splitlines() if line[:2] in ("1,", "2,")]
+    assert len(rows) == 2 * (wires + 8)
+    transconductors = [line for line in netlist(theta).splitlines() if line[0] == "G"]
+    assert len(transconductors) == 2 * (2 * wires + 8)
+
+
+def test_what_is_exported_knows_nothing_of_the_device(saved: Path) -> None:
+    computer, table = tl.load(saved), saved.with_name("device.csv")
+    chip = computer.on(tl.Device(spread_J2=0.2, gain_error=0.3))
+    chip.export(table, bits=5)
+    chip.export(table.with_suffix(".cir"), bits=5, chosen=0)
+    assert tl.load(table).parameters.same_as(quantized(computer.parameters, 5))
+    computer.export(netlist := table.with_name("plain.cir"), bits=5, chosen=0)
+    assert table.with_suffix(".cir").read_bytes() == netlist.read_bytes()
+
+
 def test_a_script_of_ten_lines_reads_a_table(tmp_path: Path) -> None:
     theta = random_parameters(MACHINES["all stages"], dtype=np.float32)
     file = tmp_path / "couplings.csv"
@@ -162,7 +186,7 @@ def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
 ) -> None:
     machine = Machine(
         visible=5, hidden=3, labels=2, wiring=WIRES, biases=("visible", "hidden"),
-        stages=2, windows=(0.4, 1.0), duration=0.2, dt=2e-3, mobility=1.5,
+        stages=2, windows=(0.4, 1.0), duration=0.2, dt=4e-3, mobility=1.5,
     )  # fmt: skip
     theta = random_parameters(machine, 0.8, dtype=np.float32)
     made = save_netlist(tmp_path / "m.cir", kept(theta), 32, 1, 150, 5, device)

@@ -173,7 +173,7 @@ def test_books_that_do_not_close_are_noticed(wrong: float, monkeypatch: pytest.M
             book[0] += wrong
 
     monkeypatch.setattr(compiled, "_enter", meddle)
-    with pytest.raises(RuntimeError, match="do not close"):
+    with pytest.raises(RuntimeError, match="energy is not conserved"):
         generate(theta, 2, 1)
 
 

@@ -224,12 +224,23 @@ def test_the_local_rule_is_the_gradient_of_the_loss_of_one_step(i: int, j: int, 
     assert rule["after"] - rule["J"] == pytest.approx(rule["update"])
 
 
-def test_units_that_are_not_there_are_refused() -> None:
+def test_what_is_not_there_is_said_to_be_missing() -> None:
     scene = scene_of(wired(), samples=2)
     for wrong in ({"unit": 22}, {"sample": 2}, {"frame": 999}, {"unit": 1, "partner": 27}):
         order = {"number": 1, "sample": 0, "frame": 0, "unit": 0} | wrong
         with pytest.raises(UserError, match="must be from"):
             inspection.inspect(scene, Inspect(**order))
+    sparse = tl.Machine(
+        visible=16, hidden=0, duration=0.1, wiring=("visible-visible",), biases=("visible",),
+        topology="grid", radius=1,
+    ).solve(tl.digits(0, 1), resize=True)  # fmt: skip
+    broken = damaged(sparse, Damage(noise=1.0)).parameters
+    broken.check()  # no coupling where there is no wire
+    assert not broken.same_as(sparse.parameters)
+    found = scene_of(sparse, samples=1)
+    for partner, wired_to in ((1, True), (15, False), (16, True)):
+        order = Inspect(number=1, sample=0, frame=3, unit=0, partner=partner)
+        assert inspection.inspect(found, order)[0]["rule"]["wired"] is wired_to
     alone = inspection.inspect(scene_of(digits(), samples=1),
                                Inspect(number=1, sample=0, frame=0, unit=5, partner=6))  # fmt: skip
     assert alone[0]["rule"]["wired"] is False

@@ -27,6 +27,7 @@ from thermoloom.machine.quantization import (
     quantized,
     top_level,
 )
+from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train, train_together
 
 
@@ -352,6 +353,19 @@ def test_small_moves_are_lost_to_the_nearest_level_but_not_to_stochastic_roundin
     assert nonzero_fraction(lost) == nothing
     assert np.any(lost["hidden_bias"])
     assert 0 < nonzero_fraction(kept)["couplings"] < 1
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_threads_do_not_change_a_bit(stochastic: bool) -> None:
+    machine = replace(TINY, visible=37, hidden=23)
+    start, own = random_parameters(machine, 0.01, dtype=np.float32), some_path(machine)
+    learner = QuantizedLearner(machine, RATE, 6, RANGES, stochastic)
+    found = []
+    for count in (1, 2, 3, 8):
+        with threads(count):
+            found.append(learner.learn(start, own))
+    assert all(other.same_as(found[0]) for other in found[1:])
+    assert not found[0].same_as(start)
 
 
 def test_trained_couplings_keep_symmetry_and_range(path: Path) -> None:

@@ -13,6 +13,7 @@ from experiment_runs import run
 from machines import MACHINES, random_parameters, some_fields, some_path, some_word
 
 import thermoloom as tl
+from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.sparse_forces import few_wires
@@ -170,7 +171,7 @@ def test_wirings_that_make_no_sense_are_refused(settings: dict[str, Any], messag
 def test_what_is_not_defined_for_few_wires_is_refused(imperfections: dict[str, Any]) -> None:
     ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     chosen = imperfections | (ranges if "bits" in imperfections else {})
-    settings = tl.api._learning(thinned("paper", GRID)).updated({"imperfections": chosen})
+    settings = Settings(machine=thinned("paper", GRID)).updated({"imperfections": chosen})
     with pytest.raises(UserError, match=r"imperfections\..*complete"):
         engine().learner(settings)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thermoloom.api import Computer as Computer
+    from thermoloom.api import Device as Device
     from thermoloom.api import Drawn as Drawn
     from thermoloom.api import Images as Images
     from thermoloom.api import Machine as Machine
@@ -22,19 +23,12 @@ if TYPE_CHECKING:
 # should not wait for what it does not need.
 _HOME = dict.fromkeys(
     (
-        "Computer",
-        "Drawn",
-        "Images",
-        "Machine",
-        "Results",
-        "digits",
-        "edges",
-        "images",
+        "Computer", "Device", "Drawn", "Images", "Machine", "Results", "digits", "edges", "images",
         "load",
         "results",
     ),
     "api",
-) | {"UserError": "errors"}
+) | {"UserError": "errors"}  # fmt: skip
 __all__ = sorted(_HOME)
 
 

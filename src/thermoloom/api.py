@@ -1,11 +1,11 @@
-"""The Python interface: a machine learns images and is a computer, which draws images.
+"""The Python interface: a machine that has learned images is a computer, which draws images.
 
-    machine  = tl.Machine(hidden=512)           what there is, in the words of ``[machine]``
+    machine  = tl.Machine(hidden=512)           its arguments are the settings of ``[machine]``
     computer = machine.train(images)            or machine.solve(images)
     drawn    = computer.generate(200)           images, heat, work, quality
     computer.save("my.safetensors")             tl.load("my.safetensors")
 
-NumPy in and out. The command line opens what ``save`` wrote, and ``load`` opens its runs.
+NumPy arrays in and out. The command line opens what ``save`` wrote, and ``load`` opens its runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from thermoloom.inputs import user_path, whole
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine import definition
 from thermoloom.machine.books import Generated
+from thermoloom.machine.device import Device as Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
 from thermoloom.machine.wires import text_of
@@ -71,11 +72,11 @@ class Images:
     """
 
     pixels: Array | Sequence[Array]
-    """Grey values, (n, h, w), or (n, N_v) where the visible layer is no image."""
+    """Grey values, (n, h, w), or (n, N_v) where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
     """Class of every image, from 0 on, or empty."""
     names: tuple[str, ...] | None = None
-    """One name an image; its number if None."""
+    """One name per image; its number if None."""
     digits: bool = False
     """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
 
@@ -90,8 +91,8 @@ class Images:
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
     """The first MNIST training images of each class, in turn; of all ten classes if none is named.
 
-    Ten images a class come with the package. ``mnist``: a folder of the IDX files, or True to
-    download them once, if more are wanted.
+    Ten images per class come with the package. If more are wanted, ``mnist`` is a folder of the
+    IDX files, or True to download them once.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names
@@ -183,7 +184,7 @@ def _classes(classes: Iterable[int]) -> tuple[int, ...]:
 
 
 class Machine(definition.Machine):
-    """A machine that can learn: units, wiring, stages, potential, and how it moves.
+    """A machine that can learn: units, wiring, stages, potential and dynamics.
 
     Its arguments are the settings of ``[machine]`` (``thermoloom settings`` lists them all); the
     defaults are the paper's: 784 visible and 512 hidden units, one stage, no labels.
@@ -213,16 +214,18 @@ class Machine(definition.Machine):
         seed: int = 101,
         resize: bool = False,
         code: Array | None = None,
+        device: Device | None = None,
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
         """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
 
         ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
-        ``classes``: one number an image; a machine with labels needs them. ``resize``: bring the
+        ``classes``: one number per image; a machine with labels needs them. ``resize``: resize the
         images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
-        the machine's code is ``given``. ``settings``: any other of ``[training]`` and
-        ``[imperfections]``, such as ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+        the machine's code is ``given``. ``device``: what the machine is built of, if that is not
+        as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
+        ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -230,9 +233,9 @@ class Machine(definition.Machine):
         >>> computer
         Computer(Machine(visible=49, hidden=8, duration=0.05), 2 patterns, online, 4 cycles)
         """
-        chosen = _learning(self, rule=rule, cycles=cycles, seed=seed, **settings)
+        chosen = _learning(self, device, rule=rule, cycles=cycles, seed=seed, **settings)
         learned = _patterns(images, classes, self, resize, code)
-        return _train(chosen, learned, Reached(Parameters.zeros(self)), on_cycle)
+        return _train(chosen, learned, Reached(Parameters.zeros(chosen.built)), on_cycle)
 
     def solve(
         self,
@@ -252,7 +255,7 @@ class Machine(definition.Machine):
         >>> computer.generate(4, classes=[1]).classes
         array([1, 1, 1, 1])
         """
-        chosen = _learning(self, rule="optimum", **settings)
+        chosen = _learning(self, None, rule="optimum", **settings)
         learned = _patterns(images, classes, self, resize, code)
         unit, words = unit_fields(learned, self), label_words(learned, self)
         check_learning(chosen, unit)
@@ -260,7 +263,7 @@ class Machine(definition.Machine):
         return Computer(_about(chosen, learned), optimum.parameters, learned, curve)
 
 
-def _learning(machine: definition.Machine, **settings: Any) -> Settings:
+def _learning(machine: definition.Machine, device: Device | None, **settings: Any) -> Settings:
     """Settings with those of ``[training]`` and ``[imperfections]`` by their names."""
     for key in settings:
         if key not in _LEARNING:
@@ -268,7 +271,8 @@ def _learning(machine: definition.Machine, **settings: Any) -> Settings:
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
     plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
-    return Settings(machine=plain).updated({"training": training, "imperfections": errors})
+    start = Settings(machine=plain, device=Device() if device is None else device)
+    return start.updated({"training": training, "imperfections": errors})
 
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
@@ -342,9 +346,9 @@ class Computer(Kept):
     ) -> Computer:
         """Another computer, trained for ``cycles`` more from this one's θ.
 
-        Without images it goes on with those that it has learned, exactly as if it had never
-        stopped. Rule, seed and all else stay as they were unless given; a computer that was solved
-        is trained online.
+        Without images it continues with those that it has learned, exactly as if it had never
+        stopped. Rule, seed and everything else stay as they were unless given; a computer that was
+        solved is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -360,18 +364,36 @@ class Computer(Kept):
             before.training.cycles,
             tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
         )
+        device = before.device
         if before.training.rule == "optimum":
             before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:
             own["period"] = None
-        chosen = _learning(machine, **own | {"cycles": reached.cycle + whole("cycles", cycles, 1)})
+        own["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+        chosen = _learning(machine, device, **own)
         if images is None:
             self.patterns.needed_for("train")
             learned = self.patterns
         else:
             learned = _patterns(images, classes, machine, resize, code)
         return _train(chosen, learned, reached, on_cycle)
+
+    def on(self, device: Device) -> Computer:
+        """The same θ, written on a device: it generates there, and ``train`` goes on there.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> chip = computer.on(tl.Device(gain_error=0.3, dead=0.05))
+        >>> recalibrated = chip.train(cycles=4)
+        >>> [bool((c.generate(3).heat == computer.generate(3).heat).any()) for c in (chip,
+        ...  recalibrated)]
+        [False, False]
+        """
+        settings = replace(self.settings, device=device)
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta)
 
     def generate(
         self,
@@ -386,8 +408,8 @@ class Computer(Kept):
     ) -> Drawn:
         """Samples of the frozen computer, and the heat that it gives off.
 
-        ``seed``: 90000 + the training seed by default. ``classes``: what label units ask for, in
-        turn; all classes in turn if none is given. ``clamp``: an image of which some pixels are
+        ``seed``: 90000 + the training seed by default. ``classes``: what the label units ask
+        for, in turn; by default all classes in turn. ``clamp``: an image of which some pixels are
         known, or several in turn; ``mask`` is true where they are known (without it: where the
         image is finite). Known pixels follow their reversed noising path, as in training, or are
         held at rest (``hold``). Their grey values are scaled to those of the learned patterns at
@@ -497,7 +519,7 @@ def load(path: str | Path) -> Computer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
-    """Samples of a computer, with their books of heat and work, in E₀.
+    """Samples of a computer, with their heat and work in E₀.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -508,9 +530,9 @@ class Drawn:
 
     computer: Computer
     generated: Generated
-    """All that the generation left: start and end, energies in their parts, stage by stage."""
+    """The complete result: states at start and end, energies by part and stage."""
     classes: NDArray[np.int64] | None
-    """The class that each sample was asked for, where the machine has labels."""
+    """The class requested for each sample, where the machine has labels."""
     clamped: bool = False
     """Whether some pixels were given."""
 
@@ -534,16 +556,16 @@ class Drawn:
 
     @property
     def heat(self) -> NDArray[np.float64]:
-        """Q of every sample, positive towards the environment."""
+        """Q of every sample in E₀, positive when given off to the environment."""
         return self.generated.heat
 
     @property
     def work(self) -> NDArray[np.float64]:
-        """W of every sample, done on the machine by switching stages and moving clamps."""
+        """W of every sample in E₀, done on the machine by switching stages and moving clamps."""
         return self.generated.work
 
     def ledger(self) -> Ledger:
-        """Heat and work by stage and part, the error of the step, and what the heat was spent on.
+        """Heat and work by stage and part, discretization error, bounds on entropy production.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -556,10 +578,11 @@ class Drawn:
         """
         from thermoloom.measures.heat_ledger import Ledger
 
-        return Ledger(self.computer.machine, self.generated, self.clamped)
+        bounded = self.computer.settings.device.bounded
+        return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
-        """How recognizable, near to a pattern and diverse the samples are.
+        """How recognizable and diverse the samples are, and how close to a pattern.
 
         ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty.
 
@@ -586,7 +609,7 @@ class Drawn:
 
         shape = self.computer.patterns.shape
         if shape is None:
-            raise UserError("the visible layer is no image, so there is nothing to show")
+            raise UserError("the visible layer is not an image, so there is nothing to show")
         names = None if self.classes is None else [str(own) for own in self.classes]
         title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
         return sample_figure(self.images, shape, title, most, names)
@@ -596,7 +619,7 @@ class Drawn:
 
 
 class Results(Mapping[str, dict[str, Array]]):
-    """What an experiment left: tables by name, each a dict of columns, and its summary.
+    """The results of an experiment: tables by name, each a dict of columns, and a summary.
 
     Every file is checked against its SHA-256 when it is read.
 

@@ -30,6 +30,7 @@ from thermoloom.inputs import (
     user_path,
 )
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Device, build
 from thermoloom.sections import Section, non_negative, positive, require, unknown
 
 
@@ -41,15 +42,15 @@ class PrototypeSettings(Section):
 
     source: str = "bundled"
     """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
-    files, or downloaded once if no path is given) or ``images`` (the user's own, at ``path``)."""
+    files, or downloaded once if no path is given) or ``images`` (your own, at ``path``)."""
     digits: tuple[int, ...] = (0, 1, 2)
     """Classes taken from MNIST, in training order."""
     per_digit: int = 1
-    """How many of the first training images of each class; 0 takes all."""
+    """Number of training images per class, from the first on; 0 takes all."""
     path: str = ""
     """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
     resize: bool = False
-    """Resize the user's images to the visible layer (which must then be square)."""
+    """Resize your own images to the visible layer, which must then be square."""
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     content: str = ""
@@ -69,7 +70,7 @@ class PrototypeSettings(Section):
                 self.per_digit <= 10,
                 "prototypes.per_digit",
                 self.per_digit,
-                "ten images a class are bundled; take prototypes.source = 'mnist' for more",
+                "ten images per class are bundled; use prototypes.source = 'mnist' for more",
             )
         if self.source == "images":
             require(
@@ -107,29 +108,29 @@ class Training(Section):
     name: ClassVar[str] = "training"
 
     rule: str = "online"
-    """``online`` (update after every step), ``batch`` (once a trajectory), ``delayed``
+    """``online`` (update after every step), ``batch`` (once per trajectory), ``delayed``
     (every ``period`` steps) or ``optimum`` (solved, without any trajectory)."""
     period: int | None = None
     """M, steps between updates; given by the rule unless the rule is ``delayed``."""
     seed: int = 101
     """Seed of the noising paths (and, in separate streams, of injected errors)."""
     cycles: int = 300
-    """Number of noising trajectories; prototypes are taken in turn."""
+    """Number of noising trajectories; prototypes are used in turn."""
     learning_rate: float | None = None
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
     """Factor on α, for scans around the default."""
     learning_rate_decay: float | None = None
-    """Cycles after which α has fallen to a half: cycle n learns at α/(1 + n/decay), counted from 0;
-    α does not change if not given."""
+    """Cycles after which α has fallen to half: cycle n, counted from 0, learns at α/(1 + n/decay);
+    α is constant if not given."""
     validation_seed: int = 777001
     """Seed of the fixed validation path, which starts from the first prototype."""
     validation_every: int = 10
     """Cycles between evaluations of the validation loss."""
     heat_weight: float = 0.0
-    """λ, what a k_BT of expected heat costs beside the loss, for rule ``optimum``."""
+    """λ, weight of the expected heat (in k_BT) beside the loss, for rule ``optimum``."""
     ridge: float = 0.0
-    """ρ of a term ½ρ|θ|² beside the loss, for rule ``optimum``."""
+    """ρ of a term ½ρ|θ|² added to the loss, for rule ``optimum``."""
 
     def check(self) -> None:
         rules = ("online", "batch", "delayed", "optimum")
@@ -160,13 +161,13 @@ class Training(Section):
                 self.rule == "optimum" or getattr(self, key) == 0,
                 f"training.{key}",
                 getattr(self, key),
-                "only an optimum weighs it (training.rule = 'optimum'); leave it at 0",
+                "used by rule 'optimum' only (training.rule = 'optimum'); leave it at 0",
             )
 
 
 @dataclass(frozen=True)
 class Imperfections(Section):
-    """Errors injected into learning; everything off by default."""
+    """Errors injected into learning; all off by default."""
 
     name: ClassVar[str] = "imperfections"
 
@@ -251,7 +252,7 @@ class GenerationSettings(Section):
 
 @dataclass(frozen=True)
 class MeasureSettings(Section):
-    """What judges the samples."""
+    """How samples are judged."""
 
     name: ClassVar[str] = "measures"
 
@@ -271,6 +272,7 @@ class Settings:
     prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
     training: Training = field(default_factory=Training)
     imperfections: Imperfections = field(default_factory=Imperfections)
+    device: Device = field(default_factory=Device)
     generation: GenerationSettings = field(default_factory=GenerationSettings)
     measures: MeasureSettings = field(default_factory=MeasureSettings)
 
@@ -282,13 +284,13 @@ class Settings:
             SMALLEST <= self.learning_rate <= LARGEST,
             "training.learning_rate, training.learning_rate_scale",
             (self.training.learning_rate, self.training.learning_rate_scale),
-            f"α = {self.learning_rate:.2g} is no number of float32",
+            f"α = {self.learning_rate:.2g} is not a float32 number",
         )
         require(
             self.measures.classifier == "" or self.prototypes.source != "images",
             "measures.classifier",
             self.measures.classifier,
-            "an MNIST classifier does not judge own images (prototypes.source = 'images')",
+            "an MNIST classifier does not judge your own images (prototypes.source = 'images')",
         )
         if self.training.rule == "delayed":
             require(
@@ -297,12 +299,26 @@ class Settings:
                 self.training.period,
                 f"must not exceed the {self.machine.steps} steps of a trajectory",
             )
+        for key, off in (("bits", 32), ("update_noise", 0)):
+            value = getattr(self.imperfections, key)
+            require(
+                value == off or not self.device.couples,
+                f"imperfections.{key}",
+                value,
+                "not defined where couplings of the device differ from what is written; take "
+                f"{off}, or a device without such errors",
+            )
         require(
             self.imperfections.bits == 32 or self.period == 1,
             "imperfections.bits",
             self.imperfections.bits,
             "quantized training is defined for the online rule only (training.rule = 'online')",
         )
+
+    @property
+    def built(self) -> Machine:
+        """The machine as the device is; the machine itself where that has no imperfection."""
+        return build(self.machine, self.device)
 
     @property
     def period(self) -> int:

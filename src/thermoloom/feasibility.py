@@ -20,6 +20,7 @@ from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
 
@@ -55,13 +56,13 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
     if together * needed > there >= needed:
         raise UserError(
             f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
-            f"and {_readable(there)} are there; take at most {there // needed}"
+            f"and {_readable(there)} are available; use at most {there // needed}"
         )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(
             f"{worst}: too large, this needs about {_readable(needed)} of memory and "
-            f"{_readable(there)} are there; make it smaller"
+            f"{_readable(there)} are available; make it smaller"
         )
 
 
@@ -135,6 +136,8 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
 
 def check_step(machine: Machine, field: float = 0.0) -> None:
     """Refuse a step with which the units would leave their potential."""
+    if isinstance(machine, Built):
+        machine = machine.stiffest
     largest = largest_stable_step(machine, field)
     if machine.dt >= largest:
         digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
@@ -178,7 +181,7 @@ def check_learning(settings: Settings, fields: NDArray[Any]) -> None:
     """Refuse settings that no computer can be trained or solved with on these unit fields."""
     check_fields(settings.machine, fields)
     require_memory(size_memory(settings.machine))
-    check_step(settings.machine, float(np.abs(fields).max()))
+    check_step(settings.built, float(np.abs(fields).max()))
 
 
 def check_training(settings: Settings, fields: NDArray[Any]) -> None:

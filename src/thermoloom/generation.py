@@ -22,6 +22,7 @@ from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -39,12 +40,12 @@ def generate(
     first: int = 0,
     styles: Sequence[int] | None = None,
 ) -> Generated:
-    """Sample a frozen computer; its parameters and its books are verified at the end.
+    """Sample a frozen computer; its parameters and the first law are verified at the end.
 
-    ``classes``: one for all samples, or one for each, or a list that is gone through in turn, where
-    the machine has labels; of a class with several styles one is drawn for each sample, unless
+    ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
+    the machine has labels; of a class with several styles one is drawn per sample, unless
     ``styles`` names it.
-    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is told of sample-steps done.
+    ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
     """
     machine = theta.machine
@@ -58,6 +59,11 @@ def generate(
         whole("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
+        if felt(theta).twisted is not None:
+            raise UserError(
+                "device.non_reciprocity: the work of clamps needs a potential; generate without "
+                "a clamp, or on a reciprocal device"
+            )
     words = drawn_words(theta, first + samples, seed, classes, styles)
     words = None if words is None else words[first:]
     return engine().generate(
@@ -81,7 +87,7 @@ def asked_classes(
 
 
 def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """A style of each asked class by the throw of a die: sample s takes throw s of the seed."""
+    """A random style of each requested class: sample s takes draw s of the seed."""
     machine = theta.machine
     if machine.styles == 1:
         return np.zeros_like(asked)
@@ -126,6 +132,11 @@ def course(
     begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
     a point belongs to.
     """
+    theta, twisted = felt(theta)
+    if twisted is not None:
+        raise UserError(
+            "device.non_reciprocity: without a potential, heat up to a moment is not known"
+        )
     where: list[int] = []
     stages: list[int] = []
     parts, heat, work = [], [], []

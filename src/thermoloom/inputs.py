@@ -116,7 +116,7 @@ def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> byt
         with open(path, "rb", opener=_without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise UserError(f"{path}: is no regular file")
+                raise UserError(f"{path}: is not a regular file")
             if found.st_size > most:
                 raise UserError(
                     f"{path}: has {found.st_size:,} bytes; a {what} has at most {most:,}"

@@ -58,7 +58,7 @@ def in_threads(
     pieces: Iterable[tuple[Any, ...]],
     barrier: NDArray[np.int64] | None = None,
 ) -> list[T]:
-    """``[function(*piece) for piece in pieces]``, side by side where threads are to be had.
+    """``[function(*piece) for piece in pieces]``, in parallel where there are threads.
 
     ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS). Each
     piece has single-threaded linear algebra, whatever the threads, so that its result is the same.

@@ -42,7 +42,7 @@ ComputerPath = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Run directory; by default found by the settings.",
+        help="Run directory; by default derived from the settings.",
         metavar="DIR",
         parser=path_of("--out"),
     ),
@@ -51,16 +51,16 @@ Stages = Annotated[
     int | None, typer.Option(help="Windows of the noising path, each with its own θ (default 1).")
 ]
 Labels = Annotated[
-    int | None, typer.Option(help="Label units, one for each class to ask for (default 0).")
+    int | None, typer.Option(help="Label units, one per class that can be requested (default 0).")
 ]
 Styles = Annotated[
     int | None,
-    typer.Option(help="Label units of each class, drawn by a die in generation (default 1)."),
+    typer.Option(help="Label units per class; generation draws one of them at random (default 1)."),
 ]
 Code = Annotated[
     str | None,
     typer.Option(
-        help="What hidden units feel: projection (default), copy, signs, clusters or given.",
+        help="Code of the hidden units: projection (default), copy, signs, clusters or given.",
         metavar="CODE",
     ),
 ]
@@ -153,7 +153,7 @@ def train(
         try:
             train_runs([(path, settings)], on_cycle, say, checkpoint_every, patterns)
         except KeyboardInterrupt:
-            say(f"stopped; {path} keeps what was done: run the same command again to go on")
+            say(f"stopped; {path} keeps what was done: run the same command again to continue")
             raise
     run = RunDirectory.open(path)
     results = {"run": str(path), "state": run.state, "reason": run.manifest.reason, **run.results}
@@ -198,15 +198,15 @@ def generate(
         list[str] | None,
         typer.Option(
             "--class",
-            help="Class to ask for, or several in turn, such as 3 or 0,1,2; all in turn by "
-            "default, where there are labels.",
+            help="Class to generate, or several in turn, such as 3 or 0,1,2; by default all "
+            "classes in turn.",
             metavar="CLASS",
         ),
     ] = None,
     clamp: Annotated[
         Path | None,
         typer.Option(
-            help="Image (PNG or .npy) of which some pixels are known.",
+            help="Image (PNG or .npy) with some known pixels, to be completed.",
             metavar="IMAGE",
             parser=path_of("--clamp"),
         ),
@@ -223,12 +223,16 @@ def generate(
         bool,
         typer.Option(
             "--hold",
-            help="Hold known pixels still, instead of on their reversed noising path.",
+            help="Hold known pixels still, instead of moving them as in training.",
         ),
     ] = False,
+    assignments: Assignments = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sample a trained computer and measure the heat that it gives off."""
+    """Sample a trained computer and measure the heat it gives off.
+
+    With --set device.gain_error=0.1 and the like, couplings are written to another device first.
+    """
     from thermoloom.computers.archives import Order
     from thermoloom.computers.stored import archive_path, learning_at, samples_of
     from thermoloom.feasibility import check_generation
@@ -237,9 +241,11 @@ def generate(
     from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
+    trained_on = settings.device
+    settings = settings.updated(_device_settings(assignments))
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
     machine = settings.machine
-    check_generation(machine, samples)
+    check_generation(settings.built, samples)
     asked = _class_numbers(classes)
     if asked is not None:
         label_word(machine, asked)
@@ -251,7 +257,8 @@ def generate(
     if clamp is not None and mask is not None:
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
-    order = Order(samples, settings.generation_seed, asked, known)
+    device = None if settings.device == trained_on else settings.device
+    order = Order(samples, settings.generation_seed, asked, known, device)
     compile_now(sparse=machine.sparse)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
@@ -274,11 +281,21 @@ def generate(
     left = float(generated.discretization_error.mean())
     if math.isfinite(left):
         results["mean_discretization_error"] = left
-        lines.append(f"  along the steps {left:+.3f} E0: what the step leaves")
-    if machine.stages > 1 or known is not None:
+        lines.append(f"  discretization error {left:+.3f} E0 (heat summed along the steps − heat)")
+    if machine.stages > 1 or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
     emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
+
+
+def _device_settings(assignments: list[str] | None) -> Values:
+    """What --set says of the device; all else is settled in a trained computer."""
+    values = merged(None, assignments, {})
+    for section, entries in values.items():
+        if section != "device":
+            key = f"{section}.{next(iter(entries))}"
+            raise UserError(f"--set {key}: settled by training; generate takes device settings")
+    return values
 
 
 def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:
@@ -316,11 +333,11 @@ def show(
     samples: Annotated[int, typer.Option(help="Samples on the sheet.", min=1)] = 60,
     movie: Annotated[
         bool,
-        typer.Option("--movie", help="Also an animation, noise turning into images (GIF)."),
+        typer.Option("--movie", help="Also write an animation of noise turning into images (GIF)."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the loss curve and a sheet of generated images, with the classes asked for, as PNG."""
+    """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
     from thermoloom.computers.stored import beside, latest_samples, learning_at
     from thermoloom.presentation.sheets import loss_curve, sample_sheet
     from thermoloom.runs.files import write_atomically
@@ -332,7 +349,7 @@ def show(
     if latest is None:
         notes.append(f"no samples yet: thermoloom generate {run}")
     elif patterns.shape is None:
-        notes.append("the visible layer is no image, so there is no sheet of samples")
+        notes.append("the visible layer is not an image, so there is no sheet of samples")
     else:
         name, generated, asked = latest
         heading = f"{title}: {name}, mean heat {generated.heat.mean():.1f} E0"
@@ -340,7 +357,7 @@ def show(
         names = None if asked is None else [str(own) for own in asked]
         pictures["samples.png"] = sample_sheet(images, patterns.shape, heading, samples, names)
     if movie and patterns.shape is None:
-        notes.append("the visible layer is no image, so there is no movie")
+        notes.append("the visible layer is not an image, so there is no movie")
     elif movie:
         pictures["movie.gif"] = _movie(run, patterns.shape)
     for name, data in pictures.items():
@@ -350,7 +367,7 @@ def show(
 
 
 def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
-    """Ten samples on their way, a class each where there are labels, with the heat counted."""
+    """Ten samples on their way, one per class where there are labels, with the heat counted."""
     from thermoloom.computers.stored import open_computer
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
@@ -375,18 +392,18 @@ def solve(
     edges: Edges = None,
     heat_weight: Annotated[
         float | None,
-        typer.Option(help="What a kT of expected heat costs beside the loss (default 0)."),
+        typer.Option(help="Weight of the expected heat (in kT) beside the loss (default 0)."),
     ] = None,
     ridge: Annotated[
         float | None,
-        typer.Option(help="ρ of a term ½ρ|θ|² beside the loss (default 0)."),
+        typer.Option(help="ρ of a term ½ρ|θ|² added to the loss (default 0)."),
     ] = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the optimum that training approaches: the least expected loss, without a path."""
+    """Compute the optimum that training approaches, exactly and without a trajectory."""
     options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
         "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
@@ -416,7 +433,7 @@ def solve(
         if heat is None
         else [
             f"expected heat     {heat:.2f} E0 = "
-            f"{heat / settings.machine.kT:.1f} kT, of the reverse path"
+            f"{heat / settings.machine.kT:.1f} kT, on the reverse path"
         ]
     )
     emit(

@@ -22,7 +22,7 @@ def demo(
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """From nothing to a page on which noise turns into digits, in seconds."""
+    """Write a page on which noise turns into digits: a first look, in seconds."""
     _check(out)
     from thermoloom.experiments.demo import draw_demo, solve_demo
     from thermoloom.presentation.demo_page import build_demo
@@ -54,14 +54,14 @@ def demo(
         as_json,
         found,
         [
-            f"as asked    {right} of {samples}",
+            f"recognized  {right} of {samples} as the digit requested",
             f"mean heat   {heat:.1f} E0 = {heat / drawn['kT']:.0f} kT",
             f"page        {out.absolute()}",
-            *([] if open_page else ["open it in a browser; thermoloom demo --open does so itself"]),
+            *([] if open_page else ["open it in a browser, or use thermoloom demo --open"]),
         ],
     )
     if open_page and not webbrowser.open(out.absolute().as_uri()):
-        say("no browser was found; open the page yourself")
+        say("no browser was found; please open the page yourself")
 
 
 def _check(out: Path) -> None:

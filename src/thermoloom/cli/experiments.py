@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
 DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
-"""Results folder by preset: a quick look never stands in the way of the full experiment."""
+"""Results folder by preset: a quick look never gets in the way of the full experiment."""
 
 run_app = typer.Typer(
-    help="Run an experiment: one of the paper's, or one of ours beyond it.", no_args_is_help=True
+    help="Run an experiment of the paper, or one beyond it.", no_args_is_help=True
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (all of it; of ours also: full) or quick (a small version).")
+    str, typer.Option(help="paper (full size; also called full) or quick (a small version).")
 ]
 Out = Annotated[
     Path | None,
@@ -50,7 +50,7 @@ Seeds = Annotated[
     str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Local processes; the cores by default.", metavar="N")
+    int | None, typer.Option(help="Local processes; by default one per core.", metavar="N")
 ]
 Cluster = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler.", metavar="ADDRESS")
@@ -59,13 +59,11 @@ Share = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="For job arrays: do share I of N of the tasks, and no tables.",
+        help="For job arrays: run share I of N of the tasks, without making tables.",
         metavar="I/N",
     ),
 ]
-Shared = Annotated[
-    bool, typer.Option("--shared-disk", help="The cluster's workers see the results folder.")
-]
+Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the results folder.")]
 
 
 QUESTIONS = {
@@ -79,6 +77,7 @@ QUESTIONS = {
     "frontier": "Beyond the paper: what is the least heat at every loss?",
     "wiring": "Beyond the paper: what does a wire buy?",
     "digits": "Beyond the paper: can a machine draw all ten digits on demand?",
+    "devices": "Beyond the paper: how unequal may devices be, and what can learning mend?",
 }
 
 
@@ -125,7 +124,7 @@ def run_all(
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
 ) -> None:
-    """Run every experiment but digits and wiring, then one report; says first what it takes."""
+    """Run all experiments except digits and wiring; states the time needed first."""
     from thermoloom.experiments.estimate import estimate
     from thermoloom.experiments.run import check
     from thermoloom.runs.catalog import readable_bytes
@@ -157,7 +156,7 @@ def run_all(
 
     typer.echo(f"report of all  {write_report(folder).path}")
     if failed:
-        typer.echo(f"with failures: {', '.join(failed)}", err=True)
+        typer.echo(f"failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
 
 
@@ -218,8 +217,8 @@ def run_share(
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
     number, count = share
-    typer.echo(f"share {number} of {count}: {done.summary['tasks']} task(s) in {folder}")
-    typer.echo("once all shares are done, the same command without --task makes tables and report")
+    typer.echo(f"share {number} of {count} done: {done.summary['tasks']} task(s) in {folder}")
+    typer.echo("once all shares are done, run this without --task for tables and report")
     _tell_failures(done.failures)
 
 
@@ -295,8 +294,8 @@ def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float
     clock = {"start": before} | seconds
     waited = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in clock.items())
     return [
-        f"work    {stages}; in all {sum(work.values()):.1f} s over all processes",
-        f"clock   {waited}; in all {sum(clock.values()):.1f} s",
+        f"work    {stages}; total {sum(work.values()):.1f} s over all processes",
+        f"elapsed {waited}; total {sum(clock.values()):.1f} s",
     ]
 
 
@@ -311,7 +310,7 @@ def report(
         ),
     ],
 ) -> None:
-    """Draw the figures again and write the report, from saved tables alone."""
+    """Draw the figures and write the report again, from saved tables."""
     from thermoloom.presentation.report import write_report
 
     typer.echo(write_report(folder).path)

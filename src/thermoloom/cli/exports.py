@@ -35,7 +35,7 @@ Voltage = Annotated[
 ]
 TimeUnit = Annotated[
     float | None,
-    typer.Option(help="Seconds of a unit of time, instead of a conductance.", metavar="S"),
+    typer.Option(help="Seconds per unit of time, instead of a conductance.", metavar="S"),
 ]
 
 
@@ -50,7 +50,7 @@ def export(
         ),
     ] = "table",
     bits: Annotated[
-        int, typer.Option(help="Bits of a coupling, 2 to 24; 32: float32 as it is.")
+        int, typer.Option(help="Bits per coupling, 2 to 24; 32: unquantized float32.")
     ] = 32,
     out: Annotated[
         Path | None,

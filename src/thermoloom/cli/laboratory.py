@@ -33,7 +33,7 @@ def lab(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Port on 127.0.0.1; 0 takes any free one.", min=0, max=65535)
+        int, typer.Option(help="Port on 127.0.0.1; 0 selects any free one.", min=0, max=65535)
     ] = PORT,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
 ) -> None:
@@ -52,7 +52,7 @@ def lab(
         say("the lab is open at this address; Ctrl-C closes it")
         interrupts_wind_up()
         if open_page and not webbrowser.open(address):
-            say("no browser was found; open the address yourself")
+            say("no browser was found; please open the address yourself")
         with contextlib.suppress(KeyboardInterrupt):
             serve(sock, prepare)
     say("the lab is closed")
@@ -61,7 +61,7 @@ def lab(
 
 
 def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
-    """A computer that is there, refused before anything begins if it is none."""
+    """Refuse a RUN that is not a computer before anything begins."""
     from thermoloom.api import load
 
     computer = load(run)

@@ -30,7 +30,7 @@ def path_of(name: str) -> Callable[[str], Path]:
 def prepare_streams() -> None:
     """Settings files are UTF-8 and results are full of symbols, whatever the locale says.
 
-    What libraries warn of is for those who write programs: a user's mistake is told in one line.
+    Warnings of libraries are for programmers: a user's mistake is reported in one line.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

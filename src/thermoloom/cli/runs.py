@@ -37,7 +37,7 @@ def _as_json(context: typer.Context, as_json: bool) -> bool:
 
 @runs_app.callback()
 def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = False) -> None:
-    """List runs: id, kind, state, age, size and the settings that tell them apart."""
+    """List runs: id, kind, state, age, size and the settings in which they differ."""
     if context.invoked_subcommand:
         return
     folder = folder or Path("results")
@@ -94,7 +94,7 @@ def prune_runs(
     from thermoloom.runs import catalog
 
     if _as_json(context, False):
-        raise UserError("--json: runs prune prints for people only")
+        raise UserError("--json: not available for runs prune")
     folder = _chosen(context, folder)
     items = catalog.prunable(folder)
     if not items:

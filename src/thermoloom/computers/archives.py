@@ -1,13 +1,13 @@
 """Samples that last: archives in the run directory of their computer.
 
 RUN/samples-SEED-N.safetensors            an archive of generated samples
-RUN/samples-SEED-N-HASH.safetensors       one where classes were asked for, or units clamped
+RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped units
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.trained import parameters_of, settings_of
+from thermoloom.config import Settings
 from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Device, build
 from thermoloom.machine.energy import EnergyParts
-from thermoloom.machine.parameters import layout
+from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.runs.store import RunDirectory, refuse_other_numerics
@@ -33,14 +35,16 @@ class Order:
     samples: int
     seed: int
     classes: tuple[int, ...] | None = None
-    """Asked for in turn; None: all classes of the machine, where it has labels."""
+    """Requested in turn; None: all classes of the machine, where it has labels."""
     clamp: Clamp | None = None
+    device: Device | None = None
+    """What θ is written on; None: what it was trained on."""
 
     @property
     def archive(self) -> str:
-        """Name of the archive, which tells orders apart."""
+        """Name of the archive, different for different orders."""
         name = f"samples-{self.seed}-{self.samples}"
-        if self.classes is None and self.clamp is None:
+        if self.classes is None and self.clamp is None and self.device is None:
             return name
         return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
 
@@ -51,20 +55,27 @@ class Order:
             if clamp is None
             else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
         )
-        return {"classes": self.classes, "clamp": held}
+        device = {} if self.device is None else {"device": asdict(self.device)}
+        return {"classes": self.classes, "clamp": held} | device
+
+    def written(self, theta: Parameters, settings: Settings) -> Parameters:
+        """θ of a computer on the device that was ordered."""
+        if self.device is None:
+            return theta
+        return theta.on(build(settings.machine, self.device))
 
 
 def generate_run(
     path: Path, order: Order, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a trained run, from its archive if they are there, else generated and kept."""
+    """Samples of a trained run, from their archive if it exists, else generated and kept."""
     reader = RunDirectory.open(path)
     file = f"{order.archive}.safetensors"
     if reader.has(file) and not reader.is_lost(file):
         return read_archive(reader, order.archive)
     refuse_other_numerics(reader)
     generated = generate(
-        parameters_of(reader),
+        order.written(parameters_of(reader), settings_of(reader)),
         order.samples,
         order.seed,
         order.classes,
@@ -88,7 +99,7 @@ def keep_archive(path: Path, order: Order, generated: Generated) -> None:
 
 
 def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
-    """States and books, by the names of an archive."""
+    """States and energies, by their names in an archive."""
     arrays: dict[str, NDArray[Any]] = {
         "initial_states": generated.initial_states,
         "final_states": generated.final_states,
@@ -96,6 +107,8 @@ def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
         "clamp_work": generated.clamp_work,
         "path_heat": generated.path_heat,
     }
+    if isinstance(generated.active_work, np.ndarray):
+        arrays["active_work"] = generated.active_work
     for moment, energy in (("start", generated.starts), ("end", generated.ends)):
         arrays |= {f"{moment}_{part}": values for part, values in energy.parts.items()}
     return arrays
@@ -117,11 +130,14 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     work = arrays["clamp_work"]
     path_heat = arrays.get("path_heat", np.full_like(work, np.nan))  # not in the first archives
     initial = arrays["initial_states"]
-    return Generated(initial, states, starts, ends, work, path_heat, no_snapshots)
+    active = arrays.get("active_work", 0.0)
+    return Generated(
+        initial, states, starts, ends, work, path_heat, no_snapshots, active_work=active
+    )
 
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
-    """The class that each sample of an archive was asked for, where there were labels."""
+    """The class requested for each sample of an archive, where there were labels."""
     found: Sequence[int] | None = run.load_metadata(name).get("classes")
     return found
 

@@ -34,7 +34,7 @@ def named(settings: Settings, patterns: Patterns) -> Settings:
     found, wanted = content_sha256(patterns), settings.prototypes.content
     if wanted not in ("", found):
         raise UserError(
-            f"prototypes.content = '{wanted[:12]}…': the patterns are others ({found[:12]}…); "
+            f"prototypes.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
             "restore the images, or leave this setting out"
         )
     return settings.updated({"prototypes": {"content": found}})

@@ -122,7 +122,7 @@ def open_computer(path: Path) -> Kept:
         settings = Settings.from_dict(metadata["settings"])
         return Kept(
             settings,
-            Parameters.from_arrays(settings.machine, _under("theta", arrays)),
+            Parameters.from_arrays(settings.built, _under("theta", arrays)),
             patterns_from(_under("learned", arrays), metadata["learned"]),
             _under("curve", arrays),
         )
@@ -167,7 +167,7 @@ def _under(prefix: str, arrays: Arrays) -> Arrays:
 def samples_of(
     path: Path, order: Order, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a computer, from their archive if they are there, else generated and kept.
+    """Samples of a computer, from their archive if it exists, else generated and kept.
 
     In the run directory, or beside the file. An archive of another computer that had the same file
     is made again.
@@ -180,8 +180,8 @@ def samples_of(
         if metadata["computer"] == identity:
             return generated_of(kept.parameters.machine, arrays)
     generated = generate(
-        kept.parameters, order.samples, order.seed, order.classes, order.clamp,
-        on_progress=on_progress,
+        order.written(kept.parameters, kept.settings), order.samples, order.seed, order.classes,
+        order.clamp, on_progress=on_progress,
     )  # fmt: skip
     asked = asked_classes(kept.parameters, order.samples, order.classes)
     about = {
@@ -205,7 +205,7 @@ def beside(path: Path, name: str) -> Path:
 
 
 def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None:
-    """The archive made last: its name, the samples, and the classes that were asked for."""
+    """The latest archive: its name, the samples, and the requested classes."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
         names = archives(run)
@@ -224,5 +224,5 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
 
 
 def _identity(path: Path) -> list[Any]:
-    """What tells a computer's samples from those of another one, or of another version."""
+    """What distinguishes a computer's samples from those of another one or of another version."""
     return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

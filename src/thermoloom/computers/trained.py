@@ -41,15 +41,15 @@ Float32 = NDArray[np.float32]
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections")
-"""Sections that determine a trained computer; generation has no part in it."""
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
+"""Sections that determine a trained computer; generation does not."""
 
 OnCycle = Callable[[Path, Trainee], None]
 OnWarning = Callable[[str], None]
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:
-    """What identifies a training run: its settings, which name the very patterns it learns."""
+    """What identifies a training run: its settings, which name the patterns it learns."""
     return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
 
 
@@ -218,10 +218,10 @@ def settings_of(run: RunDirectory) -> Settings:
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
-    """θ of a trained computer."""
+    """θ of a trained computer, on the device that it was trained for."""
     if run.state != "done":
         raise UserError(f"{run.path}: {_why_not_done(run)}")
-    return Parameters.from_arrays(settings_of(run).machine, run.load_arrays("computer"))
+    return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
 
 
 def _why_not_done(run: RunDirectory) -> str:

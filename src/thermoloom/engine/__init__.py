@@ -1,9 +1,9 @@
 """What computes: one interface, behind which an engine lives with its streams, threads and kernels.
 
     path      a noising path, which never sees θ
-    learner   a noising path → θ, by the rule that the settings ask for
+    learner   a noising path → θ, by the rule of the settings
     terms     loss and path-action terms of a path
-    generate  the frozen computer sampled, with its books
+    generate  the frozen computer sampled, with its heat and work
 
 Nothing outside knows of kernels. Another engine is a module with these functions and a line in
 ``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use.
@@ -88,7 +88,7 @@ class Engine(Protocol):
         """
 
     def learner(self, settings: Settings) -> Learner:
-        """The learner that the settings ask for."""
+        """The learner of these settings."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""
@@ -105,7 +105,7 @@ class Engine(Protocol):
         on_progress: Callable[[int], None] | None = None,
         first: int = 0,
     ) -> Generated:
-        """Sample a frozen computer; θ and the books of heat and work are verified at the end.
+        """Sample a frozen computer; θ and the first law are verified at the end.
 
         ``first``: number of the first sample in the streams of the seed.
         """

@@ -24,7 +24,7 @@ def tasks(plan: PairPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of the complete pairs, and what they come to."""
+    """Tables of the complete pairs, and their summary."""
     pairs = collect(plan, folder)
     save_tables(pairs, run)
     return with_optimum(base_summary(pairs), plan, folder)

@@ -98,7 +98,7 @@ def tasks(plan: ControlsPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of both controls, and what they come to."""
+    """Tables of both controls, and their summary."""
     screens = collect(plan.conditions(), folder)
     save_tables(screens, run)
     return base_summary(screens, plan, ControlsPlan()) | {

@@ -1,6 +1,6 @@
 """The demo: a ten-digit machine solved on the bundled images, and its samples on their way.
 
-    noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, each as often
+    noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
 Harmonic units, all coupled with each other, and label units for each class and style. What comes
@@ -49,7 +49,7 @@ def solve_demo(
 def draw_demo(
     theta: Parameters, samples: int = SAMPLES, frames: int = FRAMES, seed: int = SEED
 ) -> dict[str, Any]:
-    """Samples of all digits in turn: images and books at ``frames`` times and at every switch."""
+    """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
     began, machine = time.perf_counter(), theta.machine
     spans = generation_windows(machine)
     even = np.linspace(0, machine.steps, frames + 1).round().astype(int)

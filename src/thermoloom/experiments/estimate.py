@@ -84,7 +84,7 @@ def _training_bytes(machine: Machine) -> int:
 
 
 class _Rates:
-    """Seconds a step, measured on one thread, once for each kind of learner and size."""
+    """Seconds per step, measured on one thread, once per kind of learner and size."""
 
     def __init__(self) -> None:
         self._known: dict[object, float] = {}

@@ -57,7 +57,7 @@ SNAPSHOTS = 6
 SAMPLE_IN_CYCLES = 0.9
 """What a sample costs in training cycles, to cut tasks and to show progress."""
 TIMING = "timing"
-"""Table of a training that was a task of its own: its seconds."""
+"""Table of a training that was a separate task: its seconds."""
 PIECE = "samples"
 """Kind of the runs that hold a piece of an archive."""
 
@@ -116,7 +116,7 @@ def train_only(workdir: Path, report: Report, model: dict[str, Any]) -> dict[str
 
 
 def _seconds_before(workdir: Path, settings: Settings) -> float:
-    """Seconds of a training that was a task of its own."""
+    """Seconds of a training that was a separate task."""
     run = RunDirectory.open(trained_path(workdir, settings))
     return float(run.load_table(TIMING)["seconds"][0]) if run.has(f"{TIMING}.csv") else 0.0
 
@@ -296,7 +296,7 @@ def _terms_on_paths(
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
-    machine = settings.machine
+    machine = settings.built
     fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
     making: list[float] = []
 
@@ -313,7 +313,7 @@ def _terms_on_paths(
 
 
 def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
-    """One row a sample; class −1 and softmax NaN where there is no classifier."""
+    """One row per sample; class −1 and softmax NaN where there is no classifier."""
     count = quality.samples
     none, nan = np.full(count, -1), np.full(count, np.nan)
     classes, scores = quality.sample_class, quality.sample_max_softmax

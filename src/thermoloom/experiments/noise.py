@@ -113,7 +113,7 @@ def tasks(plan: NoisePlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of the four screens, and what they come to."""
+    """Tables of the four screens, and their summary."""
     screens = collect(plan.conditions(), folder)
     save_tables(screens, run)
     return base_summary(screens, plan, NoisePlan()) | {

@@ -173,7 +173,7 @@ def _negated(interval: Interval | None) -> Interval | None:
 
 
 def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
-    """A row a pair: both mean heats with their trajectory spread, and the reduction."""
+    """One row per pair: both mean heats with their trajectory spread, and the reduction."""
     rows = []
     for seed in pairs.seeds:
         batch, online = (pairs.models[rule, seed].results["heat"] for rule in RULES)
@@ -193,7 +193,7 @@ def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def quality_rows(pairs: Pairs) -> list[dict[str, Any]]:
-    """A row a measure of quality, online − batch across pairs."""
+    """One row per measure of quality, online − batch across pairs."""
     return [
         comparison_row(label, pairs.numbers.compare(f"quality.{name}"), key=name)
         for name, label in MEASURES.items()
@@ -281,7 +281,7 @@ def path_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def class_rows(pairs: Pairs) -> list[dict[str, Any]]:
-    """Class counts over all ten classes, a row a model; empty without a classifier."""
+    """Class counts over all ten classes, one row per model; empty without a classifier."""
     return [
         {"seed": model.seed, "rule": model.rule, "counts": model.results["class_counts"]}
         for model in pairs.models.values()
@@ -290,7 +290,7 @@ def class_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def timing(pairs: Pairs) -> dict[str, float]:
-    """Seconds of work by stage, summed over all models, whatever process did it.
+    """Seconds of work by stage, summed over all models and processes.
 
     Paths are made inside training; their share is estimated from those made for diagnostics.
     """

@@ -30,7 +30,7 @@ SECTION = "experiment"
 class Plan:
     """Everything that determines the numbers of an experiment; experiments add their own fields.
 
-    ``settings`` are those of every model but for what the experiment varies.
+    ``settings`` are those of every model, except for what the experiment varies.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -40,7 +40,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
-                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, and none of them twice"
+                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, each only once"
             )
         if len(self.seeds) > MOST_SEEDS:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
@@ -73,7 +73,7 @@ class Plan:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """What has no part in the identity of an experiment, so that plans may get new fields."""
+        """Values that do not count for the identity of an experiment: plans may get new fields."""
         return cls().as_dict()
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
@@ -105,7 +105,7 @@ def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment by name: how it is planned, what runs, what it comes to."""
+    """An experiment by name: its plans, tasks, tables and summary."""
 
     name: str
     title: str
@@ -134,7 +134,7 @@ class Experiment:
     def _without_varied(
         self, preset: str, values: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, Mapping[str, Any]]:
-        """The user's values but for defaults of what the experiment sets itself.
+        """The user's values, without defaults of what the experiment sets itself.
 
         So a file with all settings can be given to any experiment; a changed one is refused.
         """

@@ -228,7 +228,7 @@ def store(workdir: Path, report: Report, model: dict[str, Any], bits: int) -> di
 
 
 def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of both screens, and what they come to."""
+    """Tables of both screens, and their summary."""
     conditions = plan.references() + plan.storage() + plan.training(folder)
     screens = _with_couplings(collect(sorted(conditions, key=_order), folder))
     save_tables(screens, run)

@@ -15,7 +15,7 @@ FIFTEEN = PrototypeSettings(per_digit=5)
 
 
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of the complete pairs, and what they come to."""
+    """Tables of the complete pairs, and their summary."""
     pairs = collect(plan, folder)
     save_tables(pairs, run)
     return base_summary(pairs) | {"prototype_count": len(pairs.patterns)}

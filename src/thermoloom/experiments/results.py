@@ -131,7 +131,7 @@ def has_archive(training: RunDirectory, settings: Settings) -> bool:
 
 @dataclass(frozen=True)
 class Model:
-    """A measured computer as its tasks left it; everything is read when it is asked for."""
+    """A measured computer as its tasks saved it; everything is read when it is needed."""
 
     folder: Path
     """Results folder."""

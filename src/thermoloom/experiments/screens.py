@@ -2,8 +2,8 @@
 
     condition   one computer of a screen, and the run directory that holds its measures
     tasks       groups of computers that share paths; none is trained twice
-    tables      curves.csv, a row a point; conditions.csv, a row a condition of a seed;
-                samples.csv, a row a denoising trajectory
+    tables      curves.csv, one row per point; conditions.csv, one per condition and seed;
+                samples.csv, one row per denoising trajectory
 
 A condition whose parameters or samples cease to be finite is a result: it is recorded with its
 cycle, and the screen goes on.
@@ -71,7 +71,7 @@ class Condition:
 
 
 def trained(screen: str, value: float, settings: Settings, variant: str = "") -> Condition:
-    """A condition that is a training of its own."""
+    """A condition that needs its own training."""
     path = measures_path(Path(), settings)
     return Condition(screen, value, settings, path, variant)
 
@@ -115,7 +115,7 @@ class Screens(Responses):
     missing: list[str] = field(default_factory=list)
 
     def timing(self) -> dict[str, float]:
-        """Seconds of work by stage, summed over all computers, whatever process did it."""
+        """Seconds of work by stage, summed over all computers and processes."""
         total = dict.fromkeys(STAGES, 0.0)
         for model in {model.measures.path: model for model in self.models}.values():
             for stage, seconds in model.results.get("timing", {}).items():

@@ -52,11 +52,12 @@ FUNCTIONS = {
     "digits-online": "digits.parts:learn_online",
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
+    "recalibration": "devices:recalibrate",
     "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("digits", "wiring")
+SAMPLED = ("devices", "digits", "wiring")
 """Rooms whose works draw samples by the generation seed and have them judged."""
 
 
@@ -74,7 +75,7 @@ class Work:
     @property
     def identity(self) -> dict[str, Any]:
         more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
-        room = FUNCTIONS[self.kind].partition(".")[0]
+        room = FUNCTIONS[self.kind].partition(":")[0].partition(".")[0]
         return training_settings(self.settings) | {room: more} | self._sampled(room)
 
     def _sampled(self, room: str) -> dict[str, Any]:

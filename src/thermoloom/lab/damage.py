@@ -39,8 +39,8 @@ class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def damaged(computer: Computer, damage: Damage) -> Computer:
     """The same computer, damaged."""
-    theta = damaged_parameters(computer.parameters, damage)
-    settings = replace(computer.settings, machine=theta.machine)
+    theta, machine = damaged_parameters(computer.parameters, damage), computer.settings.machine
+    settings = replace(computer.settings, machine=replace(machine, kT=theta.machine.kT))
     return replace(computer, settings=settings, parameters=theta)
 
 
@@ -58,11 +58,12 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
             error, throw = mirrored(error), mirrored(throw)
         values: Array = block.of(kept.vector)
         axes = tuple(range(1, values.ndim))
-        rms = np.sqrt(np.mean(np.square(values, dtype=np.float64), axis=axes, keepdims=True))
+        squares = np.square(values, dtype=np.float64).sum(axis=axes, keepdims=True)
+        rms = np.sqrt(squares / block.size if block.mask is None else squares / block.mask.sum())
         values += (damage.noise * rms * error).astype(np.float32)
         if not block.is_bias:
             values[:, throw < damage.dead_wires] = 0
         values[:, dead[block.rows]] = 0
         if block.columns in dead:
             values[..., dead[block.columns]] = 0
-    return Parameters(hot, kept.vector, theta.style_weights)
+    return Parameters(hot, theta.layout.mask(kept.vector), theta.style_weights)

@@ -19,7 +19,7 @@ from thermoloom.computers.kept_patterns import named, save_patterns
 from thermoloom.computers.trained import KIND, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
-from thermoloom.lab.scenes import Scene, picture_shape
+from thermoloom.lab.scenes import Scene
 from thermoloom.runs.store import RunDirectory
 
 FILE = "computer.safetensors"
@@ -58,6 +58,7 @@ FILES: dict[str, Callable[[Computer, Scene | None], bytes]] = {
 
 
 def _write_run(path: Path, computer: Computer) -> None:
+    computer.patterns.needed_for("run directory")
     identity = training_settings(named(computer.settings, computer.patterns))
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", computer.patterns)
@@ -119,9 +120,10 @@ def _scene_lines(scene: Scene, broken: bool) -> list[str]:
     ask = f", classes={order.classes}" if order.classes else ""
     clamp = ""
     if order.known is not None:
-        rows, columns = picture_shape(scene.computer)
-        lines += [f'image = picture("{_packed(order.known.pixels)}", {rows}, {columns})',
-                  f'known = picture("{_packed(order.known.mask)}", {rows}, {columns})']  # fmt: skip
+        shape = scene.computer.patterns.shape or (scene.computer.machine.visible,)
+        size = ", ".join(str(n) for n in shape)
+        lines += [f'image = picture("{_packed(order.known.pixels)}", {size})',
+                  f'known = picture("{_packed(order.known.mask)}", {size})']  # fmt: skip
         clamp = ", clamp=image, mask=known" + (", hold=True" if order.known.hold else "")
     return [
         *lines,

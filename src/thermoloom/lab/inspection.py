@@ -23,7 +23,7 @@ from thermoloom.lab.messages import Inspect
 from thermoloom.lab.scenes import Scene
 from thermoloom.machine.action import drive, residual, step_constants
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.device import felt, sensed_gradient
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.patterns.fields import label_words, unit_fields
@@ -37,21 +37,23 @@ AVERAGED = 64
 
 def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     """All numbers of a unit, and its couplings to a group of units as bytes."""
-    machine, theta = scene.computer.machine, scene.computer.parameters
+    theta = felt(scene.computer.parameters).both
+    machine = theta.machine
     sample = whole("sample", order.sample, 0, len(scene.made.final_states) - 1)
     frame = whole("frame", order.frame, 0, scene.frames - 1)
     unit = whole("unit", order.unit, 0, machine.units - 1)
     word = None if scene.words is None else scene.words[sample]
     x = _all_states(machine, scene.made.snapshots[sample, frame], word)
     if not np.isfinite(x).all():
-        raise UserError("the machine has run away; its forces are no numbers any more")
+        raise UserError("the machine has diverged; its forces are no longer finite")
     step = scene.steps[frame]
     stage = _stage_at(machine, step)
     J = couplings_of(theta, stage, unit)
     held = scene.clamp is not None and bool(scene.clamp.units(machine)[unit])
-    forces = {"onsite": -float(machine.potential.gradient(float(x[unit])))}
+    forces = {"onsite": -float(machine.potential.gradient(x[: machine.units])[unit])}
     forces |= {name: -float(J[where] @ x[where]) for name, where in _wired(theta, unit).items()}
     total = sum(forces.values())
+    drift, kick = (np.broadcast_to(each, machine.units) for each in machine.step)
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
     order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
     mapped = _mapped(theta, unit)
@@ -59,11 +61,13 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
+    if not len(scene.computer.patterns):
+        partner = None  # a table of couplings: nothing to learn from
     numbers = {
         "sample": sample, "frame": frame, "step": step, "stage": stage,
         "unit": unit, "name": name_of(machine, unit), "x": float(x[unit]), "held": held,
         "forces": forces, "total": total,
-        "drift": machine.drift * total, "kick": machine.noise_amplitude,
+        "drift": drift[unit] * total, "kick": kick[unit],
         "largest": largest, "mapped": mapped,
         "partners": [
             {"unit": int(j), "name": name_of(machine, int(j)), "J": float(J[j]), "x": float(x[j]),
@@ -82,9 +86,10 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     begins at the learned pattern that the sample was asked for.
     """
     computer = scene.computer
-    machine, theta = computer.machine, computer.parameters
+    theta = computer.parameters
+    machine = theta.machine
     j = whole("partner", j, 0, machine.units + machine.size_of("label"))
-    if i == j or not any(j in range(*w.indices(1 << 30)) for w in _wired(theta, i).values()):
+    if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
     fields, words = _learned(computer.patterns, machine)
     own = None if scene.words is None else scene.words[sample]
@@ -99,7 +104,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     before, after = path.states[steps], path.states[steps + 1]
     constants = step_constants(machine)
     alone = drive(constants, before, after)
-    r = residual(constants, alone, coupling_gradient(theta, after, stage, own))
+    r = residual(constants, alone, sensed_gradient(theta, after, stage, own))
     nothing = np.zeros((len(steps), machine.size_of("label") + 1), np.float32)
     r = np.concatenate([r, nothing], axis=1).astype(np.float64)
     x = np.stack([_all_states(machine, state, own) for state in after])
@@ -149,6 +154,17 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
         block.part: _where(theta.machine, block.rows if transposed else block.columns)
         for block, transposed in theta.layout.partners(group)
     }
+
+
+def _joined(theta: Parameters, i: int, j: int) -> bool:
+    """Whether there is a wire, or a bias, between a free unit and any other."""
+    group, place = _group_of(theta.machine, i)
+    for block, transposed in theta.layout.partners(group):
+        where = _where(theta.machine, block.rows if transposed else block.columns)
+        if where.start <= j < where.stop and i != j:
+            pair = (j - where.start, place) if transposed else (place, j - where.start)
+            return block.mask is None or bool(block.mask[pair])
+    return False
 
 
 def _mapped(theta: Parameters, unit: int) -> str:

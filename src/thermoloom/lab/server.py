@@ -68,7 +68,9 @@ class Lab:
         try:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
             engine().warm_up(learning=False)
-            self.bench.computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            with threads(available_cores()):  # nobody else computes yet
+                found = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            self.bench.computer = found
             engine().warm_up()
             self.bench.teaches.set()
         except Exception as error:
@@ -133,14 +135,13 @@ class Lab:
         which, _, name = request.path_params["name"].partition("-")
         if which not in ("given", "taught") or name not in exports.FILES:
             return PlainTextResponse("no such file\n", 404)
+        scene, loop = viewer.scene, asyncio.get_running_loop()
+        own = scene if scene is not None and scene.order.computer == which else None
         try:
-            computer = viewer.computer(which)
+            computer, make = viewer.computer(which), exports.FILES[name]
+            data = await loop.run_in_executor(self.bench.quick, make, computer, own)
         except UserError as error:
             return PlainTextResponse(f"{error}\n", 409)
-        scene = viewer.scene
-        own = scene if scene is not None and scene.order.computer == which else None
-        loop = asyncio.get_running_loop()
-        data = await loop.run_in_executor(self.bench.quick, exports.FILES[name], computer, own)
         disposition = f'attachment; filename="{name}"'
         return Response(data, media_type="application/octet-stream",
                         headers={"content-disposition": disposition})  # fmt: skip

@@ -32,6 +32,9 @@ WORK_SECONDS = 120.0
 SEND_SECONDS = 20.0
 """A page that does not take an answer in this time is given up."""
 
+MOST_SHOWN = 20
+"""Learned patterns to start from."""
+
 Send = Callable[[bytes], Any]
 """``await send(content)``"""
 
@@ -264,10 +267,9 @@ def packed(kind: str, number: int | None, numbers: dict[str, Any], data: bytes =
 def description(computer: Computer) -> dict[str, Any]:
     """What a page must know of a computer."""
     machine, patterns = computer.machine, computer.patterns
-    classes = sorted(set(patterns.classes)) if machine.labels else []
-    first = {own: patterns.classes.index(own) for own in sorted(set(patterns.classes))}
-    shown = list(first.values()) or list(range(min(len(patterns), 10)))
-    grey = scenes.as_bytes(patterns.patterns[shown][:, None], machine.visible)
+    shown = [patterns.classes.index(own) for own in sorted(set(patterns.classes))]
+    shown = (shown or list(range(len(patterns))))[:MOST_SHOWN]
+    pixels = [scenes.as_bytes(patterns.patterns[p, None, None], machine.visible) for p in shown]
     return {
         "visible": machine.visible, "hidden": machine.hidden, "labels": machine.labels,
         "styles": machine.styles, "stages": machine.stages, "parts": layout(machine).parts,
@@ -275,14 +277,15 @@ def description(computer: Computer) -> dict[str, Any]:
         "shape": scenes.picture_shape(computer),
         "hidden_shape": scenes.nearly_square(machine.hidden),
         "digits": patterns.digits, "learned": len(patterns),
-        "classes": [{"class": own, "name": _class_name(computer, own)} for own in classes],
-        "patterns": [{"name": patterns.labels[p], "pixels": grey[row, 0].tobytes()}
-                     for row, p in enumerate(shown)],
+        "classes": [{"class": own, "name": _class_name(computer, own)}
+                    for own in range(machine.labels)],
+        "patterns": [{"name": patterns.labels[p], "pixels": grey.tobytes()}
+                     for p, grey in zip(shown, pixels, strict=True)],
     }  # fmt: skip
 
 
 def _class_name(computer: Computer, own: int) -> str:
     patterns = computer.patterns
-    if patterns.digits:
+    if patterns.digits or own not in patterns.classes:
         return str(own)
     return patterns.labels[patterns.classes.index(own)].partition("/")[0]

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import coupling_gradient, group_states
+from thermoloom.machine.device import sensed_gradient
+from thermoloom.machine.energy import group_states
 from thermoloom.machine.onsite import Onsite
-from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.parameters import Array, Parameters, layout
 from thermoloom.machine.protocol import ramp
 
 
@@ -38,11 +39,12 @@ class StepConstants(NamedTuple):
 
 
 def step_constants(machine: Machine, dtype: Any = np.float32) -> StepConstants:
-    """The coefficients of a machine's steps."""
+    """The coefficients of a machine's steps: numbers, or (N,) where units differ."""
+    drift, kick = machine.step
     return StepConstants(
         machine.potential.astype(dtype),
-        dtype(machine.drift),
-        dtype(machine.noise_amplitude),
+        dtype(drift),
+        dtype(kick),
         dtype(1 / (2 * machine.kT)),
         dtype(machine.residual_scale),
     )
@@ -69,7 +71,7 @@ def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Arra
     found: Array = drive(constants, path[:-1], path[1:])
     for stage, (first, last) in enumerate(theta.machine.stage_windows):
         steps = slice(first, min(last, len(found)))
-        coupling = coupling_gradient(theta, path[1:][steps], stage, word)
+        coupling = sensed_gradient(theta, path[1:][steps], stage, word)
         found[steps] = residual(constants, found[steps], coupling)
     return found
 
@@ -95,6 +97,10 @@ def step_terms(constants: Any, before: Any, after: Any, coupling: Any, external:
         forward * forward,
         reverse * reverse,
     )
+
+
+STEPS_AT_ONCE = 250
+"""Steps of a path whose terms are held at a time."""
 
 
 class PathTerms(NamedTuple):
@@ -143,19 +149,21 @@ def path_terms(
 ) -> PathTerms:
     """Loss and path-action terms of a path from this field, in float64.
 
-    Without the field the terms of the reference potential V₀ lack their external force.
+    Without the field the terms of the reference potential V₀ lack their external force. On a
+    device: forces as it has them, μ and k_BT as they were meant, so that the loss is that of r.
     """
     machine, wide = theta.machine, theta.astype(np.float64)
-    x = np.asarray(path, np.float64)
-    coupling = np.concatenate(
-        [
-            coupling_gradient(wide, x[first + 1 : last + 1], stage, word)
-            for stage, (first, last) in enumerate(machine.stage_windows)
-        ]
-    )
-    external = 0.0 if field is None else ramp(machine)[:, None] * np.asarray(field, np.float64)
-    terms = step_terms(step_constants(machine, np.float64), x[:-1], x[1:], coupling, external)
-    return terms_of_sums(machine, [float(np.sum(term)) for term in terms], len(x) - 1)
+    constants = step_constants(machine, np.float64)._replace(drift=machine.drift)
+    amplitude, sums = ramp(machine), np.zeros(len(SUMS))
+    for stage, (begin, end) in enumerate(machine.stage_windows):
+        for first in range(begin, end, STEPS_AT_ONCE):
+            steps = slice(first, min(first + STEPS_AT_ONCE, end))
+            x = np.asarray(path[first : steps.stop + 1], np.float64)
+            coupling = sensed_gradient(wide, x[1:], stage, word)
+            external = 0.0 if field is None else amplitude[steps, None] * np.float64(field)
+            terms = step_terms(constants, x[:-1], x[1:], coupling, external)
+            sums += [float(np.sum(term)) for term in terms]
+    return terms_of_sums(machine, sums.tolist(), len(path) - 1)
 
 
 def gradient(theta: Parameters, path: Array, word: Array | None = None) -> Parameters:
@@ -168,20 +176,28 @@ def gradient_of_residuals(
 ) -> Parameters:
     """The same, from given residuals r and states x′, both (K, N); clamped units have r = 0."""
     result = Parameters.zeros(machine, r.dtype)
-    for stage, (first, last) in enumerate(machine.stage_windows):
-        x = group_states(machine, after[first:last], word)
-        of_residual = {group: r[first:last, where] for group, where in machine.groups.items()}
-        for block in result.layout.blocks:
-            out = block.matrix(result.vector[stage])
-            columns = np.broadcast_to(x[block.columns], (len(after[first:last]), out.shape[1]))
-            out += of_residual[block.rows].T @ columns
-            if block.symmetric:
-                out += out.T.copy()
-                np.fill_diagonal(out, 0)
-            elif block.columns in of_residual:
-                out += x[block.rows].T @ of_residual[block.columns]
-    result.layout.mask(result.vector)
+    for own, (first, last) in zip(result.vector, machine.stage_windows, strict=True):
+        add_gradient(machine, r[first:last], after[first:last], word, own)
     return result
+
+
+def add_gradient(
+    machine: Machine, r: Array, after: Array, word: Array | None, vector: Array, scale: float = 1.0
+) -> None:
+    """vector ← vector + scale Σ_k (r_i x_j′ + r_j x_i′), flat, over some steps of one stage."""
+    x = group_states(machine, after, word)
+    of_residual = {group: r[:, where] for group, where in machine.groups.items()}
+    for block in layout(machine).blocks:
+        columns = np.broadcast_to(x[block.columns], (len(after), x[block.columns].shape[-1]))
+        found = of_residual[block.rows].T @ columns
+        if block.symmetric:
+            found += found.T.copy()
+            np.fill_diagonal(found, 0)
+        elif block.columns in of_residual:
+            found += x[block.rows].T @ of_residual[block.columns]
+        if block.mask is not None:
+            found *= block.mask
+        block.matrix(vector)[...] += scale * found
 
 
 def learn_stepwise(
@@ -204,7 +220,7 @@ def learn_stepwise(
         pending = np.zeros_like(theta.vector[stage])
         for k in range(first, last):
             after = x[k + 1]
-            coupling = coupling_gradient(theta, after, stage, word)
+            coupling = sensed_gradient(theta, after, stage, word)
             r = residual(constants, drive(constants, x[k], after), coupling)
             if errors is not None:
                 r = r + errors[k]

@@ -1,10 +1,15 @@
-"""What a generation leaves behind: states, and the books of energy, heat and work.
+"""The result of a generation: states, and its account of energy, heat and work.
 
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
     first law     V_1(x_end) − V_T(x_start) = W − Q
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
-                                                      what Δt leaves of the Stratonovich integral
+                                                      discretization error
+
+Where couplings are not reciprocal (``machine.device``), V is that of their common part; the rest,
+f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path alone:
+
+    Q_t = V_t(start) − V_t(end) + W_clamp + W_active,    W_active = Σ_k ½(f_k + f_{k+1})·Δx_k
 
 Stages are in the order of generation: from the noisy end of the noising path to the pattern.
 """
@@ -23,7 +28,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Generated:
-    """What one generation call leaves behind."""
+    """The result of one generation."""
 
     initial_states: NDArray[np.float32]
     """x₀ after preparation, (S, N)."""
@@ -42,11 +47,14 @@ class Generated:
     clamp_work_so_far: Float64 | None = None
     """Work that moving clamps had done up to these snapshots, (samples, steps); None where clamps
     do not move."""
+    active_work: Float64 | float = 0.0
+    """Work done in each stage by couplings that are not reciprocal, (S, T); 0 where all are."""
 
     @property
     def stage_heat(self) -> Float64:
         """Q of each stage, (S, T), in E₀."""
-        return np.asarray(self.starts.total - self.ends.total + self.clamp_work, np.float64)
+        given = self.clamp_work + self.active_work
+        return np.asarray(self.starts.total - self.ends.total + given, np.float64)
 
     @property
     def switching_work(self) -> Float64:
@@ -62,15 +70,18 @@ class Generated:
     @property
     def discretization_error(self) -> Float64:
         """Path heat − Q of every sample, in E₀: first order in Δt, and round-off where V is
-        quadratic. It tells how far the discrete path is from the Langevin equation.
+        quadratic. It shows how far the discrete path is from the Langevin equation.
         """
         total: Float64 = (self.path_heat - self.stage_heat).sum(axis=1)
         return total
 
     @property
     def work(self) -> Float64:
-        """W of every sample: of switching stages and of moving clamps, in E₀."""
-        total: Float64 = self.switching_work.sum(axis=1) + self.clamp_work.sum(axis=1)
+        """W of every sample: of switching stages, of moving clamps and of one-way couplings, in
+        E₀.
+        """
+        given = self.clamp_work + self.active_work
+        total: Float64 = self.switching_work.sum(axis=1) + given.sum(axis=1)
         return total
 
     @property

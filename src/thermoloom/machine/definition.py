@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
@@ -52,18 +52,18 @@ class Machine(Section):
     hidden: int = 512
     """N_h, number of hidden units; 0: a machine of visible units alone."""
     labels: int = 0
-    """Number of classes that can be asked for, each with a label unit; 0: no labels."""
+    """Number of classes that can be requested, each with a label unit; 0: no labels."""
     styles: int = 1
-    """Label units of each class. With more than one, patterns of a class are grouped by k-means,
-    each group has a unit of its own, and generation draws one of them as often as it occurred."""
+    """Label units per class. With more than one, the patterns of a class are grouped by k-means,
+    each group has its own unit, and generation draws a group as often as it occurred."""
     label_amplitude: float = 1.0
-    """Value of the label unit that is asked for; the others are 0."""
+    """Value of the label unit of the requested class; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
-    """Groups that are coupled: visible-hidden, hidden-hidden, visible-visible, visible-label,
-    hidden-label (those with labels only where there are labels)."""
+    """Pairs of groups that are coupled: visible-hidden, hidden-hidden, visible-visible,
+    visible-label, hidden-label (the last two only if there are labels)."""
     topology: str = "complete"
     """Which units of coupled groups are joined by a wire: complete (all), grid (those within
-    ``radius`` on a sheet), random (``degree`` wires a unit) or edges (a list)."""
+    ``radius`` on a sheet), random (``degree`` wires per unit) or edges (a list)."""
     radius: int = 0
     """Longest wire of a grid, as a Manhattan distance in sites of the sheet."""
     degree: int = 0
@@ -76,21 +76,21 @@ class Machine(Section):
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
-    """T, number of windows of the noising path, each with parameters of its own."""
+    """T, number of windows of the noising path, each with its own parameters."""
     windows: tuple[float, ...] = ()
-    """Where each stage ends, as fractions of t_f rising to 1; equal windows if left out."""
+    """End of each stage as a fraction of t_f, rising to 1; equal windows if left out."""
     ramp_end: float = 0.75
     """The field of a pattern vanishes after this fraction of t_f."""
     ramp_power: float = 1.0
-    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is even, more lets it go early."""
+    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, more is earlier."""
     code: str = "projection"
-    """What hidden units feel for a pattern: projection, copy, signs, clusters or given."""
+    """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
-    """Seed of the random projection or of the random words of a code."""
+    """Seed of the random projection, or of the random words of a code."""
     code_amplitude: float = 2.0
     """Size of the words ±A of the codes signs and clusters."""
     code_clusters: int = 10
-    """Clusters of each class in the code clusters; each has a word."""
+    """Clusters per class in the code clusters; each has its own word."""
     onsite: str = "quartic"
     """Onsite potential: quartic, J₂x² + J₄x⁴."""
     J2: float = 1.0
@@ -121,7 +121,7 @@ class Machine(Section):
             self.styles == 1 or self.labels > 0,
             "machine.styles",
             self.styles,
-            "styles are label units of a class; set machine.labels, or take 1",
+            "styles are label units of a class; set machine.labels, or use 1 style",
         )
         require(self.ramp_end <= 1, "machine.ramp_end", self.ramp_end, "must be at most 1")
         _among("wiring", self.wiring, WIRES)
@@ -146,8 +146,8 @@ class Machine(Section):
         if abs(ratio - self.steps) > _ROUND_OFF * self.steps:
             low, high = (count * self.dt for count in (math.floor(ratio), math.ceil(ratio)))
             raise UserError(
-                f"machine.duration = {self.duration}: no multiple of machine.dt = {self.dt}; the "
-                f"nearest are {low:.12g} and {high:.12g}"
+                f"machine.duration = {self.duration}: not a multiple of machine.dt = {self.dt}; "
+                f"the nearest are {low:.12g} and {high:.12g}"
             )
         for meaning, value in (
             ("μΔt", self.drift),
@@ -158,7 +158,7 @@ class Machine(Section):
                 SMALLEST <= value <= LARGEST,
                 "machine.mobility, machine.dt, machine.kT",
                 (self.mobility, self.dt, self.kT),
-                f"{meaning} = {value:.2g} is no number of float32",
+                f"{meaning} = {value:.2g} is not a float32 number",
             )
 
     def _check_windows(self) -> None:
@@ -259,6 +259,11 @@ class Machine(Section):
     def noise_amplitude(self) -> float:
         """√(2 μ k_BT Δt), the standard deviation of the thermal kick in one step."""
         return math.sqrt(2 * self.drift * self.kT)
+
+    @property
+    def step(self) -> tuple[Any, Any]:
+        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``device.Built``)."""
+        return self.drift, self.noise_amplitude
 
     @cached_property
     def potential(self) -> Onsite:

@@ -120,16 +120,24 @@ def switching_work(
 
 
 def coupling_gradient(
-    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
+    theta: Parameters,
+    states: Array,
+    stage: int = 0,
+    word: Array | None = None,
+    twisted: bool = False,
 ) -> Array:
-    """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``."""
+    """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``.
+
+    ``twisted``: with J_ji = −J_ij, as forces without a potential are.
+    """
     groups = group_states(theta.machine, states, word)
     gradient = np.zeros_like(states)
     for group, where in theta.machine.groups.items():
         for block, transposed in theta.layout.partners(group):
             J = block.matrix(theta.vector[stage])
             other = groups[block.rows] if transposed else groups[block.columns]
-            gradient[..., where] += other @ (J if transposed else J.T)
+            J = (-J if twisted else J) if transposed else J.T
+            gradient[..., where] += other @ J
     return gradient
 
 

@@ -32,7 +32,7 @@ class Onsite(Protocol):
         """V″(x)."""
 
     def taylor(self, x: Any) -> list[Any]:
-        """[V′, V″, V‴/2, V⁗/6] at x. Theory refuses a V′ that is no odd cubic polynomial."""
+        """[V′, V″, V‴/2, V⁗/6] at x. Theory refuses a V′ that is not an odd cubic polynomial."""
 
     def astype(self, dtype: Any) -> Self:
         """The same potential with coefficients of this type."""

@@ -230,6 +230,10 @@ class Parameters:
     def with_vector(self, vector: Array) -> Parameters:
         return Parameters(self.machine, vector, self.style_weights)
 
+    def on(self, machine: Machine) -> Parameters:
+        """The same θ, written on another machine of this layout."""
+        return Parameters(machine, self.vector, self.style_weights)
+
     def with_styles_of(self, words: Array | None) -> Parameters:
         """The same, with the styles drawn as often as they occur among these words (P, L)."""
         if words is None or self.machine.styles == 1:

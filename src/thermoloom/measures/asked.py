@@ -1,4 +1,4 @@
-"""Images that were asked for by class: are they recognized, various, near to data, or copies?
+"""Images requested by class: are they recognized, diverse, close to data, or copies?
 
 Data are held against samples as a machine would show them: with its thermal noise.
 """
@@ -39,7 +39,7 @@ class Data:
     patterns: NDArray[np.float32]
     classes: NDArray[np.intp]
     held_out: bool
-    """Whether they had no part in learning."""
+    """Whether they were not used in learning."""
 
     def states(self, machine: Machine, count: int) -> NDArray[np.float32]:
         """The first of them with the thermal noise of a machine."""
@@ -60,7 +60,7 @@ def reference_data(patterns: Patterns, folder: str | None) -> Data:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Images (S, 784) with the classes that were asked for, seen by the classifier."""
+    """Images (S, 784) with the requested classes, seen by the classifier."""
 
     images: NDArray[np.float32]
     classes: NDArray[np.intp] | None
@@ -85,7 +85,7 @@ class Asked:
         return None if own is None else confusion(own, self.recognized, CLASSES)
 
     def few(self, patterns: Patterns) -> dict[str, Any]:
-        """What a small number of images tells: rate, diversity, negatives."""
+        """What a small number of images shows: rate, diversity, negatives."""
         own = self.recognized if self.classes is None else self.classes
         wide = patterns.patterns
         labels = np.array(patterns.classes)

@@ -49,7 +49,7 @@ class Recipe:
     seed: int = 42
     """Seeds the initialization (PyTorch's default for each layer) and the order of the images."""
     batch_size: int = 64
-    """Images a step; the paper does not say."""
+    """Images per step; the paper does not say."""
     padding: int = 1
     """Zeros around an image before each convolution; the paper does not say. With 1 the
     convolutions keep the size: 28 → 14 → 7."""

@@ -4,7 +4,7 @@
     Σ ≥ W₂²(p_0, p_tf)/(μk_BT t_f)              the speed limit of overdamped transport
 
 What is estimated on one half of the samples is a function, which is then averaged over the other
-half, and the other way round. So both bounds are plain means over samples that had no part in them:
+half, and vice versa. So both bounds are plain means over samples that were not used in the fit:
 
     W₂² ≥ E[u·(1 − A)u] + E[w·(1 − A⁻¹)w] + 2d·E[u − w] + |d|²     for every positive A, with
                                                      u = x_0 − a, w = x_tf − b, d = a − b
@@ -36,7 +36,7 @@ FEWEST = 8
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A Gaussian of one variance but for a few directions: what few samples can tell of a law."""
+    """A Gaussian of one variance except in a few directions: what few samples reveal of a law."""
 
     mean: Float64
     bulk: float
@@ -44,7 +44,7 @@ class Factors:
     directions: Float64
     """(N, r), orthonormal."""
     variances: Float64
-    """(r,), as samples that had no part in the fit will have them."""
+    """(r,), as samples that were not used in the fit will have them."""
     noise: float
     """E|mean − true mean|²."""
 

@@ -120,7 +120,7 @@ def class_diversity(images: NDArray[Any], classes: NDArray[Any]) -> float:
 
 
 def confusion(asked: NDArray[Any], found: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Samples by the class that was asked for (rows) and the one that was recognized (columns)."""
+    """Samples by requested class (rows) and recognized class (columns)."""
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (np.asarray(asked, np.intp), np.asarray(found, np.intp)), 1)
     return table

@@ -1,8 +1,8 @@
 """The ledger of a generation: heat and work by stage and part, and what the heat was spent on.
 
-    by stage   Q, the same along the steps (what Δt leaves is their difference), W of the switch
+    by stage   Q, the same along the steps (their difference is the discretization error), W
     by part    onsite, each block of couplings, biases
-    in all     first law, entropy production between its bounds, joules at a temperature
+    total      first law, entropy production between its bounds, joules at a temperature
 
 All energies are means over samples in E₀.
 """
@@ -26,7 +26,7 @@ from thermoloom.measures.statistics import Spread, spread
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ledger:
-    """Books of a generation; prints as a table."""
+    """The account of a generation; prints as a table."""
 
     machine: Machine
     generated: Generated
@@ -40,9 +40,10 @@ class Ledger:
 
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
-        """A row for each stage, in the order of generation: heat, work before it, parts of both.
+        """One row per stage, in the order of generation: heat, work before it, parts of both.
 
-        ``work`` is that of switching to the stage and of moving clamps in it.
+        ``work`` is that of switching to the stage and, in it, of moving clamps and of couplings
+        that are not reciprocal.
         """
         return [self._stage(position) for position in range(self.machine.stages)]
 
@@ -53,7 +54,8 @@ class Ledger:
         switch = dict.fromkeys(self.parts, 0.0)
         if position:
             switch = {p: _mean(starts[p][:, position] - ends[p][:, position - 1]) for p in switch}
-        moving = _mean(books.clamp_work[:, position])
+        given = books.clamp_work + books.active_work
+        moving = _mean(given[:, position])
         return {
             "stage": self.machine.stages - position,
             "heat": spread(books.stage_heat[:, position]),
@@ -61,7 +63,7 @@ class Ledger:
             "heat_parts": heat,
             "work": sum(switch.values()) + moving,
             "work_parts": switch,
-            "clamp_work": moving,
+            "clamp_work": _mean(books.clamp_work[:, position]),
         }
 
     @property
@@ -101,8 +103,8 @@ class Ledger:
         lines = [
             f"Ledger of {count} samples: mean energies in E0, kT = {kT:g} E0",
             *_aligned([names, *self._rows()]),
-            f"first law closes to {self.first_law_error:.0e} of the energies; the step leaves "
-            f"{self.discretization_error.mean:+.3f} E0 of the heat",
+            f"first law holds to {self.first_law_error:.0e} of the energies; discretization error "
+            f"{self.discretization_error.mean:+.3f} E0",
             f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM:g} K",
         ]
         found = self.dissipation
@@ -111,8 +113,8 @@ class Ledger:
             least, most = found.entropy_interval
             lines.append(
                 f"entropy produced: at least {low:.1f} ± {found.speed_limit.sem:.1f} k (speed "
-                f"limit, {100 * found.share:.0f} % of the heat), at most {high:.1f} k; that of the "
-                f"states changes by {least:.0f} to {most:.0f} k"
+                f"limit, {100 * found.share:.0f} % of the heat), at most {high:.1f} k; entropy of "
+                f"the states changes by {least:.0f} to {most:.0f} k"
             )
         return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """Response curves: conditions that differ in one setting, compared in pairs of samples or seeds.
 
-Everything is made from two tables: a row a condition (screen, variant, value, seed, state, heat,
-quality), and a row a denoising trajectory. A condition that diverged has infinite heat. The spread
+Two tables are read: one row per condition (screen, variant, value, seed, state, heat,
+quality), and one per denoising trajectory. A condition that diverged has infinite heat. The spread
 over the trajectories of a computer describes sampling; only several training seeds replicate a
 curve.
 """
@@ -173,7 +173,7 @@ class Responses:
         return Curve([m for m in self.measured if (m.row["screen"], m.row["variant"]) == own])
 
     def curves(self) -> list[dict[str, Any]]:
-        """A row a point of every curve, in the order of the conditions."""
+        """One row per point of every curve, in the order of the conditions."""
         names = dict.fromkeys((m.row["screen"], m.row["variant"]) for m in self.measured)
         return [
             {"screen": screen, "variant": variant, **point}

@@ -7,7 +7,7 @@
     given        an array of the user's
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
-than pure ones; words of ±A make mixtures dearer. Another code is a class here and its name in
+than pure ones; words of ±A make mixtures costlier. Another code is a class here and its name in
 ``CODES``.
 """
 

@@ -52,7 +52,7 @@ def check_labels(patterns: Patterns, machine: Machine) -> None:
     if not patterns.classes:
         raise UserError(
             f"machine.labels = {machine.labels}: the patterns have no classes; put images into one "
-            "folder for each class, or set machine.labels = 0"
+            "folder per class, or set machine.labels = 0"
         )
     if max(patterns.classes) >= machine.labels:
         raise UserError(

@@ -4,7 +4,7 @@
 
 m and σ are the mean and the standard deviation that the learned patterns have on these very
 pixels. If all are known this is the normalization of patterns, m = 0 and σ = 1; if not, pixels
-that are not known have no part in it.
+that are not known do not matter.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class Patterns:
     patterns: Float32
     """s, shape (P, N_v)."""
     labels: tuple[str, ...]
-    """One name a pattern: the digit (MNIST), the file name stem or the index (own images)."""
+    """One name per pattern: the digit (MNIST), the file name stem or the index (own images)."""
     shape: tuple[int, int] | None = None
-    """Image shape for display; None where the visible layer is no image."""
+    """Image shape for display; None where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
     """Class of every pattern, from 0 on, or empty: what label units ask for."""
     digits: bool = False
@@ -131,7 +131,7 @@ def from_images(
     resize: bool = False,
     code: Float32 | None = None,
 ) -> Patterns:
-    """Patterns from arrays (h, w), or (N_v,) where the visible layer is no image.
+    """Patterns from arrays (h, w), or (N_v,) where the visible layer is not an image.
 
     With ``resize`` images of another size are brought to the square visible layer; without it they
     are refused. ``digits``: the classes are MNIST's. ``code``: fields of the hidden units.
@@ -256,7 +256,7 @@ def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDArray[Any]:
-    """The image as it is where it has N_v values, else resized where that is asked for."""
+    """The image as it is where it has N_v values, else resized on request."""
     if resize and image.ndim == 2:
         return _resized(image, machine)
     if image.size == machine.visible:

@@ -70,6 +70,10 @@ CHAPTERS = {
                    "heat_figures:draw_variants"),
         FigureSpec("schedules", "Schedules of least heat", "heat_figures:draw_schedules"),
     ),
+    "devices": (
+        FigureSpec("devices", "Devices, written and recalibrated", "device_figures:draw_devices"),
+        FigureSpec("device-samples", "Samples before and after", "device_figures:draw_samples"),
+    ),
     "wiring": (FigureSpec("wiring", "What a wire buys", "wiring_figures:draw_wiring"),),
 }  # fmt: skip
 """In the order of a report on all of them."""

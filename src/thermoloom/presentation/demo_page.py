@@ -27,14 +27,14 @@ COMMANDS = (
     ("thermoloom lab --open",
      "play with this machine: ask, complete, teach, damage, inspect (needs the extra lab)"),
     ("thermoloom run comparison --preset quick",
-     "does learning at every step save heat? one pair of computers, about a minute"),
+     "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",
      "the default machine, with hidden units, learns three digits by a local rule"),
-    ("thermoloom generate my-run", "sample it, and measure the heat that it gives off"),
+    ("thermoloom generate my-run", "sample it and measure the heat it gives off"),
 )  # fmt: skip
 PYTHON = """\
 import thermoloom as tl
-computer = tl.Machine(labels=10, stages=4).solve(tl.digits())
+computer = tl.Machine(hidden=64, labels=10, stages=4).solve(tl.digits())
 computer.generate(20, classes=[3, 7]).show().savefig("drawn.png")"""
 
 
@@ -89,7 +89,7 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
 
 
 def _stages(drawn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The books by stage, as means over the samples."""
+    """Heat and work by stage, as means over the samples."""
     rows = []
     for stage in range(drawn["stages"]):
         work = drawn["switching_work"][:, stage - 1].mean() if stage else None

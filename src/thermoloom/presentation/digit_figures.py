@@ -90,7 +90,7 @@ def draw_confusion(saved: Saved) -> Figure:
     left.set_xticks(range(10))
     left.set_yticks(range(10))
     left.set_xlabel("recognized as")
-    left.set_ylabel("asked for")
+    left.set_ylabel("requested")
     panel(left, "a")
     if saved.run.has("inpainting.safetensors"):
         _completed(right, saved)

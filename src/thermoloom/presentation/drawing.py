@@ -125,7 +125,7 @@ def image(
     shape: Sequence[int] | None,
     limits: tuple[float, float],
 ) -> None:
-    """A visible state as a picture on a given grey scale; a strip where the layer is no image."""
+    """A visible state on a given grey scale; a strip where the layer is not an image."""
     picture = state.reshape(tuple(shape) if shape else (1, -1))
     axes.imshow(
         picture,
@@ -186,7 +186,7 @@ def paired_lines(
     markers: Mapping[str, str],
     names: Sequence[str] = (),
 ) -> None:
-    """One line a pair between the conditions; names at the right end."""
+    """One line per pair between the conditions; names at the right end."""
     conditions = list(values)
     columns = np.array([values[c] for c in conditions], float)
     axes.plot(range(len(conditions)), columns, color=FAINT, linewidth=0.8, zorder=1)
@@ -243,7 +243,7 @@ def response(
     hollow: Sequence[bool] = (),
     label: str | None = None,
 ) -> None:
-    """Mean heat with its error bars, joined; hollow where asked for, × where it diverged."""
+    """Mean heat with its error bars, joined; hollow on request, × where it diverged."""
     x = np.array(curve["value"] if positions is None else positions, float)
     bars = np.nan_to_num(curve["bar"].astype(float))
     axes.errorbar(

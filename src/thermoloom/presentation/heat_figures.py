@@ -199,6 +199,7 @@ def draw_schedules(saved: Saved) -> Figure:
     heats.plot(best["duration"], least / best["duration"], "--", color=FAINT, linewidth=0.8,
                label=r"$\propto 1/t_f$")  # fmt: skip
     heats.set_yscale("log")
+    heats.set_yticks(best["heat"], [f"{heat:.0f}" for heat in best["heat"]])
     for duration, colour in _shades(best["duration"]).items():
         own = only(lines, duration=duration, schedule="best")
         ramps.plot(own["time"], own["amplitude"], color=colour, label=f"$t_f = {duration:g}$")
@@ -223,6 +224,6 @@ def draw_schedules(saved: Saved) -> Figure:
     for axes, letter, title in zip((heats, ramps, quality), "abc", titles, strict=True):
         light_grid(axes)
         panel(axes, letter, title)
-    heats.legend(fontsize=6)
+    heats.legend(fontsize=6, loc="upper right")
     ramps.legend(fontsize=6)
     return figure

@@ -16,7 +16,7 @@ SHOWN = 10
 """Samples side by side, in two rows."""
 FRAMES = 48
 MILLISECONDS, LAST = 70, 2500
-"""How long a frame is shown, and the last one, in which all has come to rest."""
+"""How long a frame is shown, and the last one, in which everything has come to rest."""
 WIDTH = 480
 """Pixels of the animation, about."""
 GREYS = 24
@@ -39,7 +39,7 @@ def animation(
     pixels = np.round(255 / (GREYS - 1) * np.round((GREYS - 1) * grey)).astype(np.uint8)
     columns = min(COLUMNS, len(states))
     zoom = max(1, (WIDTH // columns - GAP) // shape[1])
-    font = ImageFont.load_default()
+    font = ImageFont.load_default(14)
     frames = [
         _frame(pixels[:, number].reshape(-1, *shape), columns, zoom, _counted(value, kT), font)
         for number, value in enumerate(heat)
@@ -51,7 +51,7 @@ def animation(
 
 
 def _counted(heat: float, kT: float) -> str:
-    return f"heat given off: {heat:.1f} E0 = {heat / kT:.0f} kT an image"
+    return f"heat given off: {heat:.1f} E0 = {heat / kT:.0f} kT per image"
 
 
 def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: Any) -> Image.Image:

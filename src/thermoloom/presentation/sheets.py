@@ -67,7 +67,7 @@ def sample_figure(
 ) -> Sheet:
     """The first samples of an archive in archive order, one shared grey scale.
 
-    ``names``: a few letters over each sample, such as the class that was asked for.
+    ``names``: a few letters over each sample, such as the requested class.
     """
     shown = images[:most]
     columns = min(10, len(shown))

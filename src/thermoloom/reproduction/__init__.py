@@ -1,7 +1,7 @@
 """The paper beside what was measured here: an experiment is computed, then judged.
 
 judge       tables and summary of an experiment → quantities, statements, verdicts
-reproduce   compute and judge, the whole way but for pictures
+reproduce   compute and judge, everything but pictures
 """
 
 from __future__ import annotations

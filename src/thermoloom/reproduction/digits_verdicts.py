@@ -16,12 +16,12 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     machine = summary["machine"]
     measured, data = machine["measured"], machine["data"]
     rows: list[tuple[str, str, float | None, str, str]] = [
-        ("asked", "samples recognized as what was asked for", _percent(measured["asked"]), "%",
+        ("asked", "samples recognized as the class requested", _percent(measured["asked"]), "%",
          f"{measured['images']} samples; images with the same noise: {100 * data['asked']:.1f} %"),
         ("negatives", "negatives among them", _percent(measured["negatives"]), "%", ""),
         ("diversity", "diversity within a class, relative to the data's",
          _ratio(measured["diversity"], data["diversity"]), "", "both with thermal noise"),
-        ("die", "… of the means of the styles that the die chose alone",
+        ("die", "… of the means of the drawn styles alone",
          _ratio(machine["style_means"]["diversity"], data["diversity"]), "", "without noise"),
         ("frechet", "Fréchet distance in the classifier's 128 features", measured["frechet"], "",
          f"{measured['images']} samples, {measured['data']} images"),

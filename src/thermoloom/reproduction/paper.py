@@ -274,7 +274,7 @@ def needs(experiment: str, key: str) -> dict[str, int]:
 
 
 def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many statements have which verdict, and how many there are in all."""
+    """How many statements have which verdict, and their total."""
     verdicts = [statement["verdict"] for statement in statements]
     order = (HOLDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
     return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}

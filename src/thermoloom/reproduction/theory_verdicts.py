@@ -327,7 +327,7 @@ def law_row(found: Row) -> Row:
     response = "; {response:.3f} in the end where couplings move too"
     return row(
         "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
-        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % a cycle"
+        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % per cycle"
         + (response if found["response"] is not None else ""),
         ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
         paper.holds_if(all(near(found["alone"], end) for end in ends.values())),

@@ -111,7 +111,7 @@ def _collect(
             raise UserError(
                 f"--cluster {address}: the connection to the scheduler is lost; "
                 f"{sweep.progress.done_count} of {len(sweep.tasks)} tasks are done and kept: start "
-                "the cluster again and run the same command again to go on"
+                "the cluster again and run the same command again to continue"
             )
         task, future = futures.pop(event.key)
         sweep.end(task, _outcome_of(task, future, sweep.folder))
@@ -153,7 +153,7 @@ def _check_scheduler(address: str) -> None:
         distributed.comm.get_address_host_port(full, strict=True)
     except ValueError as error:
         raise UserError(
-            f"--cluster {address}: no address, such as tcp://host:8786 ({error})"
+            f"--cluster {address}: not an address such as tcp://host:8786 ({error})"
         ) from None
 
     async def connect() -> None:
@@ -419,15 +419,15 @@ def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> N
 def _checked(files: Mapping[str, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
     """``{run: {file name: bytes}}``, if it holds plain files of ``runs`` alone."""
     if not isinstance(files, Mapping):
-        raise UserError(f"a received archive is no archive but {type(files).__name__}; refused")
+        raise UserError(f"a received archive is not an archive but {type(files).__name__}; refused")
     by_run: dict[str, dict[str, bytes]] = {}
     total = 0
     for path, data in files.items():
         run, _, name = path.rpartition("/") if isinstance(path, str) else ("", "", "")
         if run not in runs or not _FILE_NAME.fullmatch(name):
             raise UserError(
-                f"a received archive holds {str(path)[:200]!r}, which is no file of its task's "
-                "runs; refused"
+                f"a received archive holds {str(path)[:200]!r}, which is not a file of its "
+                "task's runs; refused"
             )
         if not isinstance(data, bytes):
             raise UserError(f"a received archive holds no plain bytes as {path}; refused")

@@ -44,7 +44,7 @@ class Resources:
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers = {self.workers}: must be at least 1")
         if self.shared and self.cluster is None:
-            raise UserError("--shared-disk: says something of a cluster; name it with --cluster")
+            raise UserError("--shared-disk: needs a cluster; name it with --cluster")
         if self.cluster is not None and not self.cluster.strip():
             raise UserError("--cluster: is empty; give the address that `dask scheduler` prints")
 
@@ -87,7 +87,7 @@ def run_tasks(
         except KeyboardInterrupt:
             raise SweepInterruptedError(
                 f"interrupted; {sweep.progress.done_count} of {len(tasks)} tasks are done and all "
-                "checkpoints kept: run the same command again to go on"
+                "checkpoints kept: run the same command again to continue"
             ) from None
     return {task.name: sweep.outcomes[task.name] for task in tasks}
 

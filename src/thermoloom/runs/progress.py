@@ -1,4 +1,4 @@
-"""What a sweep tells while it runs: nothing, lines for a log, or a display on a terminal."""
+"""What a sweep reports while it runs: nothing, lines for a log, or a display on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import rich.progress
 
 
 class Progress:
-    """What a sweep tells while it runs: silent by itself, shown by its subclasses."""
+    """What a sweep reports while it runs: silent by itself, shown by its subclasses."""
 
     total = 0
     done_count = 0
@@ -140,7 +140,7 @@ class RichProgress(Progress):
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:
         with super().shown(total), self._display:
-            self._whole = self._display.add_task("in all", total=total, detail="")
+            self._whole = self._display.add_task("total", total=total, detail="")
             self._refresh()
             yield
 

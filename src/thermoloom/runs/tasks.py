@@ -6,7 +6,7 @@ The function is called as
 
 writes its run directories under ``workdir`` and does nothing twice: a run that is done there is
 returned at once (``store.finished_results``), a run that was interrupted is continued. So whatever
-is killed, the same command again goes on where it was.
+is killed, the same command continues where it was.
 """
 
 from __future__ import annotations

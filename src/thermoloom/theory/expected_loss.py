@@ -7,7 +7,7 @@ v, and d = E[D]
     2k_BT E[r_i] = f_i,   2k_BT E[r_i x_j'] = f_i m_j + μΔt J_ij v_j   (i ≠ j),
     f_i = d_i + μΔt (b_i + Σ_j J_ij m_j)
 
-at every step. Summed over steps, v enters as one number a unit; m and d are expanded in a few
+at every step. Summed over steps, v enters as one number per unit; m and d are expanded in a few
 orthonormal functions of time (the functions m(s, ·) of all fields span only about ten to nine
 digits), which makes the sum over K steps a sum over modes, without a quadrature error.
 """

@@ -62,7 +62,7 @@ def gelbrich(p: Gaussian, q: Gaussian) -> Array64:
 
 @dataclass(frozen=True, eq=False)
 class GenerationLaw:
-    """Exact books of a harmonic machine, for each word of its labels that was asked for."""
+    """Exact energies, heat and work of a harmonic machine, for each requested label word."""
 
     machine: Machine
     laws: Sequence[Gaussian]

@@ -191,12 +191,12 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
         refinement *= _REFINEMENT
     raise UserError(
         f"machine.dt = {machine.dt}: the density of a unit did not converge for fields up to "
-        f"{largest:.3g} (error {error:.1e}, asked for {tolerance:.0e}); take a smaller step"
+        f"{largest:.3g} (error {error:.1e}, required {tolerance:.0e}); use a smaller step"
     )
 
 
 def _check_force(machine: Machine) -> None:
-    """Refuse a potential whose force is no odd cubic polynomial: what is exact here is so for
+    """Refuse a potential whose force is not an odd cubic polynomial: what is exact here is so for
     those alone.
     """
     x = np.linspace(-3, 3, 25)

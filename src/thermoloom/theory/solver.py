@@ -52,7 +52,7 @@ class Optimum:
     seconds: float
     """Wall time, marginals included."""
     expected_heat: float | None = None
-    """E[Q] of the reverse path in E₀; None where it was not asked for and costs a long sum."""
+    """E[Q] of the reverse path in E₀; None where it was not requested, as it costs a long sum."""
 
 
 def solve_optimum(
@@ -220,5 +220,5 @@ def conjugate_gradients(
             progress(iteration + 1, (size / first) ** 0.5)
     raise UserError(
         f"tolerance = {tolerance}: not reached in {max_iterations} conjugate-gradient steps "
-        f"(relative gradient {(size / first) ** 0.5:.1e}); ask for less"
+        f"(relative gradient {(size / first) ** 0.5:.1e}); use a larger one"
     )

@@ -48,12 +48,12 @@ class Trainee:
     def new(cls, settings: Settings, start: Parameters | None = None) -> Trainee:
         """At its first cycle, from θ = ``start`` (0 if not given)."""
         theta = Parameters.zeros(settings.machine) if start is None else start.astype(np.float32)
-        return cls(settings, engine().learner(settings), Reached(theta))
+        return cls(settings, engine().learner(settings), Reached(theta.on(settings.built)))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
         """From what ``arrays`` gave: continues to the bit as if never interrupted."""
-        theta = Parameters.from_arrays(settings.machine, arrays)
+        theta = Parameters.from_arrays(settings.built, arrays)
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
         curve = tuple((int(c), x, y) for c, x, y in rows)
         return cls(settings, engine().learner(settings), Reached(theta, cycle, curve))
@@ -109,7 +109,7 @@ def train_together(
     """
     _check_sharing(trainees)
     settings = trainees[0].settings
-    machine, seed = settings.machine, settings.training.seed
+    machine, seed = settings.built, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
     validation = {seed: validation_path(each, fields, words) for seed, each in watched.items()}
     for trainee in trainees:
@@ -134,7 +134,7 @@ def validation_path(settings: Settings, fields: Float32, words: Float32 | None =
     """The fixed path on which the loss is watched; from the first pattern."""
     seed = settings.training.validation_seed
     word = None if words is None else words[0]
-    return engine().path(settings.machine, fields[0], seed, 0, word, stream="validation ")
+    return engine().path(settings.built, fields[0], seed, 0, word, stream="validation ")
 
 
 def _validated(settings: Settings, reached: Reached, paths: Mapping[int, Path]) -> Reached:
@@ -152,13 +152,13 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
     first = trainees[0].settings
     for other in (t.settings for t in trainees[1:]):
         same = (
-            other.machine == first.machine
+            other.built == first.built
             and other.prototypes == first.prototypes
             and other.training.seed == first.training.seed
         )
         if not same:
             raise UserError(
-                "learners that share paths need equal machine, prototypes and training.seed"
+                "learners that share paths need equal machine, device, prototypes and training.seed"
             )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from thermoloom.config import Settings
 from thermoloom.engine import Learner as AnyLearner
 from thermoloom.engine import Path
+from thermoloom.engine.compiled.device_learner import DeviceLearner
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.engine.compiled.path_terms import path_terms
@@ -20,8 +21,10 @@ from thermoloom.engine.compiled.sampling import generate as generate
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
+from thermoloom.machine import action
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import UNQUANTIZED
 
@@ -44,33 +47,45 @@ def path(
 
 
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-    """Loss and path-action terms of a path: the products with J in float32, sums in float64."""
+    """Loss and path-action terms of a path: the products with J in float32, sums in float64.
+
+    Of a path on a device: with the forces that θ has when it is written there.
+    """
+    if isinstance(path.machine, Built):
+        return action.path_terms(theta.on(path.machine), path.states, field, path.word)
     return path_terms(theta, path.states, field, path.word)
 
 
 class _LearnerOfSettings:
-    """A learner with the residual errors that the settings ask for."""
+    """A learner with the residual errors and on the device of the settings.
+
+    What it has written decays where the device drifts.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._built = settings.built
         self._inner = _inner(settings)
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
         if path.prepared is None:  # of another engine, or made by hand
-            path = replace(path, prepared=drives_of(settings.machine, path.states))
+            path = replace(path, prepared=drives_of(self._built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
         rate = settings.learning_rate_of(path.number)
-        return self._inner.learn(theta, path, errors, rate=rate)
+        learned = self._inner.learn(theta, path, errors, rate=rate)
+        return self._built.kept(learned) if isinstance(self._built, Built) else learned
 
 
 def _inner(
     settings: Settings,
-) -> Learner | QuantizedLearner | SparseLearner | UpdateNoiseLearner:
+) -> Learner | QuantizedLearner | SparseLearner | UpdateNoiseLearner | DeviceLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
+    if isinstance(settings.built, Built) and settings.device.couples:
+        return DeviceLearner(settings.built, rate, settings.period)
     if errors.bits != UNQUANTIZED:
         ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)
         stochastic = errors.rounding == "stochastic"
@@ -84,5 +99,5 @@ def _inner(
 
 
 def learner(settings: Settings) -> AnyLearner:
-    """The learner that the settings ask for."""
+    """The learner of these settings."""
     return _LearnerOfSettings(settings)

@@ -2,7 +2,7 @@
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
 A kernel calls ``onsite.gradient(x)``, ``drive(…)``, ``residual(…)`` as NumPy code does: the plain
-Python functions of ``thermoloom.machine`` are compiled into it, so no formula stands here again.
+Python functions of ``thermoloom.machine`` are compiled into it, so no formula is written twice.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ the update of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-U is strictly causal, so this is solved strip by strip of S steps: what earlier strips do to a
-strip follows at once, and what its own steps do to each other by sweeps from R = R⁰, exact after
-S sweeps and converged to float32 round-off in two or three. Then θ takes one rank-2B update. All
-of it is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and about a fifth more for the
-strips.
+U is strictly causal, so this is solved strip by strip of S steps. What earlier strips do to a
+strip follows at once. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps alone,
+follows from the products of X with [R⁰, X] row by row; only the last term, which is N times
+smaller than the others, is taken with R⁰ in place of R. Then θ takes one rank-2B update. All of it
+is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and a tenth more for the strips.
 """
 
 from __future__ import annotations
@@ -40,172 +40,100 @@ Float32 = NDArray[np.float32]
 BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
 STRIP_STEPS = 24
-"""Longest strip of a block, S: shorter ones sweep less, but make flatter matrices."""
+"""Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
-"""Largest estimated error of a strip's residuals, relative, both root mean square."""
-MOST_SWEEPS = 8
-"""A strip that needs more is halved."""
+"""Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
+may have a larger one is halved."""
 PIECES = 2
 """The units are always worked on in this many pieces, on as many threads as there are, up to
 this number: so θ does not depend on the threads."""
 
 
-# Residuals and states of a block lie in alternate rows of one array for each kind of unit, [R_v,
-# X_v] and [X_h, R_h]. So those of any stretch of steps are one matrix, which is what products need.
-# Kernels take slices of rows of whole arrays: then the compiler sees that they start at 0 and are
-# contiguous, and loops run in vectors.
+# Residuals and states of a block lie in alternate rows of one array for each group of units, [R, X]
+# of the visible and [X, R] of the hidden ones. So those of any stretch of steps are one matrix,
+# which is what products need. Kernels take slices of rows of whole arrays: then the compiler sees
+# that they start at 0 and are contiguous, and loops run in vectors.
 
 
-@jit
-def _start_residuals(path, start, forces, bias, before, low, high, constants, x, r, pairs):  # type: ignore[no-untyped-def]
-    """x ← path and r ← residual under the forces and biases, for units low … high of a group.
+class _Group(NamedTuple):
+    """Memory for the N units of a group in a block of up to B steps, in strips of up to S."""
 
-    The group begins after ``before`` units; ``x`` and ``r`` tell which of the two rows of a step in
-    ``pairs`` is which.
-    """
-    b = bias[before + low : before + high]
-    for k in range(path.shape[0]):
-        s, f = start[k, before + low : before + high], forces[k, low:high]
-        out = pairs[2 * k + r, low:high]
-        for i in range(out.size):
-            out[i] = residual(constants, s[i], f[i] + b[i])
-        pairs[2 * k + x, low:high] = path[k, before + low : before + high]
-
-
-@fast_jit
-def _correct(start, sums, low, high, rate, r, pairs):  # type: ignore[no-untyped-def]
-    """r ← start − rate·sums for units low … high; returns Σ change² and Σ r²."""
-    change = np.float64(0)
-    size = np.float64(0)
-    for k in range(start.shape[0]):
-        s, f, out = start[k, low:high], sums[k, low:high], pairs[2 * k + r, low:high]
-        row_change = np.float32(0)
-        row_size = np.float32(0)
-        for i in range(out.size):
-            new = s[i] - rate * f[i]
-            difference = new - out[i]
-            row_change += difference * difference
-            row_size += new * new
-            out[i] = new
-        change += row_change
-        size += row_size
-    return change, size
+    first: int
+    """Where the group begins among all units."""
+    pairs: Float32
+    """(2B, N): residuals and states of the block's steps in turns."""
+    r: int
+    """Which of a step's two rows is the residual, 0 or 1; likewise x, the state."""
+    x: int
+    forces: Float32
+    """(Q, B, N): Σ_j J_ij x_j, split by the pieces that hold the couplings."""
+    sums: Float32
+    """(B, N): the brackets of the equations above."""
+    applied: Float32
+    """(N,): Σ R∘X of the strips that are solved."""
+    coupled: bool
+    """Whether the units are coupled to each other."""
 
 
-@fast_jit
-def _correct_coupled(start, sums, low, high, period, rate, x, r, pairs):  # type: ignore[no-untyped-def]
-    """The same for a group that is coupled to itself: −2 (U(R∘X))∘X keeps J_ii = 0."""
-    applied = np.zeros(high - low, np.float32)
-    pending = np.zeros(high - low, np.float32)
-    for k in range(start.shape[0]):
-        f, state, old = sums[k, low:high], pairs[2 * k + x, low:high], pairs[2 * k + r, low:high]
-        if k % period == 0:
-            for i in range(old.size):
-                applied[i] += pending[i]
-                pending[i] = 0
-        for i in range(old.size):
-            f[i] -= np.float32(2) * applied[i] * state[i]
-            pending[i] += old[i] * state[i]
-    return _correct(start, sums, low, high, rate, r, pairs)
+class _Products(NamedTuple):
+    """What some steps of a block do to others, K of them to K at most."""
 
-
-@jit
-def _begin(sums, low, high, rate, r, pairs, start):  # type: ignore[no-untyped-def]
-    """start ← r ← r − rate·sums: R⁰ of a strip once the earlier ones have acted on it."""
-    for k in range(start.shape[0]):
-        f, out, first = sums[k, low:high], pairs[2 * k + r, low:high], start[k, low:high]
-        for i in range(out.size):
-            out[i] -= rate * f[i]
-            first[i] = out[i]
-
-
-@jit
-def _begin_coupled(sums, applied, low, high, rate, x, r, pairs, start):  # type: ignore[no-untyped-def]
-    """The same for a group coupled to itself; ``applied`` is Σ R∘X of the earlier strips."""
-    for k in range(start.shape[0]):
-        f, state, seen = sums[k, low:high], pairs[2 * k + x, low:high], applied[low:high]
-        for i in range(f.size):
-            f[i] -= np.float32(2) * seen[i] * state[i]
-    _begin(sums, low, high, rate, r, pairs, start)
-
-
-@jit
-def _end_coupled(low, high, x, r, pairs, applied):  # type: ignore[no-untyped-def]
-    """applied ← applied + Σ R∘X of a strip."""
-    total = applied[low:high]
-    for k in range(pairs.shape[0] // 2):
-        state, residual = pairs[2 * k + x, low:high], pairs[2 * k + r, low:high]
-        for i in range(total.size):
-            total[i] += residual[i] * state[i]
-
-
-@jit
-def _mirror(couplings, before, low, high):  # type: ignore[no-untyped-def]
-    """Rows low … high of a lower triangle into the upper one; the diagonal becomes zero.
-
-    The triangle begins at row ``before`` of the array.
-    """
-    tile = 32  # a tile of both triangles stays in the cache
-    for row in range(low, high, tile):
-        row_end = min(row + tile, high)
-        for column in range(0, row_end, tile):
-            for b in range(column, min(column + tile, row_end)):
-                first = max(row, b + 1)
-                image = couplings[before + b, first : max(first, row_end)]
-                for i in range(image.size):
-                    image[i] = couplings[before + first + i, b]
-    for a in range(low, high):
-        couplings[before + a, a] = 0
+    visible: Float32
+    """(PIECES, K, 2K): products of X_v with R_v and X_v, over the units of each piece."""
+    hidden: Float32
+    """(PIECES, K, 2K): products of X_h with X_h and R_h likewise."""
+    sums: Float32
+    """(PIECES, 2, K, 2K), for each thread: both, over all units."""
+    operators: Float32
+    """(PIECES, 2, K, 2K), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
 
 
 class _Work(NamedTuple):
-    """Memory for a block of up to B steps in strips of up to S."""
+    """Memory for a block."""
 
-    rx_visible: Float32
-    """(2B, N_v): R_v and X_v in turns."""
-    xr_hidden: Float32
-    """(2B, N_h): X_h and R_h in turns."""
-    start_v: Float32
-    """(S, N_v): R⁰_v of a strip."""
-    start_h: Float32
-    """(S, N_h): R⁰_h of a strip."""
-    sums_v: Float32
-    """(B, N_v): forces at first, then the brackets of the equations above."""
-    sums_h: Float32
-    applied_v: Float32
-    """(N_v,): Σ R_v∘X_v of the strips that are solved."""
-    applied_h: Float32
-    gram: Float32
-    """(2, S, B): X_hX_hᵀ and X_vX_vᵀ, a strip's steps with all up to them."""
-    cross: Float32
-    """(2, PIECES, S, B): X_hR_hᵀ and X_vR_vᵀ likewise, over each piece's units."""
-    operator: Float32
-    """(PIECES, 2, S, 2B), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
+    visible: _Group
+    hidden: _Group
+    within: _Products
+    """Of the steps of a strip with each other."""
+    across: _Products
+    """Of some strips with later ones."""
     squares: NDArray[np.float64]
-    """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
+    """(PIECES, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
 
 
-def _work(machine: Machine, steps: int, strip: int, period: int) -> _Work:
-    """Memory for blocks of up to ``steps`` steps; a block of one period has no strips."""
-    n_v, n_h = machine.visible, machine.hidden
-    few, wide = (strip, steps) if steps > period else (0, 0)
+def _work(machine: Machine, strip: int, strips: int, period: int) -> _Work:
+    """Memory for blocks of up to ``strips`` strips; a block of one period is not solved at all."""
 
     def memory(*shape: int) -> Float32:
         return np.empty(shape, np.float32)
 
+    solved = strips > 1 or strip > period
+
+    def group(name: str, r: int, sources: int) -> _Group:
+        where, coupled = machine.groups[name], machine.wired(f"{name}-{name}")
+        n, steps = where.stop - where.start, strip * strips
+        return _Group(
+            first=where.start,
+            pairs=memory(2 * steps, n),
+            r=r,
+            x=1 - r,
+            forces=memory(sources, steps, n),
+            sums=memory(steps if solved else 0, n),
+            applied=memory(n),
+            coupled=bool(coupled),
+        )
+
+    def products(steps: int) -> _Products:
+        each = memory(2, PIECES, steps, 2 * steps)
+        sums, operators = memory(2, PIECES, 2, steps, 2 * steps)
+        return _Products(each[0], each[1], sums, operators)
+
     return _Work(
-        rx_visible=memory(2 * steps, n_v),
-        xr_hidden=memory(2 * steps, n_h),
-        start_v=memory(few, n_v),
-        start_h=memory(few, n_h),
-        sums_v=memory(steps, n_v),
-        sums_h=memory(steps, n_h),
-        applied_v=memory(n_v),
-        applied_h=memory(n_h),
-        gram=memory(2, few, wide),
-        cross=memory(2, PIECES, few, wide),
-        operator=memory(PIECES, 2, few, 2 * wide),
-        squares=np.empty((PIECES, 2)),
+        visible=group("visible", 0, 1 + PIECES * machine.wired("visible-visible")),
+        hidden=group("hidden", 1, PIECES),
+        within=products(strip if solved else 0),
+        across=products((strip << (strips - 1).bit_length()) // 2 if strips > 1 else 0),
+        squares=np.empty((PIECES, 3)),
     )
 
 
@@ -240,11 +168,17 @@ class _Blocks(NamedTuple):
 
 
 class _Theta(NamedTuple):
-    """θ of one stage as kernels use it: a copy, so that nothing is changed by half."""
+    """θ of one stage as kernels use it: a copy, so that nothing is changed by half.
 
-    couplings: Float32
-    """J_vh above J_hh, (N, N_h) with longer rows."""
-    within: Float32
+    Each piece has rows of its own, which no other thread touches. Of couplings within a group they
+    are rows of the lower triangle; only its squares on the diagonal, one a piece, are mirrored.
+    """
+
+    between: Float32
+    """J_vh, (N_v, N_h) with longer rows, or nothing."""
+    hidden: Float32
+    """J_hh, (N_h, N_h) with longer rows, or nothing."""
+    visible: Float32
     """J_vv, (N_v, N_v) with longer rows, or nothing."""
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
@@ -257,167 +191,266 @@ def _units(piece, n):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _load(piece, routines, x, start, theta, rule, work):  # type: ignore[no-untyped-def]
-    """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
-    steps = x.shape[0]
-    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+def _triangle(piece, n):  # type: ignore[no-untyped-def]
+    """Range of the rows of a piece in a lower triangle: of equal area for all."""
+    low, high = n * np.sqrt(piece / PIECES), n * np.sqrt((piece + 1) / PIECES)
+    return int(low + 0.5), int(high + 0.5)
+
+
+@jit
+def _forces_within(piece, routines, x, couplings, out):  # type: ignore[no-untyped-def]
+    """out += J x of a piece's rows of a lower triangle, on their units and on those before."""
+    low, high = _triangle(piece, couplings.shape[0])
+    own, before = couplings[low:high, low:high], couplings[low:high, :low]
+    multiply(routines, 1.0, x[:, low:high], own, 1.0, out[:, low:high])
+    multiply(routines, 1.0, x[:, :low], before.T, 1.0, out[:, low:high])
+    multiply(routines, 1.0, x[:, low:high], before, 1.0, out[:, :low])
+
+
+@jit
+def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untyped-def]
+    """Σ_j J_ij x_j′ by the couplings that a piece holds."""
+    steps, n_v, n_h = path.shape[0], work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
     v, v_end = _units(piece, n_v)
-    h, h_end = _units(piece, n_h)
-    couplings, bias, constants = theta.couplings, theta.bias, rule.constants
-    of_v, of_h = work.sums_v[:steps, v:v_end], work.sums_h[:steps, h:h_end]
-    first = 0 if rule.vh else n_v  # of the rows of ``couplings`` that are wired
-    last = n_v + n_h if rule.hh else n_v
+    x_v, x_h = path[:, :n_v], path[:, n_v:]
+    of_v, of_h = work.visible.forces[0, :steps, v:v_end], work.hidden.forces[piece, :steps, :]
     if rule.vh:
-        multiply(routines, 1.0, x[:, n_v:], couplings[v:v_end, :n_h].T, 0.0, of_v)
+        couplings = theta.between[v:v_end, :n_h]
+        multiply(routines, 1.0, x_h, couplings.T, 0.0, of_v)
+        multiply(routines, 1.0, x_v[:, v:v_end], couplings, 0.0, of_h)
     else:
         of_v[:] = 0
-    if rule.vv:
-        multiply(routines, 1.0, x[:, :n_v], theta.within[:, v:v_end], 1.0, of_v)
-    if first < last:
-        multiply(routines, 1.0, x[:, first:last], couplings[first:last, h:h_end], 0.0, of_h)
-    else:
         of_h[:] = 0
-    _start_residuals(
-        x, start, work.sums_v, bias, 0, v, v_end, constants, 1, 0, work.rx_visible[: 2 * steps]
-    )
-    _start_residuals(
-        x, start, work.sums_h, bias, n_v, h, h_end, constants, 0, 1, work.xr_hidden[: 2 * steps]
-    )
-    work.applied_v[v:v_end] = 0
-    work.applied_h[h:h_end] = 0
+    if rule.hh:
+        _forces_within(piece, routines, x_h, theta.hidden[:, :n_h], of_h)
+    if rule.vv:
+        of_v = work.visible.forces[1 + piece, :steps, :]
+        of_v[:] = 0
+        _forces_within(piece, routines, x_v, theta.visible[:, :n_v], of_v)
 
 
 @jit
-def _operator(first, low, high, steps, rule, gram, cross, out):  # type: ignore[no-untyped-def]
+def _start_residuals(piece, path, start, bias, constants, group):  # type: ignore[no-untyped-def]
+    """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
+    low, high = _units(piece, group.pairs.shape[1])
+    before = group.first + low
+    b = bias[before : group.first + high]
+    for k in range(path.shape[0]):
+        force = group.forces[0, k, low:high]
+        for source in range(1, group.forces.shape[0]):
+            more = group.forces[source, k, low:high]
+            for i in range(force.size):
+                force[i] += more[i]
+        s, out = start[k, before : group.first + high], group.pairs[2 * k + group.r, low:high]
+        for i in range(out.size):
+            out[i] = residual(constants, s[i], force[i] + b[i])
+        group.pairs[2 * k + group.x, low:high] = path[k, before : group.first + high]
+
+
+@fast_jit
+def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-def]
+    """R⁰ ← R⁰ + D in a group coupled to itself, D = 2 αc (U(R∘X))∘X, which keeps J_ii = 0.
+
+    For a piece's units in a strip. Earlier strips count with their R, the strip's own steps with
+    R⁰. Returns Σ D² of the latter.
+    """
+    low, high = _units(piece, group.pairs.shape[1])
+    seen, pending = np.zeros(high - low, np.float32), np.zeros(high - low, np.float32)
+    factor, earlier, size = np.float32(2) * rate, group.applied[low:high], np.float64(0)
+    if first == 0:
+        earlier[:] = 0
+    for k in range(first, last):
+        r, x = group.pairs[2 * k + group.r, low:high], group.pairs[2 * k + group.x, low:high]
+        if (k - first) % period == 0:
+            for i in range(r.size):
+                seen[i] += pending[i]
+                pending[i] = 0
+        row_size = np.float32(0)
+        for i in range(r.size):
+            own = factor * seen[i] * x[i]
+            row_size += own * own
+            r[i] += own + factor * earlier[i] * x[i]
+            pending[i] += r[i] * x[i]
+        size += row_size
+    return size
+
+
+@fast_jit
+def _subtract(piece, first, last, rate, group):  # type: ignore[no-untyped-def]
+    """R ← R − αc·sums for a piece's units; returns Σ change² and Σ R²."""
+    low, high = _units(piece, group.pairs.shape[1])
+    change = size = np.float64(0)
+    for k in range(first, last):
+        f, r = group.sums[k - first, low:high], group.pairs[2 * k + group.r, low:high]
+        row_change = row_size = np.float32(0)
+        for i in range(r.size):
+            difference = rate * f[i]
+            r[i] -= difference
+            row_change += difference * difference
+            row_size += r[i] * r[i]
+        change += row_change
+        size += row_size
+    return change, size
+
+
+@jit
+def _end(piece, first, last, group):  # type: ignore[no-untyped-def]
+    """applied ← applied + Σ R∘X of a strip."""
+    low, high = _units(piece, group.pairs.shape[1])
+    total = group.applied[low:high]
+    for k in range(first, last):
+        r, x = group.pairs[2 * k + group.r, low:high], group.pairs[2 * k + group.x, low:high]
+        for i in range(total.size):
+            total[i] += r[i] * x[i]
+
+
+@jit
+def _products(piece, routines, first, last, low, high, group, out):  # type: ignore[no-untyped-def]
+    """Products of the states of steps first … last with residuals and states of low … high."""
+    begin, end = _units(piece, group.pairs.shape[1])
+    states = group.pairs[2 * first + group.x : 2 * last : 2, begin:end]
+    other = group.pairs[2 * low : 2 * high, begin:end]
+    multiply(routines, 1.0, states, other.T, 0.0, out[piece, : last - first, : 2 * (high - low)])
+
+
+@jit
+def _add_pieces(steps, width, products, out):  # type: ignore[no-untyped-def]
+    """The products of ``steps`` steps over all units."""
+    for k in range(steps):
+        total = out[k, :width]
+        total[:] = products[0, k, :width]
+        for piece in range(1, PIECES):
+            more = products[piece, k, :width]
+            for m in range(width):
+                total[m] += more[m]
+
+
+@fast_jit
+def _operators(first, low, high, steps, rule, products, thread):  # type: ignore[no-untyped-def]
     """Matrices by which steps low … high of the block act on the ``steps`` ones from ``first`` on.
 
-    Columns in the order of the rows of [R_v, X_v] and [X_h, R_h], masked by U.
+    Columns in the order of the rows of [R_v, X_v] and [X_h, R_h], masked by U. Steps that act on
+    each other (first = low) do so with all that follows: row k is that of the residuals
+    R_l = R⁰_l − αc V_l·[R⁰, X] with the rows V_l before it, so that R of the strip is solved at
+    once but for what keeps J_ii = 0.
     """
+    of_v, of_h = products.sums[thread, 0], products.sums[thread, 1]
+    on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
+    _add_pieces(steps, 2 * (high - low), products.visible, of_v)
+    _add_pieces(steps, 2 * (high - low), products.hidden, of_h)
+    rate, together = _rate(rule), first == low
     for k in range(steps):
-        gram_h, gram_v = gram[0, k, low:high], gram[1, k, low:high]
-        cross_h, cross_v = cross[0, :, k, low:high], cross[1, :, k, low:high]
-        of_visible, of_hidden = out[0, k], out[1, k]
         # updates of these steps are already applied at step k
         seen = min((first + k) // rule.period * rule.period, high) - low
+        on_v[k, : 2 * (high - low)] = 0
+        on_h[k, : 2 * (high - low)] = 0
+        x_v, x_h, v, h = of_v[k], of_h[k], on_v[k], on_h[k]
         for m in range(seen):
-            sum_h = np.float32(0)
-            sum_v = np.float32(0)
-            for piece in range(PIECES):
-                sum_h += cross_h[piece, m]
-                sum_v += cross_v[piece, m]
-            of_visible[2 * m] = rule.vh * gram_h[m] + rule.vv * gram_v[m] + rule.one_v
-            of_visible[2 * m + 1] = rule.vh * sum_h + rule.vv * sum_v
-            of_hidden[2 * m] = rule.hh * sum_h + rule.vh * sum_v
-            of_hidden[2 * m + 1] = rule.hh * gram_h[m] + rule.vh * gram_v[m] + rule.one_h
-        of_visible[2 * seen : 2 * (high - low)] = 0
-        of_hidden[2 * seen : 2 * (high - low)] = 0
+            cross_v, gram_v = x_v[2 * m], x_v[2 * m + 1]
+            gram_h, cross_h = x_h[2 * m], x_h[2 * m + 1]
+            gram_on_v = rule.vh * gram_h + rule.vv * gram_v + rule.one_v
+            gram_on_h = rule.hh * gram_h + rule.vh * gram_v + rule.one_h
+            if together:
+                before_v, before_h = on_v[m], on_h[m]
+                change_v = change_h = np.float32(0)
+                for j in range(2 * m):
+                    change_v += before_v[j] * x_v[j]
+                    change_h += before_h[j] * x_h[j]
+                    v[j] -= rate * gram_on_v * before_v[j]
+                    h[j] -= rate * gram_on_h * before_h[j]
+                cross_v -= rate * change_v
+                cross_h -= rate * change_h
+            v[2 * m] += gram_on_v
+            v[2 * m + 1] += rule.vh * cross_h + rule.vv * cross_v
+            h[2 * m] += rule.hh * cross_h + rule.vh * cross_v
+            h[2 * m + 1] += gram_on_h
 
 
 @jit
-def _act(thread, threads, barrier, routines, first, last, low, high, rule, work):  # type: ignore[no-untyped-def]
+def _brackets(piece, routines, operator, low, high, group):  # type: ignore[no-untyped-def]
+    """sums ← operator · residuals and states of steps low … high, for a piece's units."""
+    begin, end = _units(piece, group.pairs.shape[1])
+    by = group.pairs[2 * low : 2 * high, begin:end]
+    multiply(routines, 1.0, operator, by, 0.0, group.sums[: operator.shape[0], begin:end])
+
+
+@jit
+def _act(thread, threads, barrier, routines, first, last, low, high, rule, products, work):  # type: ignore[no-untyped-def]
     """Brackets of steps first … last by what steps low … high do to them, into ``sums``."""
-    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
-    rx, xr, steps = work.rx_visible, work.xr_hidden, last - first
-    x_v, r_v = rx[2 * first + 1 : 2 * last : 2], rx[2 * low : 2 * high : 2]
-    x_h, r_h = xr[2 * first : 2 * last : 2], xr[2 * low + 1 : 2 * high : 2]
     for p in range(thread, PIECES, threads):
-        v, v_end = _units(p, n_v)
-        h, h_end = _units(p, n_h)
-        cross_h, cross_v = work.cross[0, p, :steps, low:high], work.cross[1, p, :steps, low:high]
-        multiply(routines, 1.0, x_h[:, h:h_end], r_h[:, h:h_end].T, 0.0, cross_h)
-        multiply(routines, 1.0, x_v[:, v:v_end], r_v[:, v:v_end].T, 0.0, cross_v)
+        _products(p, routines, first, last, low, high, work.visible, products.visible)
+        _products(p, routines, first, last, low, high, work.hidden, products.hidden)
     wait_for_all(threads, barrier)
-    _operator(first, low, high, steps, rule, work.gram, work.cross, work.operator[thread])
-    operator = work.operator[thread, :, :steps, : 2 * (high - low)]
+    _operators(first, low, high, last - first, rule, products, thread)
+    operators = products.operators[thread, :, : last - first, : 2 * (high - low)]
     for p in range(thread, PIECES, threads):
-        v, v_end = _units(p, n_v)
-        h, h_end = _units(p, n_h)
-        by_v, by_h = rx[2 * low : 2 * high, v:v_end], xr[2 * low : 2 * high, h:h_end]
-        multiply(routines, 1.0, operator[0], by_v, 0.0, work.sums_v[:steps, v:v_end])
-        multiply(routines, 1.0, operator[1], by_h, 0.0, work.sums_h[:steps, h:h_end])
+        _brackets(p, routines, operators[0], low, high, work.visible)
+        _brackets(p, routines, operators[1], low, high, work.hidden)
 
 
 @jit
 def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R of a block, strip by strip, in place. False if sweeps do not contract fast enough."""
-    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    """R⁰ → R of a block, strip by strip, in place. False if a strip is too long for that.
+
+    Once n strips are solved, the last w of them act on the next w, with w the largest power of two
+    that divides n: so every strip has felt all earlier ones when its turn comes, and most of
+    that in large products.
+    """
     rate = _rate(rule)
     for first in range(0, steps, strip):
         last = min(first + strip, steps)
-        x_v, x_h = work.rx_visible[1 : 2 * last : 2], work.xr_hidden[: 2 * last : 2]
-        gram = work.gram[:, : last - first, :last]
-        if thread == 0:
-            multiply(routines, 1.0, x_h[first:], x_h.T, 0.0, gram[0])
-        if thread == threads - 1:
-            multiply(routines, 1.0, x_v[first:], x_v.T, 0.0, gram[1])
-        if first > 0:
-            _act(thread, threads, barrier, routines, first, last, 0, first, rule, work)
-        rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
-        start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
-        effect = rate if first > 0 else np.float32(0)  # nothing acts on the first strip
-        for p in range(thread, PIECES, threads):
-            v, v_end = _units(p, n_v)
-            h, h_end = _units(p, n_h)
-            if rule.vv:
-                _begin_coupled(work.sums_v, work.applied_v, v, v_end, effect, 1, 0, rx, start_v)
-            else:
-                _begin(work.sums_v, v, v_end, effect, 0, rx, start_v)
-            if rule.hh:
-                _begin_coupled(work.sums_h, work.applied_h, h, h_end, effect, 0, 1, xr, start_h)
-            else:
-                _begin(work.sums_h, h, h_end, effect, 1, xr, start_h)
-        wait_for_all(threads, barrier)
-        if last - first > rule.period and not _sweep(
-            thread, threads, barrier, routines, first, last, rule, work
-        ):
+        if not _solve_strip(thread, threads, barrier, routines, first, last, rule, work):
             return False
         for p in range(thread, PIECES, threads):
-            v, v_end = _units(p, n_v)
-            h, h_end = _units(p, n_h)
-            if rule.vv:
-                _end_coupled(v, v_end, 1, 0, rx, work.applied_v)
-            if rule.hh:
-                _end_coupled(h, h_end, 0, 1, xr, work.applied_h)
+            if work.visible.coupled:
+                _end(p, first, last, work.visible)
+            if work.hidden.coupled:
+                _end(p, first, last, work.hidden)
+        solved = first // strip + 1
+        reach = strip * (solved & -solved)
+        if last < steps:
+            low, end = last - reach, min(last + reach, steps)
+            products = work.across
+            _act(thread, threads, barrier, routines, last, end, low, last, rule, products, work)
+            for p in range(thread, PIECES, threads):
+                _subtract(p, last, end, rate, work.visible)
+                _subtract(p, last, end, rate, work.hidden)
     return True
 
 
 @jit
-def _sweep(thread, threads, barrier, routines, first, last, rule, work):  # type: ignore[no-untyped-def]
-    """What the steps of a strip do to each other, by causal sweeps; whether they converged."""
-    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
-    rx, xr = work.rx_visible[2 * first : 2 * last], work.xr_hidden[2 * first : 2 * last]
-    start_v, start_h = work.start_v[: last - first], work.start_h[: last - first]
-    rate = _rate(rule)
-    before = 1.0
-    for sweep in range(MOST_SWEEPS):
-        _act(thread, threads, barrier, routines, first, last, first, last, rule, work)
-        for p in range(thread, PIECES, threads):
-            v, v_end = _units(p, n_v)
-            h, h_end = _units(p, n_h)
-            sums_v, sums_h, period = work.sums_v, work.sums_h, rule.period
-            if rule.vv:
-                of_v = _correct_coupled(start_v, sums_v, v, v_end, period, rate, 1, 0, rx)
-            else:
-                of_v = _correct(start_v, sums_v, v, v_end, rate, 0, rx)
-            if rule.hh:
-                of_h = _correct_coupled(start_h, sums_h, h, h_end, period, rate, 0, 1, xr)
-            else:
-                of_h = _correct(start_h, sums_h, h, h_end, rate, 1, xr)
-            work.squares[p, 0] = of_v[0] + of_h[0]
-            work.squares[p, 1] = of_v[1] + of_h[1]
+def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  # type: ignore[no-untyped-def]
+    """What the steps of a strip do to each other; whether that is right to the tolerance.
+
+    D of its own steps was found with R⁰ in place of R. So its relative error is that of R⁰, and
+    what is left is the product of both changes. A strip of one period is exact.
+    """
+    rate, period, sums = _rate(rule), rule.period, work.squares
+    for p in range(thread, PIECES, threads):
+        sums[p] = 0
+        if work.visible.coupled:
+            sums[p, 2] += _begin(p, first, last, period, rate, work.visible)
+        if work.hidden.coupled:
+            sums[p, 2] += _begin(p, first, last, period, rate, work.hidden)
+    if last - first <= period:
         wait_for_all(threads, barrier)
-        change_squared = work.squares[:, 0].sum()
-        size_squared = work.squares[:, 1].sum()
-        # NaN ends the sweeps too; ``learn`` will find it in θ
-        change = np.sqrt(change_squared / size_squared) if size_squared > 0 else 0.0
-        # Sweeps contract by change/before, so what is left is about change²/before. The first
-        # change tells nothing of that: residuals are mostly noise, changes are coherent.
-        if change == 0 or (sweep > 0 and change * change <= rule.tolerance * before):
-            return True
-        if not change <= 0.5 * before:
-            return False
-        before = change
-    return False
+        return True
+    _act(thread, threads, barrier, routines, first, last, first, last, rule, work.within, work)
+    for p in range(thread, PIECES, threads):
+        of_v = _subtract(p, first, last, rate, work.visible)
+        of_h = _subtract(p, first, last, rate, work.hidden)
+        sums[p, 0] += of_v[0] + of_h[0]
+        sums[p, 1] += of_v[1] + of_h[1]
+    wait_for_all(threads, barrier)
+    change = size = diagonal = 0.0
+    for p in range(PIECES):
+        change += sums[p, 0]
+        size += sums[p, 1]
+        diagonal += sums[p, 2]
+    if change == 0:
+        return True
+    # NaN makes strips as short as a period; ``learn`` will find it in θ
+    return change <= 0.25 * size and np.sqrt(change * diagonal) <= rule.tolerance * size
 
 
 @jit
@@ -427,27 +460,39 @@ def _rate(rule):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _apply_within(piece, routines, alpha, x_all, r_all, before, couplings):  # type: ignore[no-untyped-def]
-    """J ← J − α (RᵀX + XᵀR) within a group: rows of the lower triangle, of equal area a piece,
-    then their mirror image. The triangle begins at row ``before`` of the array.
-    """
-    n = x_all.shape[1]
-    low = int(np.round(n * np.sqrt(piece / PIECES)))
-    high = int(np.round(n * np.sqrt((piece + 1) / PIECES)))
-    x, r, own = x_all[:, low:high], r_all[:, low:high], couplings[before + low : before + high]
-    multiply_symmetric(routines, -alpha, x, r, 1.0, own[:, low:high])
-    if low > 0:
-        multiply(routines, -alpha, x.T, r_all[:, :low], 1.0, own[:, :low])
-        multiply(routines, -alpha, r.T, x_all[:, :low], 1.0, own[:, :low])
-    _mirror(couplings, before, low, high)
+def _mirror(square):  # type: ignore[no-untyped-def]
+    """The lower triangle of a square into the upper one; the diagonal becomes zero."""
+    tile, n = 32, square.shape[0]  # a tile of both triangles stays in the cache
+    for row in range(0, n, tile):
+        row_end = min(row + tile, n)
+        for column in range(0, row_end, tile):
+            for b in range(column, min(column + tile, row_end)):
+                for a in range(max(row, b + 1), row_end):
+                    square[b, a] = square[a, b]
+    for a in range(n):
+        square[a, a] = 0
 
 
 @jit
-def _apply_bias(alpha, one, low, high, residuals, bias):  # type: ignore[no-untyped-def]
-    """b ← b − αβ Σ r for units low … high of a group."""
-    rate, own = np.float32(alpha) * one, bias[low:high]
-    for k in range(residuals.shape[0]):
-        r = residuals[k, low:high]
+def _apply_within(piece, routines, alpha, group, steps, couplings):  # type: ignore[no-untyped-def]
+    """J ← J − α (RᵀX + XᵀR) within a group: a piece's rows of the lower triangle."""
+    low, high = _triangle(piece, couplings.shape[0])
+    r = group.pairs[group.r : 2 * steps : 2]
+    x = group.pairs[group.x : 2 * steps : 2]
+    own, before = couplings[low:high, low:high], couplings[low:high, :low]
+    multiply_symmetric(routines, -alpha, x[:, low:high], r[:, low:high], 1.0, own)
+    _mirror(own)
+    multiply(routines, -alpha, x[:, low:high].T, r[:, :low], 1.0, before)
+    multiply(routines, -alpha, r[:, low:high].T, x[:, :low], 1.0, before)
+
+
+@jit
+def _apply_bias(piece, steps, rate, group, bias):  # type: ignore[no-untyped-def]
+    """b ← b − αβ Σ r for a piece's units of a group."""
+    low, high = _units(piece, group.pairs.shape[1])
+    own = bias[group.first + low : group.first + high]
+    for k in range(steps):
+        r = group.pairs[2 * k + group.r, low:high]
         for i in range(own.size):
             own[i] -= rate * r[i]
 
@@ -455,82 +500,116 @@ def _apply_bias(alpha, one, low, high, residuals, bias):  # type: ignore[no-unty
 @jit
 def _apply(piece, routines, steps, rule, work, theta):  # type: ignore[no-untyped-def]
     """θ ← θ − α (RᵀX + XᵀR, …) of a piece: one rank-2B update for each array."""
-    n_v, n_h = work.rx_visible.shape[1], work.xr_hidden.shape[1]
+    n_v, n_h = work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
     v, v_end = _units(piece, n_v)
-    h, h_end = _units(piece, n_h)
-    rx, xr = work.rx_visible[: 2 * steps], work.xr_hidden[: 2 * steps]
+    rx, xr = work.visible.pairs[: 2 * steps, v:v_end], work.hidden.pairs[: 2 * steps]
     alpha = rule.alpha
     if rule.vh:
-        multiply(routines, -alpha, rx[:, v:v_end].T, xr, 1.0, theta.couplings[v:v_end, :n_h])
+        multiply(routines, -alpha, rx.T, xr, 1.0, theta.between[v:v_end, :n_h])
     if rule.hh:
-        _apply_within(piece, routines, alpha, xr[::2], xr[1::2], n_v, theta.couplings)
+        _apply_within(piece, routines, alpha, work.hidden, steps, theta.hidden[:, :n_h])
     if rule.vv:
-        _apply_within(piece, routines, alpha, rx[1::2], rx[::2], 0, theta.within)
-    if rule.one_v:
-        _apply_bias(alpha, rule.one_v, v, v_end, rx[::2], theta.bias[:n_v])
-    if rule.one_h:
-        _apply_bias(alpha, rule.one_h, h, h_end, xr[1::2], theta.bias[n_v:])
+        _apply_within(piece, routines, alpha, work.visible, steps, theta.visible[:, :n_v])
+    _apply_bias(piece, steps, np.float32(alpha) * rule.one_v, work.visible, theta.bias)
+    _apply_bias(piece, steps, np.float32(alpha) * rule.one_h, work.hidden, theta.bias)
 
 
 @jit
-def _copy_rows(piece, source, first_source, target, first_target, rows, columns):  # type: ignore[no-untyped-def]
-    """A piece of the rows of a matrix into another, from their first rows on."""
-    low, high = _units(piece, rows)
+def _copy(piece, source, target):  # type: ignore[no-untyped-def]
+    """A piece's rows of a matrix into a wider one."""
+    low, high = _units(piece, source.shape[0])
     for i in range(low, high):
-        target[first_target + i, :columns] = source[first_source + i, :columns]
+        target[i, : source.shape[1]] = source[i]
+
+
+@jit
+def _copy_triangle(piece, source, target):  # type: ignore[no-untyped-def]
+    """A piece's rows of a lower triangle into a wider matrix, with its square mirrored."""
+    low, high = _triangle(piece, source.shape[0])
+    for i in range(low, high):
+        target[i, :high] = source[i, :high]
 
 
 @jit
 def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
     """A piece of the couplings of a stage into the copy that kernels work on."""
-    n_v = theta.couplings.shape[0] - given.hidden_hidden.shape[0]
-    vh, hh, vv = given
-    _copy_rows(piece, vh, 0, theta.couplings, 0, vh.shape[0], vh.shape[1])
-    _copy_rows(piece, hh, 0, theta.couplings, n_v, hh.shape[0], hh.shape[1])
-    _copy_rows(piece, vv, 0, theta.within, 0, vv.shape[0], vv.shape[1])
+    _copy(piece, given.visible_hidden, theta.between)
+    _copy_triangle(piece, given.hidden_hidden, theta.hidden)
+    _copy_triangle(piece, given.visible_visible, theta.visible)
+
+
+@jit
+def _take_back(piece, source, target):  # type: ignore[no-untyped-def]
+    """A piece's rows of the wider matrix into one that they fill; whether all are finite."""
+    low, high = _units(piece, target.shape[0])
+    finite = True
+    for i in range(low, high):
+        own, out = source[i, : target.shape[1]], target[i]
+        for j in range(out.size):
+            finite &= np.isfinite(own[j])
+            out[j] = own[j]
+    return finite
+
+
+@jit
+def _take_triangle(piece, source, target):  # type: ignore[no-untyped-def]
+    """The same of a lower triangle, both halves of the target."""
+    low, high = _triangle(piece, target.shape[0])
+    finite = True
+    for i in range(low, high):
+        own, out = source[i, :high], target[i, :high]
+        for j in range(out.size):
+            finite &= np.isfinite(own[j])
+            out[j] = own[j]
+    tile = 32
+    for row in range(low, high, tile):
+        for column in range(0, low, tile):
+            for j in range(column, min(column + tile, low)):
+                for i in range(row, min(row + tile, high)):
+                    target[j, i] = source[i, j]
+    return finite
 
 
 @jit
 def _take(piece, theta, learned):  # type: ignore[no-untyped-def]
-    """The same back."""
-    n_v = theta.couplings.shape[0] - learned.hidden_hidden.shape[0]
-    vh, hh, vv = learned
-    _copy_rows(piece, theta.couplings, 0, vh, 0, vh.shape[0], vh.shape[1])
-    _copy_rows(piece, theta.couplings, n_v, hh, 0, hh.shape[0], hh.shape[1])
-    _copy_rows(piece, theta.within, 0, vv, 0, vv.shape[0], vv.shape[1])
+    """A piece of the copy back into θ of the stage; whether all of it is finite."""
+    finite = _take_back(piece, theta.between, learned.visible_hidden)
+    finite &= _take_triangle(piece, theta.hidden, learned.hidden_hidden)
+    return finite & _take_triangle(piece, theta.visible, learned.visible_visible)
 
 
 @jit
 def _learn(thread, threads, barrier, routines, after, start, given, theta, rule, work, learned):  # type: ignore[no-untyped-def]
     """One thread's share of a window: its pieces of every block, in step with the others.
 
-    Returns the length that strips had in the end, which is less than planned where sweeps did
-    not contract: there θ changes so fast that blocks are shortened too. A strip of one period
-    needs no sweeps.
+    Returns whether what it learned is finite, and the length that strips had in the end, which is
+    less than planned where θ changes fast: there blocks are shortened too.
     """
-    first, strip = 0, rule.strip
+    first, solved, strip = 0, 0, rule.strip
     for p in range(thread, PIECES, threads):
         _fill(p, given, theta)
-    wait_for_all(threads, barrier)
-    while first < after.shape[0]:
+    while first < after.shape[0] or solved > 0:
         last = min(first + strip * rule.strips, after.shape[0])
-        steps = last - first
+        x, r = after[first:last], start[first:last]
         for p in range(thread, PIECES, threads):
-            x, r = after[first:last], start[first:last]
-            _load(p, routines, x, r, theta, rule, work)
+            if solved > 0:
+                _apply(p, routines, solved, rule, work, theta)
+            _forces(p, routines, x, theta, rule, work)
         wait_for_all(threads, barrier)
-        if steps > rule.period and not _solve(
-            thread, threads, barrier, routines, steps, strip, rule, work
-        ):
+        for p in range(thread, PIECES, threads):
+            _start_residuals(p, x, r, theta.bias, rule.constants, work.visible)
+            _start_residuals(p, x, r, theta.bias, rule.constants, work.hidden)
+        solved = 0
+        if last - first <= rule.period:
+            wait_for_all(threads, barrier)
+        elif not _solve(thread, threads, barrier, routines, last - first, strip, rule, work):
             strip = rule.period * max(1, strip // rule.period // 2)
             continue
-        for p in range(thread, PIECES, threads):
-            _apply(p, routines, steps, rule, work, theta)
-        wait_for_all(threads, barrier)
-        first = last
+        first, solved = last, last - first
+    finite = True
     for p in range(thread, PIECES, threads):
-        _take(p, theta, learned)
-    return strip
+        finite &= _take(p, theta, learned)
+    return finite, strip
 
 
 class Learner:
@@ -552,7 +631,7 @@ class Learner:
         """Steps in a strip at the end of the latest path, the least of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
         strip = min(period * max(1, min(strip_steps, block_steps) // period), longest)
-        strips = max(1, block_steps // strip)
+        strips = max(1, min(block_steps, longest) // strip)
         vh, hh, vv = (
             np.float32(machine.wired(wire))
             for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
@@ -571,10 +650,11 @@ class Learner:
             one_v=np.float32(0),
             one_h=np.float32(0),
         )
-        self._memory = _work(machine, min(strip * strips, longest), strip, period)
+        self._memory = _work(machine, strip, strips, period)
         self._scratch = _Theta(
-            _padded(machine.units, machine.hidden),
-            _padded(*(2 * [machine.visible if vv else 0])),
+            _padded(machine.visible, machine.hidden) if vh else _padded(0, 0),
+            _padded(machine.hidden, machine.hidden) if hh else _padded(0, 0),
+            _padded(machine.visible, machine.visible) if vv else _padded(0, 0),
             np.empty(machine.units, np.float32),
         )
 
@@ -597,17 +677,21 @@ class Learner:
         start, word = path.prepared if errors is None else path.prepared + errors, path.word
         given = np.ascontiguousarray(theta.vector, np.float32)
         learned = np.empty_like(given)
-        strips = []
+        finite, strips = True, []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             self._scratch.bias[:] = bias
             steps = path.states[first + 1 : last + 1], start[first:last]
-            strips.append(self._learn_window(rule, *steps, word, given[stage], learned[stage]))
+            found = self._learn_window(rule, *steps, word, given[stage], learned[stage])
+            strips += [strip for _, strip in found]
             change_of_bias = self._scratch.bias - bias
+            finite &= all(of_share for of_share, _ in found)
+            finite &= bool(np.isfinite(change_of_bias).all())
             share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
             learned += change
-        if not np.isfinite(learned).all():
+            finite &= bool(np.isfinite(learned).all())
+        if not finite:
             raise Diverged("couplings are no longer finite")
         self.shortest_strip = min(strips)
         return theta.with_vector(learned)
@@ -620,8 +704,8 @@ class Learner:
         word: Float32 | None,
         given: Float32,
         learned: Float32,
-    ) -> int:
-        """Couplings of free units after the steps of one window; returns the strips' length."""
+    ) -> list[tuple[bool, int]]:
+        """Couplings of free units after the steps of one window; returns what ``_learn`` does."""
         squares = clamped_squares(self.machine, word)
         rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
@@ -633,8 +717,7 @@ class Learner:
             (thread, count, barrier, blas(), *work, self._blocks(learned))
             for thread in range(count)
         ]
-        found: int = in_threads(_learn, shares, barrier)[0]
-        return found
+        return in_threads(_learn, shares, barrier)
 
     def _blocks(self, vector: Float32) -> _Blocks:
         form, nothing = layout(self.machine), np.empty((0, 0), np.float32)

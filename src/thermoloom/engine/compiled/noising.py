@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.compiling import drive, jit
-from thermoloom.engine.compiled.langevin import uncoupled_steps
 from thermoloom.engine.compiled.streams import stream_key
+from thermoloom.engine.compiled.uneven_units import stepping, uneven_drives
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Built
 from thermoloom.machine.protocol import preparation, ramp
 from thermoloom.threads import in_threads, thread_count, unit_ranges
 
@@ -40,8 +41,9 @@ def noising_path(
     def evolve(low: int, high: int) -> None:
         s = field[low:high]
         x = np.zeros(high - low, np.float32)
-        uncoupled_steps(x, s, held, prepare_key, trajectory, low, constants, nothing)
-        uncoupled_steps(x, s, released, noise_key, trajectory, low, constants, path)
+        steps, own = stepping(machine, constants, low, high)
+        steps(x, s, held, prepare_key, trajectory, low, own, nothing)
+        steps(x, s, released, noise_key, trajectory, low, own, path)
 
     in_threads(evolve, unit_ranges(units, thread_count()))
     return path
@@ -59,8 +61,10 @@ def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Fl
     drives = np.empty((len(path) - 1, path.shape[1]), np.float32) if out is None else out
     constants = step_constants(machine)
 
+    kernel = uneven_drives if isinstance(machine, Built) else _drives
+
     def steps(first: int, last: int) -> None:
-        _drives(path[first : last + 1], constants, drives[first:last])
+        kernel(path[first : last + 1], constants, drives[first:last])
 
     in_threads(steps, unit_ranges(len(drives), thread_count()))
     return drives

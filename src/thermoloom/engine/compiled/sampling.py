@@ -15,14 +15,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.langevin import coupled_step, noise_block, uncoupled_steps
+from thermoloom.engine.compiled.langevin import noise_block
 from thermoloom.engine.compiled.noising import noising_path
 from thermoloom.engine.compiled.sparse_forces import SparseForces, few_wires
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, stream_key
+from thermoloom.engine.compiled.uneven_units import coupled_stepping, stepping
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import (
     EnergyParts,
     effective_bias,
@@ -41,7 +43,7 @@ GROUP = 50
 CLAMPED_GROUP = 10
 """The same where units follow noising paths, which are held in memory."""
 FIRST_LAW = 1e-9
-"""Books that do not close to this part of the energies involved are an error."""
+"""A first law that does not hold to this fraction of the energies involved is an error."""
 
 
 def generate(
@@ -55,13 +57,14 @@ def generate(
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
 ) -> Generated:
-    """Sample a frozen computer; θ and the books are verified at the end.
+    """Sample a frozen computer; θ and the first law are verified at the end.
 
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
-    ``on_progress`` is told of sample-steps done. ``first``: number of the first sample.
+    ``on_progress`` is called with the sample-steps done. ``first``: number of the first sample.
     """
     machine = theta.machine
-    frozen = theta.copy()
+    written, frozen = theta, theta.copy()
+    theta, twisted = felt(theta)
     wide = theta.astype(np.float64)
     initial = np.zeros((samples, machine.units), np.float32)
     final = np.empty_like(initial)
@@ -71,8 +74,9 @@ def generate(
     books = {name: np.zeros((samples, machine.stages, len(parts))) for name in ("start", "end")}
     clamp_work = np.zeros((samples, machine.stages))
     path_heat = np.zeros((samples, machine.stages))
+    active_work = np.zeros((samples, machine.stages))
     switched = np.zeros((samples, machine.stages - 1))
-    forces = [_Forces(theta, stage) for stage in range(machine.stages)]
+    forces = [_Forces(theta, stage, twisted) for stage in range(machine.stages)]
     windows = generation_windows(machine)
     size = CLAMPED_GROUP if clamp is not None and clamp.follow else GROUP
 
@@ -113,35 +117,38 @@ def generate(
                 switched[own, position - 1] = switching_work(wide, x, left, stage, word)
             _enter(books["start"][own, position], energy_parts(wide, x, stage, word, mask))
             bias, row = _bias_rows(theta, stage, word, len(x))
-            path_heat[own, position], clamp_work[own, position] = _relax(
-                machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped, observe,
-                book,
+            path_heat[own, position], clamp_work[own, position], active_work[own, position] = (
+                _relax(machine, forces[stage], bias, row, seed, number, x, (begin, end), clamped,
+                       observe, book)
             )  # fmt: skip
             _enter(books["end"][own, position], energy_parts(wide, x, stage, word, mask))
 
     # Groups side by side, one BLAS thread each: no waiting for each other at every step.
     in_threads(run_group, [(begins,) for begins in range(0, samples, size)])
-    if not theta.same_as(frozen):
+    if not written.same_as(frozen):
         raise RuntimeError("parameters changed during generation")
     starts, ends = (
         EnergyParts({part: books[name][..., i] for i, part in enumerate(parts)})
         for name in ("start", "end")
     )
     moving = so_far if clamp is not None and clamp.follow else None
-    generated = Generated(initial, final, starts, ends, clamp_work, path_heat, snapshots, moving)
+    active = 0.0 if twisted is None else active_work
+    generated = Generated(
+        initial, final, starts, ends, clamp_work, path_heat, snapshots, moving, active
+    )
     _check_books(generated, switched)
     return generated
 
 
 def _check_books(generated: Generated, switched: Float64) -> None:
-    """The first law, with the work of switching stages found on a way of its own: from θ alone."""
+    """The first law, with the switching work computed independently: from θ alone."""
     if not np.isfinite(generated.final_states).all():
         return  # a divergence, which shows as such
     missing = np.abs(generated.switching_work - switched).max(initial=0.0)
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
     error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
     if not error <= FIRST_LAW:
-        raise RuntimeError(f"the books do not close: error {error:.1e}")
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")
 
 
 def _enter(book: Float64, parts: EnergyParts) -> None:
@@ -152,16 +159,22 @@ def _enter(book: Float64, parts: EnergyParts) -> None:
 class _Forces:
     """Σ_j J_ij x_j of one stage: one matrix product for each group of units, or wire by wire."""
 
-    def __init__(self, theta: Parameters, stage: int) -> None:
+    def __init__(
+        self, theta: Parameters, stage: int, twisted: Parameters | None = None, sign: int = 1
+    ) -> None:
+        """``twisted``: couplings J_ji = −J_ij beside them, whose forces are ``turned``."""
         machine = theta.machine
         self.products: list[tuple[slice, Float32 | None, slice]] = []
         self.within = theta.of_stage(stage).get("visible_visible")
-        self._sparse = SparseForces(theta, stage) if few_wires(machine) else None
+        self.turned = None if twisted is None else _Forces(twisted, stage, sign=-1)
+        symmetric = sign == 1  # couplings that are felt one way only go by whole matrices
+        self._sparse = SparseForces(theta, stage) if symmetric and few_wires(machine) else None
         if self._sparse is not None:
             return
         for group, where in machine.groups.items():
             partners = {
-                (block.rows if transposed else block.columns): block.matrix(theta.vector[stage])
+                (block.rows if transposed else block.columns): sign
+                * block.matrix(theta.vector[stage])
                 if transposed
                 else block.matrix(theta.vector[stage]).T
                 for block, transposed in theta.layout.partners(group)
@@ -228,8 +241,9 @@ def _prepare(machine: Machine, seed: int, first: int, states: Float32) -> None:
     no_force = np.zeros(machine.steps, np.float32)
     field = np.zeros(machine.units, np.float32)
     nothing = np.empty((0, 0), np.float32)
+    steps, constants = stepping(machine, constants, 0, machine.units)
     for sample, x in enumerate(states, start=first):
-        uncoupled_steps(x, field, no_force, key, sample, 0, constants, nothing)
+        steps(x, field, no_force, key, sample, 0, constants, nothing)
 
 
 def _relax(
@@ -244,11 +258,12 @@ def _relax(
     clamped: _Clamped | None,
     observe: Callable[[int], None],
     book: Callable[[int, Float64], None],
-) -> tuple[Float64, Float64]:
+) -> tuple[Float64, Float64, Float64]:
     """Evolve a group of samples through the steps of one stage, in place.
 
     Returns the heat of each as a Stratonovich sum over its steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx over
-    free units, and the work that moving clamps did on it.
+    free units, and the work that moving clamps and couplings J_ji = −J_ij did on it. That of the
+    latter is −Σ Δx·Jx_k: Δx·JΔx = 0, so Stratonovich's sum is Itô's.
     """
     key = stream_key(seed, "generation")
     constants = step_constants(machine)
@@ -257,13 +272,18 @@ def _relax(
     if clamped is not None:
         free[clamped.units] = 0
     z = np.empty((len(x), STEPS_PER_BLOCK, machine.units), np.float32)
-    heat, work = np.zeros(len(x)), np.zeros(len(x))
+    heat, work, active = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
     pulled: _Pulled | None = None
+    turned = np.zeros_like(x)
+    coupled_step = coupled_stepping(machine)
     begin, end = span
     for step in range(begin, end):
         if step == begin or step % STEPS_PER_BLOCK == 0:
             noise_block(key, first, step // STEPS_PER_BLOCK, z)
         forces(x, coupling)
+        if forces.turned is not None:
+            forces.turned(x, turned)
+            coupling += turned
         if pulled is not None:
             pulled.enter(forces, coupling, bias[row], heat, work)
             book(step, work)
@@ -272,16 +292,21 @@ def _relax(
         coupled_step(
             x, coupling, bias, row, z, step % STEPS_PER_BLOCK, constants, free, moved, heat
         )
+        if forces.turned is not None:
+            active -= (turned * moved).sum(axis=1, dtype=np.float64)
         if clamped is not None:
             clamped.place(x, step + 1)
         observe(step + 1)
     forces(x, coupling)
+    if forces.turned is not None:
+        forces.turned(x, turned)
+        coupling += turned
     if pulled is not None:
         pulled.enter(forces, coupling, bias[row], heat, work)
         book(end, work)
     gradient = machine.potential.astype(np.float32).gradient(x) + (coupling + bias[row])
     heat -= 0.5 * (gradient * moved).sum(axis=1, dtype=np.float64)
-    return heat, work
+    return heat, work, active
 
 
 class _Pulled:

@@ -35,12 +35,7 @@ from thermoloom.engine.compiled.lanes import (
     row_updates,
     turn,
 )
-from thermoloom.engine.compiled.learner import (
-    MOST_SWEEPS,
-    check_path,
-    clamped_squares,
-    share_of_clamped,
-)
+from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
@@ -55,6 +50,8 @@ PIECES = 8
 TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
+MOST_SWEEPS = 8
+"""A block that needs more is halved."""
 MEASURED_EVERY = 16
 """Blocks between those that are swept twice, to see how fast sweeps contract."""
 

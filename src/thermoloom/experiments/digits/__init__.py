@@ -1,4 +1,4 @@
-"""Ten digits on demand: a machine that draws the digit it is asked for, and what makes it work.
+"""Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
 Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
 learns all of MNIST and is held against test images. The machine was chosen after looking at many,
@@ -19,13 +19,12 @@ from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
+from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
-BOLTZMANN, ROOM = 1.380649e-23, 300.0
-"""J/K, and the temperature at which heat is given in joules."""
 HARMONIC = Machine(
     hidden=0,
     labels=10,
@@ -59,7 +58,7 @@ class DigitsPlan(Plan):
     )
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
-    """Images that samples are held against: test images, where MNIST is at hand."""
+    """Images that samples are compared with: test images, where MNIST is available."""
     styles: tuple[int, ...] = (1, 10, 30, 100)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
@@ -110,7 +109,7 @@ class DigitsPlan(Plan):
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
         if self.settings.prototypes.source == "images":
-            raise UserError("prototypes.source: digits are of MNIST; take bundled or mnist")
+            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         stages = self.settings.machine.stages
@@ -274,7 +273,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
         raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
     if machine.labels < classes:
         raise UserError(
-            f"machine.labels = {machine.labels}: digits asks for classes; take at least {classes}"
+            f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
         )
     others = plan.few_samples * sum(1 for _ in plan.points())
     return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]
@@ -284,7 +283,7 @@ def models(plan: DigitsPlan) -> list[Settings]:
 
 
 def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of every part that is there, and what they come to."""
+    """Tables of every finished part, and their summary."""
     main = plan.machine.found(folder)
     if main is None:
         raise UserError(f"{folder}: the machine was not measured; run the same command again")
@@ -326,13 +325,13 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         if found.has("images.safetensors"):
             about = found.load_metadata("images")
             run.save_arrays(name, found.load_arrays("images"), {"shape": about["shape"]})
-    results, kT = main.results, plan.settings.machine.kT
+    results, machine = main.results, plan.settings.machine
     best, classified = plan.online_optimum.found(folder), plan.classes.found(folder)
     return {
         "missing": missing,
         "seeds": list(plan.seeds),
         "machine": results,
-        "heat_rows": [energy_row(name, results[name], kT) for name in ("heat", "work")],
+        "heat_rows": [energy_row(name, results[name], machine) for name in ("heat", "work")],
         "points": points,
         "peers": peers,
         "online": online,
@@ -345,11 +344,11 @@ def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     }
 
 
-def energy_row(name: str, of: dict[str, Any], kT: float) -> dict[str, Any]:
+def energy_row(name: str, of: dict[str, Any], machine: Machine) -> dict[str, Any]:
     """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
     mean, sem = of["mean"], of["sem"]
-    joules = mean / kT * BOLTZMANN * ROOM
-    return {"what": name, "mean": mean, "sem": sem, "kT": mean / kT, "joules": joules}
+    energy = {"kT": mean / machine.kT, "joules": joules(machine, mean)}
+    return {"what": name, "mean": mean, "sem": sem, **energy}
 
 
 POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns", "loss")
@@ -446,6 +445,7 @@ QUICK = DigitsPlan(
     hidden=(128, 512),
     window_grid=4,
     few_samples=40,
+    quartic_patterns=10,
     inpainting_samples=40,
     classified_samples=100,
     without_labels=0,

@@ -1,4 +1,4 @@
-"""What is measured of machines for ten digits: one function a part, each in a run of its own."""
+"""What is measured of machines for ten digits: one function per part, each in its own run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SAMPLED_PATHS = 200
 
 
 def data_of(job: Job) -> Data:
-    """Test images where MNIST is at hand."""
+    """Test images where MNIST is available."""
     chosen = job.settings.prototypes
     return reference_data(job.patterns, chosen.path if chosen.source == "mnist" else None)
 
@@ -100,7 +100,7 @@ def _styles(patterns: Patterns, grouped: Machine) -> NDArray[np.intp]:
 
 
 def asked_of(theta: Parameters, generated: Generated, classifier: str) -> Asked:
-    """Images of a generation in which all classes were asked for in turn."""
+    """Images of a generation in which all classes were requested in turn."""
     images = generated.final_states[:, : theta.machine.visible]
     asked = asked_classes(theta, len(images), None)
     return Asked(images, None if asked is None else asked.astype(np.intp), classifier)
@@ -212,7 +212,7 @@ def style_means(patterns: Patterns, words: NDArray[np.float32] | None) -> NDArra
 def style_draws(
     patterns: Patterns, theta: Parameters, count: int, seed: int
 ) -> NDArray[np.float32]:
-    """The mean of the style that the die gave each sample: images without fluctuations."""
+    """The mean of the style drawn for each sample: images without fluctuations."""
     asked = asked_classes(theta, count, None)
     assert asked is not None
     unit = asked * theta.machine.styles + drawn_styles(theta, asked, seed)
@@ -298,8 +298,8 @@ def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
 
 
 def measure_inpainting(job: Job, images: int) -> dict[str, Any]:
-    """Half of each test image is known, its class is asked for, the rest is drawn: with the style
-    whose mean is nearest in the known half, and with one that the die chooses.
+    """Half of each test image is known, its class is requested, the rest is drawn: with the style
+    whose mean is nearest in the known half, and with one chosen at random.
     """
     theta, machine = solved(job), job.settings.machine
     data = data_of(job)

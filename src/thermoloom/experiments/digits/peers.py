@@ -54,7 +54,7 @@ UNITS, ROUNDS, GIBBS = 512, 10, 200
 
 
 def has_scikit() -> bool:
-    """Whether scikit-learn is at hand."""
+    """Whether scikit-learn is installed."""
     return find_spec("sklearn") is not None
 
 
@@ -91,7 +91,7 @@ def _by_class(
     classes: NDArray[np.intp],
     draw: Callable[[Float32, int, int], NDArray[Any]],
 ) -> Float32:
-    """Images of each class from the images of that class, in the order asked for."""
+    """Images of each class from the images of that class, in the order requested."""
     own, drawn = np.array(patterns.classes), np.empty((len(classes), patterns.patterns.shape[1]))
     for asked in np.unique(classes):
         places = np.flatnonzero(classes == asked)

@@ -164,7 +164,7 @@ def models(plan: FrontierPlan) -> list[Settings]:
 
 
 def tasks(plan: FrontierPlan, folder: Path, workers: int) -> list[Task]:
-    """Each weight a task of its own; the pairs beside them; other machines; schedules."""
+    """One task per weight; the pairs beside them; other machines; schedules."""
     groups = [(f"weight {w:g}", [plan.weighed(w)]) for w in plan.weights]
     groups += [("", plan.models)]
     groups += [(f"{key} {value:g}, weight {w:g}", [m]) for key, value, w, m in plan.variants()]
@@ -173,7 +173,7 @@ def tasks(plan: FrontierPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """A row a computer: expected loss and heat, exactly; heat, bounds, quality of its samples."""
+    """One row per computer: exact expected loss and heat; heat, bounds, quality of its samples."""
     wanted = [*map(plan.weighed, plan.weights), *plan.models]
     found, missing = _collected(wanted, plan, folder)
     curve = [model for model in found if model.rule == RULE]
@@ -291,7 +291,7 @@ def sampled(model: Model) -> dict[str, Any]:
 
 
 def asked_rate(model: Model) -> float | None:
-    """Fraction of the samples that are what was asked for; None without labels or classifier."""
+    """Fraction of the samples recognized as requested; None without labels or classifier."""
     asked = archived_classes(model.training, order_of(model.settings).archive)
     if asked is None or model.results["quality"]["max_softmax"] is None:
         return None

@@ -1,6 +1,6 @@
 """The ledger: what the heat of an image is spent on, for pairs, the optimum and the first machine.
 
-heat          by part, and along the steps: what Δt leaves of it
+heat          by part, and along the steps, with the discretization error
 dissipation   βQ + ΔS between the speed limit W₂²/(μk_BT t_f) and an entropy of few directions
 distance      how much of online − batch is distance travelled
 first code    hidden units that copy pixels, 100 cycles: the machine that the method began with
@@ -108,7 +108,7 @@ def tasks(plan: LedgerPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """A row a computer, and what the rows come to."""
+    """One row per computer, and their summary."""
     pairs = collect(plan, folder)
     rows = [entry(model, model.rule, seed) for (_, seed), model in pairs.models.items()]
     solved = zip(pairs.seeds, optimum_measures(plan, folder, pairs.seeds), strict=False)
@@ -261,7 +261,7 @@ def counts(machine: Machine, samples: int) -> dict[str, float]:
 
 
 def price_rows(plan: LedgerPlan, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What an image costs by the user's prices, dearest first; heat is that of the online rule."""
+    """What an image costs at the user's prices, most expensive first; heat of the online rule."""
     machine = plan.settings.machine
     heat = mean_row("online", rows)["heat"] * machine.kT
     found = [

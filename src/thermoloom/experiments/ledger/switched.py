@@ -10,6 +10,7 @@ k_BT and do not exchange states, and no way of switching couplings on finds the 
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,8 +26,8 @@ from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words
 from thermoloom.theory.solver import solve_optimum
 
-STEPS = 500
-"""Of a generation of the small machine: its ΔF takes a hundred times as many."""
+STEP = 5e-3
+"""Δt of the small machine at most: its ΔF takes a hundred thousand steps."""
 
 
 def small(settings: Settings, pixels: int) -> Settings:
@@ -35,9 +36,10 @@ def small(settings: Settings, pixels: int) -> Settings:
     if pixels >= machine.visible:
         return settings
     hidden = round(machine.hidden * pixels / machine.visible)
+    dt = machine.duration / math.ceil(machine.duration / STEP)
     return settings.updated(
         {
-            "machine": {"visible": pixels, "hidden": hidden, "dt": machine.duration / STEPS},
+            "machine": {"visible": pixels, "hidden": hidden, "dt": dt},
             "prototypes": {"resize": True, "content": ""},
         }
     )

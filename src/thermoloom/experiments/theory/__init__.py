@@ -133,7 +133,7 @@ def assemble(plan: TheoryPlan, folder: Path, run: RunDirectory) -> dict[str, Any
 
 
 def timing(found: Findings) -> dict[str, float]:
-    """Seconds of work by stage, whatever process did it and whenever it was done."""
+    """Seconds of work by stage, over all processes."""
     plan = found.plan
     works = {
         "predictions": [plan.limits, *(plan.prediction(rule) for rule in RULES)],

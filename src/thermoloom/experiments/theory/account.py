@@ -24,7 +24,7 @@ Heats = dict[str, NDArray[Any]]
 
 
 def heat_of(heats: Heats, centre: str, noise: str) -> NDArray[np.float64]:
-    """Heat of a mixture, one value a seed."""
+    """Heat of a mixture, one value per seed."""
     return heats["heat"][_mixture(heats, centre, noise)]
 
 

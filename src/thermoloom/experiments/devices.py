@@ -1,0 +1,332 @@
+"""Devices: how unequal may they be, and what of it can a chip mend that goes on learning?
+
+    written    θ*, computed for the ideal machine, on a device with one imperfection
+    learning   the online rule goes on there from θ*, trajectory by trajectory
+
+Each imperfection comes at several strengths, each with a device of its own; a device without any
+shows what the rule itself does to θ*. Couplings that drift are held against a device that was left
+alone as long as the other one learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thermoloom.computers.kept_patterns import patterns_of
+from thermoloom.computers.trained import parameters_of
+from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.errors import UserError
+from thermoloom.experiments.cutting import measuring_tasks
+from thermoloom.experiments.plan import SECTION, Experiment, Plan
+from thermoloom.experiments.results import (
+    RUNS,
+    finished,
+    save_rows,
+    trained_path,
+)
+from thermoloom.experiments.works import Job, Work
+from thermoloom.generation import asked_classes, generate
+from thermoloom.machine.device import Device
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.quality import MEASURES, measure_quality
+from thermoloom.measures.statistics import spread
+from thermoloom.patterns.fields import label_words
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
+from thermoloom.training.trainer import Trainee, train_together
+
+LABELS = {
+    "spread_J2": "spread of J₂",
+    "spread_J4": "spread of J₄",
+    "spread_mobility": "spread of mobility",
+    "spread_temperature": "spread of temperature",
+    "gain_error": "gain error",
+    "offset": "offset",
+    "dead": "dead couplings",
+    "stuck": "stuck couplings",
+    "non_reciprocity": "non-reciprocity",
+    "drift": "drift",
+}
+"""Imperfections, in the order of tables and figures."""
+NONE = "none"
+QUALITY = "absolute_correlation"
+"""What is watched: the classifier is sure of much that no longer looks like a prototype."""
+COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", "asked", *MEASURES)
+"""Numbers of a set of samples."""
+SHOWN = 8
+"""Samples of each computer whose images are kept."""
+
+
+@dataclass(frozen=True)
+class DevicesPlan(Plan):
+    """Strengths of every imperfection, and how long the rule goes on."""
+
+    settings: Settings = field(
+        default_factory=lambda: Settings(generation=GenerationSettings(samples=50))
+    )
+    seeds: tuple[int, ...] = (101,)
+    trajectories: tuple[int, ...] = (3, 10, 30)
+    """Noising trajectories after which the computer that goes on learning is sampled."""
+    spread_J2: tuple[float, ...] = (0.3, 1.0)
+    spread_J4: tuple[float, ...] = (0.3, 1.0)
+    spread_mobility: tuple[float, ...] = (0.3, 1.0)
+    spread_temperature: tuple[float, ...] = (0.3, 1.0)
+    gain_error: tuple[float, ...] = (0.5, 2.0)
+    offset: tuple[float, ...] = (0.03, 0.1)
+    dead: tuple[float, ...] = (0.1, 0.3)
+    stuck: tuple[float, ...] = (0.05, 0.2)
+    non_reciprocity: tuple[float, ...] = (0.5, 2.0)
+    drift: tuple[float, ...] = (0.001, 0.01)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rising = tuple(sorted(set(self.trajectories)))
+        if self.trajectories != rising or rising[0] < 1:
+            raise UserError(f"{SECTION}.trajectories: must rise, from 1 on")
+        for name in LABELS:
+            for strength in getattr(self, name):
+                Device(**{name: strength})
+                if strength == 0:
+                    raise UserError(f"{SECTION}.{name}: 0 is the ideal device, which is there")
+
+    @property
+    def optimum(self) -> Settings:
+        """θ* of the ideal machine."""
+        return optimum_of(self.settings)
+
+    def works(self) -> Iterator[tuple[str, float, int, Work]]:
+        """(imperfection, strength, seed, work) of every device."""
+        conditions = [(NONE, 0.0)]
+        conditions += [(name, strength) for name in LABELS for strength in getattr(self, name)]
+        for seed in self.seeds:
+            for name, strength in conditions:
+                training = {"seed": seed, "cycles": self.trajectories[-1]}
+                values: dict[str, dict[str, Any]] = {"training": training}
+                if name != NONE:
+                    values["device"] = {name: strength, "seed": seed}
+                samples = self.settings.generation.samples
+                more = {"trajectories": list(self.trajectories), "samples": samples}
+                settings = self.settings.updated(values)
+                yield name, strength, seed, Work("recalibration", settings, more)
+
+
+def optimum_of(settings: Settings) -> Settings:
+    """θ* has no part in rules, seeds and devices, so there is one for all of them."""
+    return replace(settings, training=Training(rule="optimum"), device=Device())
+
+
+# --- one device -----------------------------------------------------------------------------------
+
+
+def recalibrate(job: Job, trajectories: list[int], samples: int) -> dict[str, Any]:
+    """θ* written on a device and sampled; then the rule goes on there, sampled on its way."""
+    settings = job.settings
+    start = parameters_of(RunDirectory.open(trained_path(job.workdir, optimum_of(settings))))
+    rows: list[dict[str, Any]] = []
+    images: dict[str, Any] = {}
+
+    def sample(theta: Parameters, how: str, cycles: int, age: float = 0.0) -> None:
+        device = replace(settings.device, age=age)
+        row, images[how] = sampled(job, theta.on(replace(settings, device=device).built), samples)
+        rows.append({"how": how, "trajectories": cycles, **row})
+
+    sample(start, "written", 0)
+    trainee = Trainee.new(settings, start)
+    words = label_words(job.patterns, settings.machine)
+    for _ in train_together([trainee], job.fields, words):
+        job.report(trainee.cycle, trajectories[-1], trainee.curve[-1][1])
+        if trainee.cycle in trajectories and not trainee.diverged:
+            sample(trainee.parameters, "learning", trainee.cycle)
+            if settings.device.drift:
+                sample(start, "written", trainee.cycle, age=trainee.cycle)
+    save_rows(job.run, "course", rows)
+    job.run.save_table("curve", trainee.curve_columns())
+    job.run.save_arrays("images", images)
+    return {"diverged": trainee.diverged}
+
+
+def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], Any]:
+    """Heat, work and quality of samples; the first of them. Not finite: no numbers."""
+    settings = job.settings
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = generate(theta, samples, settings.generation_seed)
+    states = made.final_states[:, : settings.machine.visible]
+    if not np.isfinite(states).all():
+        return dict.fromkeys(COLUMNS), states[:SHOWN]
+    quality = measure_quality(states, job.patterns, settings.measures.classifier)
+    asked = asked_classes(theta, samples, None)
+    heat = spread(made.heat)
+    right = asked is not None and quality.sample_class is not None
+    values = (
+        heat.mean,
+        heat.sem,
+        float(made.work.mean()),
+        spread(np.abs(quality.sample_correlation)).sem,
+        float(np.mean(quality.sample_class == asked)) if right else None,
+        *quality.summary().values(),
+    )
+    return dict(zip(COLUMNS, values, strict=True)), states[:SHOWN]
+
+
+# --- tasks, tables, summary -----------------------------------------------------------------------
+
+
+def models(plan: DevicesPlan) -> list[Settings]:
+    return [plan.optimum, *(work.settings for _, _, _, work in plan.works())]
+
+
+def tasks(plan: DevicesPlan, folder: Path, workers: int) -> list[Task]:
+    """θ* first, then every device; those whose kernels take longest begin."""
+    place = trained_path(Path(), plan.optimum)
+    if finished(folder / place) is None:
+        return measuring_tasks([("the optimum", [plan.optimum])], folder, 1)
+    works = sorted(plan.works(), key=lambda found: not found[3].settings.device.couples)
+    return [
+        work.task(f"{LABELS.get(name, name)} {strength:g}, seed {seed}", [place])
+        for name, strength, seed, work in works
+    ]
+
+
+def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+    """The course of every device, and what learning brought back of what it had lost."""
+    rows: list[dict[str, Any]] = []
+    missing: list[str] = []
+    pictures: dict[str, Any] = {}
+    spent = 0.0
+    for name, strength, seed, work in plan.works():
+        done = work.found(folder)
+        if done is None:
+            missing.append(f"{LABELS.get(name, name)} {strength:g}, seed {seed}: not measured")
+            continue
+        course = done.load_table("course")
+        about = {"imperfection": name, "strength": strength, "seed": seed}
+        rows += [
+            about | {key: _plain(column[i]) for key, column in course.items()}
+            for i in range(len(course["how"]))
+        ]
+        spent += done.results["seconds"]
+        if seed == plan.seeds[0]:
+            kept = done.load_arrays("images")
+            pictures |= {f"{name} {strength:g} {how}": kept[how] for how in kept}
+    if not any(row["imperfection"] == NONE for row in rows):
+        raise UserError(f"{folder}: the ideal device was not measured: {' | '.join(missing)}")
+    save_rows(run, "courses", rows)
+    shape = patterns_of(plan.settings, folder / RUNS).shape
+    run.save_arrays("images", pictures, {"shape": shape})
+    conditions = _conditions(rows)
+    return {
+        "seeds": sorted({row["seed"] for row in rows}),
+        "missing": missing,
+        "measure": QUALITY,
+        "measured": "correlation with the nearest prototype",
+        "samples": plan.settings.generation.samples,
+        "trajectories": plan.trajectories[-1],
+        "kT": plan.settings.machine.kT,
+        "imperfections": LABELS,
+        "conditions": conditions,
+        "groups": _groups(conditions),
+        "rows": rows,
+        "timing": {"recalibration": spent},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A number or text of a table; None where there is none."""
+    found = value.item() if hasattr(value, "item") else value
+    return None if isinstance(found, float) and math.isnan(found) else found
+
+
+def _conditions(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each imperfection and strength: before, after, and what came back."""
+    found = []
+    seeds = sorted({row["seed"] for row in rows})
+    ideal = _of(rows, NONE, 0.0, "written", seeds)
+    error = f"{QUALITY}_sem"
+    for name, strength in dict.fromkeys((row["imperfection"], row["strength"]) for row in rows):
+        before, after = (_of(rows, name, strength, how, seeds) for how in ("written", "learning"))
+        base, last, best = before[QUALITY], after[QUALITY], ideal[QUALITY]
+        lost = None if base is None else best - base
+        noise = math.hypot(ideal[error] or 0.0, before[error] or 0.0)
+        resolved = lost is not None and lost > 3 * noise
+        back = (last - base) / lost if resolved and lost and last is not None else None
+        found.append({
+            "imperfection": name, "label": LABELS.get(name, "none (ideal)"), "strength": strength,
+            "before": base, "after": last, "change": None if None in (base, last) else last - base,
+            "sem": before[error], "after_sem": after[error], "lost": lost, "recovered": back,
+            "heat_before": before["heat"], "heat_after": after["heat"],
+            "work_before": before["work"], "work_after": after["work"],
+            "softmax_before": before["max_softmax"], "softmax_after": after["max_softmax"],
+            "asked_before": before["asked"], "asked_after": after["asked"],
+        })  # fmt: skip
+    return found
+
+
+def _of(
+    rows: Sequence[dict[str, Any]], name: str, strength: float, how: str, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """The last point of a course, mean over seeds; None where a number is missing."""
+    last = []
+    for seed in seeds:
+        own = [
+            row for row in rows
+            if (row["imperfection"], row["strength"], row["how"], row["seed"])
+            == (name, strength, how, seed)
+        ]  # fmt: skip
+        last += own[-1:]
+    keys = [key for key in rows[0] if key not in ("imperfection", "how")]
+    columns = {key: [row[key] for row in last] for key in keys}
+    return {
+        key: None if not values or None in values else float(np.mean(values))
+        for key, values in columns.items()
+    }
+
+
+def _groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What did no harm, what came back, what did so in part or not."""
+    groups: dict[str, list[dict[str, Any]]] = {
+        key: [] for key in ("harmless", "mended", "partly", "lost")
+    }
+    for own in conditions:
+        if own["imperfection"] == NONE:
+            continue
+        back = own["recovered"]
+        if own["before"] is not None and back is None:
+            groups["harmless"].append(own)
+        elif back is not None and back >= 0.9:
+            groups["mended"].append(own)
+        elif back is not None and back >= 0.25:
+            groups["partly"].append(own)
+        else:
+            groups["lost"].append(own)
+    return groups
+
+
+_FULL = DevicesPlan()
+_QUICK = replace(
+    _FULL,
+    settings=Settings(generation=GenerationSettings(samples=16)),
+    trajectories=(3,),
+    **{name: getattr(_FULL, name)[-1:] for name in LABELS},
+)
+
+EXPERIMENT = Experiment(
+    name="devices",
+    title="Devices that are not as they should be",
+    presets={"full": _FULL, "paper": _FULL, "quick": _QUICK},
+    models=models,
+    tasks=tasks,
+    assemble=assemble,
+    varied=(
+        "training.rule",
+        "training.period",
+        "training.seed",
+        "training.cycles",
+        *(f"device.{key}" for key in asdict(Device()) if key != "stuck_at"),
+    ),
+)

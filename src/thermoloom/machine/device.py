@@ -1,0 +1,277 @@
+"""A machine as it was built: units that differ, couplings that are not what was written.
+
+    unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
+               s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
+    coupling   J̃_ij = (1 + γz_ij) exp(−λz_ij² n) J_ij + o z_ij       as it is felt by both units
+               0 where it is dead, ±J_stuck where it is stuck
+    one way    J̃_{i←j} = J̃_ij (1 + κz_ij),  J̃_{j←i} = J̃_ij (1 − κz_ij)
+
+θ = (J_ij) is what was written, biases and label couplings included; z are standard normals, drawn
+once for a device and its seed: each imperfection has a stream of its own, and neither its draws nor
+those of others change with its strength. All stages of a machine use the same couplings.
+
+A device of no imperfection is the machine itself, to the bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.onsite import ONSITE, Onsite
+from thermoloom.machine.parameters import Array, Block, Parameters, layout
+from thermoloom.machine.quantization import mirrored
+from thermoloom.sections import Section, non_negative, require
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Device(Section):
+    """How a device differs from the machine that was meant; everything off by default.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+    >>> computer.on(tl.Device(dead=0.1, spread_temperature=0.2, seed=7)).generate(5).heat.shape
+    (5,)
+    """
+
+    name: ClassVar[str] = "device"
+
+    spread_J2: float = 0.0
+    """σ of J₂ among units, relative: J₂ exp(σz − σ²/2)."""
+    spread_J4: float = 0.0
+    """σ of J₄ among units, relative, log-normal likewise."""
+    spread_mobility: float = 0.0
+    """σ of the mobility among units, relative, log-normal likewise."""
+    spread_temperature: float = 0.0
+    """σ of the temperature among units, relative, log-normal likewise."""
+    gain_error: float = 0.0
+    """γ, relative error of every coupling and bias: J (1 + γz)."""
+    offset: float = 0.0
+    """o, error of every coupling and bias that is there whatever was written: J + oz, in E₀."""
+    dead: float = 0.0
+    """Fraction of couplings and biases that are 0, whatever was written."""
+    stuck: float = 0.0
+    """Fraction of couplings and biases that are stuck at ±stuck_at, whatever was written."""
+    stuck_at: float = 0.1
+    """|J| of stuck couplings, in E₀; half of them are positive."""
+    non_reciprocity: float = 0.0
+    """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i; no longer a potential."""
+    drift: float = 0.0
+    """λ, mean rate at which what was written decays, per trajectory: J exp(−λz²n)."""
+    age: float = 0.0
+    """n, trajectories since θ was written, where it is generated with; training writes anew."""
+    seed: int = 1
+    """Which device: the seed of all that is drawn."""
+
+    def check(self) -> None:
+        limits = {"dead": 1.0, "stuck": 1.0} | dict.fromkeys(SPREADS, 2.0)
+        non_negative("device", self, *(entry.name for entry in fields(self)))
+        for key, most in limits.items():
+            value = getattr(self, key)
+            require(value <= most, f"device.{key}", value, f"must be at most {most:g}")
+        require(
+            self.age == 0 or self.drift > 0,
+            "device.age",
+            self.age,
+            "only couplings that drift grow old; set device.drift, or leave it at 0",
+        )
+
+    @property
+    def couples(self) -> bool:
+        """Whether what a written coupling does is another thing than it should."""
+        keys = ("gain_error", "offset", "dead", "stuck", "non_reciprocity")
+        return any(getattr(self, key) for key in keys)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether units have one mobility and one temperature, as bounds of dissipation need."""
+        return not (self.spread_mobility or self.spread_temperature)
+
+    @property
+    def ideal(self) -> bool:
+        """Whether it is the machine that was meant."""
+        return not (self.couples or self.drift or any(getattr(self, key) for key in SPREADS))
+
+
+SPREADS = ("spread_J2", "spread_J4", "spread_mobility", "spread_temperature")
+
+
+@dataclass(frozen=True)
+class Built(Machine):
+    """The machine with the coefficients that its units have, (N,), and the couplings they feel.
+
+    Δt, k_BT, μ and all else that is a number here is what was meant: constants that a circuit
+    beside the units knows.
+    """
+
+    device: Device = Device()
+
+    def check(self) -> None:
+        """The machine that was meant is checked already."""
+
+    @cached_property
+    def potential(self) -> Onsite:
+        """The onsite potential of every unit."""
+        own = SimpleNamespace(
+            J2=self.J2 * self._spread("spread_J2"), J4=self.J4 * self._spread("spread_J4")
+        )
+        return ONSITE[self.onsite](own)  # type: ignore[arg-type]
+
+    @cached_property
+    def step(self) -> tuple[Any, Any]:
+        """(μΔt, √(2μk_BTΔt)) of every unit."""
+        drift = self.drift * self._spread("spread_mobility")
+        return drift, np.sqrt(2 * drift * self.kT * self._spread("spread_temperature"))
+
+    def _spread(self, key: str) -> Float64:
+        sigma = getattr(self.device, key)
+        spread: Float64 = np.exp(sigma * self._drawn(key).normal(size=self.units) - sigma**2 / 2)
+        return spread
+
+    def _drawn(self, stream: str) -> np.random.Generator:
+        """The stream of an imperfection, counter-based as all others are."""
+        text = f"thermoloom/device {stream}/{self.device.seed}"
+        key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+        return np.random.Generator(np.random.Philox(key=key))
+
+    def _of_couplings(self, stream: str, uniform: bool = False) -> Float64:
+        """A number for each coupling, flat in the layout of θ: the same both ways, and 0 where a
+        unit would be coupled to itself.
+        """
+        rng, form = self._drawn(stream), layout(self)
+        flat = rng.random(form.size) if uniform else rng.normal(size=form.size)
+        for block in form.blocks:
+            if block.symmetric:
+                block.of(flat)[...] = mirrored(block.of(flat))
+        return flat
+
+    @property
+    def stiffest(self) -> Machine:
+        """A machine of equal units, with the largest of every coefficient among these."""
+        largest = {
+            key: getattr(self, key) * float(self._spread(f"spread_{name}").max())
+            for key, name in (
+                ("J2", "J2"), ("J4", "J4"), ("mobility", "mobility"), ("kT", "temperature")
+            )
+        }  # fmt: skip
+        return Machine(**_meant(self) | largest)
+
+    # what was written → what is felt
+
+    @cached_property
+    def gain(self) -> Float64:
+        """∂J̃/∂J, flat: 0 where a coupling is dead or stuck."""
+        gain = 1 + self.device.gain_error * self._of_couplings("gain_error")
+        return layout(self).mask(np.where(self._lost, 0.0, gain))
+
+    @cached_property
+    def offset(self) -> Float64:
+        """J̃ where J = 0 is written, flat."""
+        device = self.device
+        stuck = device.stuck_at * np.sign(self._of_couplings("stuck_at"))
+        offset = device.offset * self._of_couplings("offset")
+        return layout(self).mask(np.where(self._dead, 0.0, np.where(self._lost, stuck, offset)))
+
+    @cached_property
+    def _dead(self) -> NDArray[np.bool_]:
+        return self._of_couplings("dead", uniform=True) < self.device.dead
+
+    @cached_property
+    def _lost(self) -> NDArray[np.bool_]:
+        return self._dead | (self._of_couplings("stuck", uniform=True) < self.device.stuck)
+
+    @cached_property
+    def decay(self) -> Float64:
+        """λz²: how fast what was written decays, per trajectory, flat."""
+        return self.device.drift * self._of_couplings("drift") ** 2
+
+    @cached_property
+    def twist(self) -> Float64 | None:
+        """κz, flat: how much more of a coupling the unit of the row feels than half of both.
+
+        Of couplings of free units; None where all are reciprocal.
+        """
+        if self.device.non_reciprocity == 0:
+            return None
+        twist = self.device.non_reciprocity * self._of_couplings("non_reciprocity")
+        for block in layout(self).blocks:
+            block.of(twist)[...] = _one_way(block, block.of(twist), self)
+        return twist
+
+    def felt(self, theta: Parameters, age: float = 0.0) -> Felt:
+        """What the units feel of a θ that was written ``age`` trajectories ago."""
+        written = theta.vector * np.exp(-self.decay * age) if age else theta.vector
+        both = (self.gain * written + self.offset).astype(theta.vector.dtype)
+        twisted = None
+        if self.twist is not None:
+            twisted = Parameters(self, (self.twist * both).astype(both.dtype))
+        return Felt(Parameters(self, both, theta.style_weights), twisted)
+
+    def kept(self, theta: Parameters, trajectories: float = 1.0) -> Parameters:
+        """What is left of a θ after so many trajectories."""
+        if self.device.drift == 0:
+            return theta
+        left = theta.vector * np.exp(-self.decay * trajectories)
+        return theta.with_vector(left.astype(theta.vector.dtype))
+
+
+def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
+    """Antisymmetric within a group; nothing where one of the two units is clamped."""
+    if block.columns not in machine.groups:
+        return 0.0
+    return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.symmetric else drawn
+
+
+class Felt(NamedTuple):
+    """Couplings as the units of a device feel them."""
+
+    both: Parameters
+    """What is common to both directions: has a potential, whose energy is that of the device."""
+    twisted: Parameters | None
+    """What a row feels beyond it, and a column lacks; None where couplings are reciprocal."""
+
+    def gradient(self, states: Array, stage: int = 0, word: Array | None = None) -> Array:
+        """Σ_j J̃_{i←j} x_j + b̃_i."""
+        found = coupling_gradient(self.both, states, stage, word)
+        if self.twisted is not None:
+            found += coupling_gradient(self.twisted, states, stage, word, twisted=True)
+        return found
+
+
+@lru_cache(maxsize=4)
+def build(machine: Machine, device: Device) -> Machine:
+    """The machine as built; the machine itself where the device has no imperfection."""
+    return machine if device.ideal else Built(**_meant(machine), device=device)
+
+
+def felt(theta: Parameters) -> Felt:
+    """What units feel of a θ, on whatever machine it is."""
+    machine = theta.machine
+    if isinstance(machine, Built):
+        return machine.felt(theta, machine.device.age)
+    return Felt(theta, None)
+
+
+def sensed_gradient(
+    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
+) -> Array:
+    """Σ_j J̃_{i←j} x_j + b̃_i: what a learner senses of a θ that it has just written."""
+    machine = theta.machine
+    if isinstance(machine, Built):
+        return machine.felt(theta).gradient(states, stage, word)
+    return coupling_gradient(theta, states, stage, word)
+
+
+def _meant(machine: Machine) -> dict[str, Any]:
+    return {entry.name: getattr(machine, entry.name) for entry in fields(Machine)}

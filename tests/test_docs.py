@@ -1,0 +1,135 @@
+"""The site: built strictly, its notebooks executed, every link resolved, opened in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "docs" / "notebooks").glob("*.md"))
+
+
+class _Page(HTMLParser):
+    """Where a page links to, what it loads, and the places in it."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.places = {""}
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.places.add(found.get("id", ""))
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if tag in ("img", "script", "iframe") and "src" in found:
+            self.loaded.append(found["src"])
+        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload"):
+            self.loaded.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site with its notebooks at the size of tests."""
+    for needed in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed: pip install '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"THERMOLOOM_DOCS": "quick", "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
+    pages = {file: _Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
+    assert len(pages) > 20
+    for file, page in pages.items():
+        for address in (*page.links, *page.loaded):
+            target, place = urldefrag(address)
+            if target.startswith(("https:", "mailto:")):
+                assert address in page.links, f"{file.name} loads {address}"
+                assert re.fullmatch(r"https://[\w.-]+\.[a-z]+(/\S*)?|mailto:\S+@\S+", target)
+                continue
+            found = (file.parent / unquote(target)).resolve() if target else file
+            assert found.is_file(), f"{file.name}: {address}"
+            if found in pages:
+                assert place in pages[found].places, f"{file.name}: {address}"
+
+
+def test_equations_are_mathml(site: Path) -> None:
+    for file in site.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        for equation in re.findall(r"<math.*?</math>", text, flags=re.DOTALL):
+            assert "\\" not in equation, f"{file.name}: a command is not known in {equation}"
+        assert "arithmatex" not in text, file
+        assert not re.search(
+            r"\\\(|\\\[|\$\$", re.sub(r"<(pre|code|script).*?</\1>", "", text, flags=re.S)
+        ), file
+    physics = (site / "physics.html").read_text(encoding="utf-8")
+    assert physics.count('display="block"') > 5
+    assert "<merror" not in physics
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_are_executed(site: Path, name: str) -> None:
+    page = (site / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+    assert "# quick" not in page
+    assert "question for you" in page
+    notebook = json.loads((site / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    outputs = [entry for cell in notebook["cells"] for entry in cell.get("outputs", [])]
+    assert sum("data" in entry for entry in outputs) >= 2, "pictures"
+    assert any("text" in entry for entry in outputs), "numbers"
+
+
+def test_every_public_name_and_setting_is_on_the_site(site: Path) -> None:
+    import thermoloom
+    from thermoloom.config import Settings
+
+    reference = (site / "api.html").read_text(encoding="utf-8")
+    for name in thermoloom.__all__:
+        assert f'.{name}"' in reference, name
+    settings = (site / "settings.html").read_text(encoding="utf-8")
+    for section in Settings().as_dict().values():
+        for key in section:
+            assert key in settings, key
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    for command in ("demo", "run comparison", "runs verify", "classifier train"):
+        assert f"thermoloom {command}" in commands
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the site is not opened in a browser")
+def test_pages_open_from_disk_without_a_word_in_the_console(site: Path, tmp_path: Path) -> None:
+    for page in ("index.html?q=entropy", "physics.html", "notebooks/see-it.html"):
+        command = [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+            "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path}",
+            "--virtual-time-budget=5000", "--dump-dom", f"{site.as_uri()}/{page}",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        if "?q=" in page:  # search works without a server, too
+            assert re.search(r"\d+ matching documents", done.stdout)
+        else:
+            assert "md-search" in done.stdout
