@@ -537,7 +537,7 @@ def bound() -> tl.Computer:
         (lambda: bound().generate(2, clamp=np.ones(12), mask=np.zeros(12)), "no pixel is known"),
         (lambda: bound().generate(2, clamp=np.full(12, np.nan), mask=np.ones(12)), "finite"),
         (lambda: bound().generate(2, clamp=["a"] * 12), "real numbers"),
-        (lambda: bound().generate(2).show(), "no image"),
+        (lambda: bound().generate(2).show(), "not an image"),
         (lambda: bound()["hidden_visible"], "visible_hidden"),
         (lambda: bound().save("mine.npz"), "safetensors"),
         (lambda: bound().save("/nowhere/mine.safetensors"), "/nowhere"),
@@ -618,7 +618,7 @@ def test_memory_counts_for_every_worker(tmp_path: Path, monkeypatch: pytest.Monk
     each = sum(feasibility.measures_memory(Machine(), 200).values())
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: 3 * each + 1)
     check(chosen, plan, tmp_path, Resources(3))
-    with pytest.raises(UserError, match=r"--workers: 4 at a time .* take at most 3$"):
+    with pytest.raises(UserError, match=r"--workers: 4 at a time .* use at most 3$"):
         check(chosen, plan, tmp_path, Resources(4))
     assert not list(tmp_path.iterdir())
 

@@ -413,7 +413,7 @@ def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None
         ({"experiment": {"seed": 3}}, "experiment.seed: no such setting"),
         ({"experiment": {"seeds": 3}}, "expected a list"),
         ({"experiment": {"path_seed": 1.5}}, "expected a whole number"),
-        ({"experiment": {"seeds": [3, 3]}}, "none of them twice"),
+        ({"experiment": {"seeds": [3, 3]}}, "each only once"),
         ({"training": {"rule": "batch"}}, "set by the experiment itself"),
         ({"machine": {"kB": 1}}, "no such setting"),
     ):

@@ -136,7 +136,9 @@ def test_heat_falls_along_the_weight_at_the_rate_of_the_closed_form() -> None:
 
 
 def test_only_an_optimum_weighs_heat() -> None:
-    with pytest.raises(UserError, match=r"training\.heat_weight = 0\.1: only an optimum"):
+    with pytest.raises(
+        UserError, match=r"training\.heat_weight = 0\.1: used by rule 'optimum' only"
+    ):
         Settings().updated({"training": {"heat_weight": 0.1}})
     with pytest.raises(UserError, match=r"training\.ridge = -1\.0: must not be negative"):
         Settings().updated({"training": {"rule": "optimum", "ridge": -1.0}})

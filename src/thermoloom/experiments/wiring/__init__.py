@@ -248,6 +248,7 @@ EXPERIMENT = Experiment(
         "training.rule",
         "training.period",
         "training.seed",
+        "prototypes.digits",
         "machine.topology",
         "machine.radius",
         "machine.degree",
