@@ -31,7 +31,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+# Kernels are compiled once, while one core has nothing to do, and not by every process of the tests.
+test: $(READY)
+	@$(BIN)/python -c 'from thermoloom.engine import engine; engine().warm_up(sparse=True)' & \
+		$(MAKE) --no-print-directory lint && wait
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(READY)
