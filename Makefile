@@ -35,7 +35,7 @@ lint: $(READY)
 test: $(READY)
 	@$(BIN)/python -c 'from thermoloom.engine import engine; engine().warm_up(sparse=True)' & \
 		$(MAKE) --no-print-directory lint && wait
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -421,7 +421,7 @@ def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"experiment": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
-        ({"prototypes": {"digits": [0, 1]}}, "learns all ten"),
+        ({"prototypes": {"digits": [0, 1]}}, "digits: set by the experiment itself"),
         ({"machine": {"topology": "grid"}}, "set by the experiment itself"),
     ],
 )

@@ -138,13 +138,14 @@ class Experiment:
 
         So a file with all settings can be given to any experiment; a changed one is refused.
         """
-        defaults = Settings().as_dict()
+        # settings.toml of a run has the preset's own values
+        usual = (Settings().as_dict(), self.presets[preset].settings.as_dict())
         kept: dict[str, Mapping[str, Any]] = dict(values)
         for name in self.varied:
             section, _, key = name.partition(".")
             if key not in kept.get(section, {}):
                 continue
-            if kept[section][key] != defaults[section][key]:
+            if not any(_same(kept[section][key], values[section][key]) for values in usual):
                 own = ", ".join(f"{SECTION}.{key}" for key in self.presets[preset].own())
                 raise UserError(f"{name}: set by the experiment itself; it has {own}")
             kept[section] = {k: v for k, v in kept[section].items() if k != key}
@@ -161,3 +162,10 @@ class Experiment:
         how = ["--preset", preset] if preset else ["--config", str(folder / "settings.toml")]
         command = ["thermoloom", "run", self.name, *how, "--out", str(folder.parent)]
         return shlex.join(command)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equality of settings, where files have lists for tuples."""
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return list(a) == list(b)
+    return bool(a == b)
