@@ -277,13 +277,18 @@ def _relax(
     turned = np.zeros_like(x)
     coupled_step = coupled_stepping(machine)
     begin, end = span
-    for step in range(begin, end):
-        if step == begin or step % STEPS_PER_BLOCK == 0:
-            noise_block(key, first, step // STEPS_PER_BLOCK, z)
+
+    def feel() -> None:
+        """Forces of couplings on the states as they are, one-way ones among them."""
         forces(x, coupling)
         if forces.turned is not None:
             forces.turned(x, turned)
-            coupling += turned
+            np.add(coupling, turned, out=coupling)
+
+    for step in range(begin, end):
+        if step == begin or step % STEPS_PER_BLOCK == 0:
+            noise_block(key, first, step // STEPS_PER_BLOCK, z)
+        feel()
         if pulled is not None:
             pulled.enter(forces, coupling, bias[row], heat, work)
             book(step, work)
@@ -297,10 +302,7 @@ def _relax(
         if clamped is not None:
             clamped.place(x, step + 1)
         observe(step + 1)
-    forces(x, coupling)
-    if forces.turned is not None:
-        forces.turned(x, turned)
-        coupling += turned
+    feel()
     if pulled is not None:
         pulled.enter(forces, coupling, bias[row], heat, work)
         book(end, work)
