@@ -140,14 +140,14 @@ class _Tile:
             k0, k1 = b.add(k0, _SMALL(_W0)), b.add(k1, _SMALL(_W1))
         return [c0, c1, c2, c3]
 
-    def _uniforms(self, vector: Value) -> list[Value]:
+    def _uniforms(self, words: list[Value]) -> list[Value]:
         """u of four rows."""
         b = self._builder
-        w0, w1, w2, w3 = self._words(vector)
+        lower = ir.Constant(_WORDS, [LANES * (lane % 2) + lane // 2 * 2 for lane in range(LANES)])
         found = []
-        for s, (even, odd) in enumerate([(w0, w1), (w0, w1), (w2, w3), (w2, w3)]):
-            lower = b.and_(even, _all(_PAIRS, _LOW))
-            both = b.bitcast(b.or_(lower, b.shl(odd, _all(_PAIRS, 32))), _WORDS)
+        for s in range(ROWS):
+            pair = (b.bitcast(word, _WORDS) for word in words[s // 2 * 2 : s // 2 * 2 + 2])
+            both = b.shuffle_vector(*pair, lower)
             moved = b.lshr(both, _all(_WORDS, 9)) if s % 2 else b.shl(both, _all(_WORDS, 7))
             bits = b.or_(b.and_(moved, _all(_WORDS, 0xFFFF << 7)), self._low[s])
             one_to_two = b.bitcast(bits, _REALS)
@@ -166,7 +166,7 @@ class _Tile:
         b = self._builder
         first = b.mul(vector, _INDEX(LANES))
         p, x, y = (self._of_columns(data, first) for data in (self._moves, self._x, self._next))
-        uniforms = self._uniforms(vector) if self._random else [None] * ROWS
+        uniforms = self._uniforms(self._words(vector)) if self._random else [None] * ROWS
         others = cgutils.alloca_once_value(b, _ZERO)
         b.store(self._of_columns(self._forces, first), others)
         stored = ir.VectorType(self._codes.data.type.pointee, LANES)
