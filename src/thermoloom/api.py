@@ -89,7 +89,7 @@ class Images:
 
 
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
-    """The first MNIST training images of each class, in turn; of all ten classes if none is named.
+    """The first MNIST training images of each class, in turn; all ten classes if none is named.
 
     Ten images per class come with the package. If more are wanted, ``mnist`` is a folder of the
     IDX files, or True to download them once.

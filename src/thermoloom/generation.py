@@ -43,7 +43,7 @@ def generate(
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
     ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
-    the machine has labels; of a class with several styles one is drawn per sample, unless
+    the machine has labels; if a class has several styles, one is drawn per sample, unless
     ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.

@@ -4,8 +4,8 @@
     learning   the online rule goes on there from θ*, trajectory by trajectory
 
 Each imperfection comes at several strengths, each with a device of its own; a device without any
-shows what the rule itself does to θ*. Couplings that drift are held against a device that was left
-alone as long as the other one learned.
+shows what the rule itself does to θ*. Couplings that drift are compared with a device that was
+left alone for as long as the other one learned.
 """
 
 from __future__ import annotations

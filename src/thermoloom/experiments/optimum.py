@@ -57,7 +57,7 @@ def with_optimum(summary: dict[str, Any], plan: PairPlan, folder: Path) -> dict[
     spent = sum(model.results["timing"].get(stage, 0.0) for model in models for stage in STAGES)
 
     def mean(*keys: str) -> float | None:
-        """Of a sum of results, such as ``quality.max_softmax``; None where one is missing."""
+        """Mean of a sum of results, such as ``quality.max_softmax``; None if one is missing."""
         found = [[number(model.results, key) for key in keys] for model in models]
         if any(value is None for row in found for value in row):
             return None

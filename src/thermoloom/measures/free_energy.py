@@ -45,7 +45,7 @@ class FreeEnergy:
     work: float
     """⟨W⟩ over trajectories, at least ΔF."""
     overlaps: tuple[float, ...]
-    """Of the forward and backward works of each jump, 0 to 1."""
+    """Overlap of forward and backward work at each jump, from 0 to 1."""
 
     @property
     def agree(self) -> bool:
