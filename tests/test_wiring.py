@@ -137,7 +137,7 @@ def test_large_numbers_survive_the_text() -> None:
         ("3 3\n", "joins a unit to itself"),
         ("3 14\n14 3\n", "wire 3, 14 is listed twice"),
         ("3 99\n", "has unit 99; this machine has the units 0 to 19"),
-        ("3 4\n", "joins units 3 and 4, a visible-visible wire; add visible-visible to machine.wiring"),
+        ("3 4\n", "joins units 3 and 4, a visible-visible wire; add visible-visible to"),
     ],
 )
 def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
