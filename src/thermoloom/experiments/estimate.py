@@ -3,7 +3,7 @@
     time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
            + what every experiment takes besides
 
-What is done already does not count.
+What is already done does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from thermoloom.threads import threads
 PROBE_STEPS = 216
 """Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
 BESIDES = 8.0
-"""Seconds of an experiment for starting workers, tables, figures and page."""
+"""Seconds per experiment for starting workers, tables, figures and page."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Two machines, each solved exactly on every wiring, some points also trained by the online rule:
 
-    three   the paper's machine and its three digits; samples come unasked
+    three   the paper's machine and its three digits; no class is requested
     ten     the machine of ``digits``, with one style: harmonic visible units, four stages, a label
             unit for each class, ten images of each
 
