@@ -44,7 +44,7 @@ class Couplings:
     settings: Settings
     parameters: Parameters
     shape: Shape
-    """Of the visible layer, where it is an image."""
+    """Shape of the visible layer, if it is an image."""
 
 
 def is_table(path: Path) -> bool:
