@@ -490,6 +490,22 @@ def test_the_page_says_why_there_is_no_p_value() -> None:
     assert "independent samples" in (precision.__doc__ or "")
 
 
+def test_update_periods_end_at_the_steps_of_a_shorter_machine() -> None:
+    controls = experiment("controls")
+    for preset, dt, periods in (
+        ("paper", 1e-3, (1, 10, 100, 2500)),
+        ("paper", 5e-4, (1, 10, 100, 2500)),
+        ("paper", 1e-2, (1, 10, 100, 250)),
+        ("paper", 2.5e-2, (1, 10, 100)),
+        ("quick", 2.5e-2, (1, 100)),
+        ("quick", 5e-2, (1, 50)),
+    ):
+        plan = controls.plan(preset, {"machine": {"dt": dt}})
+        assert plan.periods == periods  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="values must be from 1 to 250"):
+        controls.plan("paper", {"machine": {"dt": 1e-2}, "experiment": {"periods": [1, 2500]}})
+
+
 def test_grids_and_settings_that_cannot_be_are_refused() -> None:
     for name, values, message in (
         ("noise", {"experiment": {"update_noise": [0.1]}}, "must contain 0"),
