@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiment_runs import read_table
 from scipy import stats
 from test_report import Reader, leaves
 
@@ -34,7 +35,6 @@ from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import noise_verdicts as noisy
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
 
 SYSTEM: dict[str, dict[str, Any]] = {
