@@ -186,10 +186,6 @@ class ExpectedLoss:
         twice = self.layout.inner(self.zero_gradient + self.slope(theta), theta)
         return self.zero_value + 0.5 * twice
 
-    def per_step(self, theta: Array64) -> float:
-        """E[L(θ)]/K, comparable with a validation loss averaged over paths."""
-        return self.total(np.asarray(theta, np.float64)) / self.steps
-
 
 def expected_losses(
     machine: Machine,
