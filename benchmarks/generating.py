@@ -69,7 +69,7 @@ def run(options: Options) -> Result:
         "of sgemm rate",
         "more",
         limit=1.0,
-        bar=0.5,
+        bar=0.8,
         note=f"{flops / best['ours'] * 1e-9:.1f} of {1e-9 / best['sgemm']:.1f} GFLOP/s; {note}",
     )
     step = Row(

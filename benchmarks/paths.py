@@ -77,7 +77,7 @@ def run(options: Options) -> Result:
                 ours * 1e9,
                 "ns",
                 limit=words * 1e9,
-                bar=3.0,
+                bar=1.5,
                 note="limit: the random words (Philox4x32-10) alone",
             ),
             Row(

@@ -12,7 +12,7 @@ import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
 
 from thermoloom.engine.compiled import sampling as compiled
-from thermoloom.engine.compiled.sampling import GROUP
+from thermoloom.engine.compiled.sampling import GROUP, SHARE
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -109,6 +109,7 @@ def test_where_the_energy_is_quadratic_the_stratonovich_sum_is_the_heat(name: st
 
 
 def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
+    """States and all books to the bit; of other numbers of samples, groups are of other sizes."""
     machine = Machine(visible=30, hidden=20, duration=0.05)
     theta = random_parameters(machine, dtype=np.float32)
     count = 2 * GROUP + 7
@@ -116,9 +117,24 @@ def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
     for number in (1, 3):
         with threads(number):
             results.append(generate(theta, count, 5))
-    assert np.array_equal(results[0].final_states, results[1].final_states)
-    fewer = generate(theta, GROUP, 5)
-    assert np.array_equal(fewer.final_states, results[0].final_states[:GROUP])
+    assert differing_samples(*results) == []
+    assert np.array_equal(results[0].path_heat, results[1].path_heat)
+    for fewer in (1, SHARE + 3, GROUP):
+        states = generate(theta, fewer, 5).final_states
+        assert np.array_equal(states, results[0].final_states[:fewer])
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8])
+def test_groups_are_even_and_of_whole_shares(number: int) -> None:
+    with threads(number):
+        for samples in (1, SHARE, 3 * SHARE, 4 * GROUP - 1, 4 * GROUP, 1000):
+            groups = compiled._groups(samples, None)
+            sizes = [end - begin for begin, end in groups]
+            assert [i for pair in groups for i in range(*pair)] == list(range(samples))
+            assert max(sizes) <= GROUP
+            assert all(begin % SHARE == 0 for begin, _ in groups)
+            longest = sum(sorted(sizes)[::-1][::number])
+            assert longest < samples / number + SHARE * -(-len(groups) // number)
 
 
 def test_computers_share_their_random_numbers(small: Machine) -> None:

@@ -26,7 +26,6 @@ from thermoloom.measures.classifier import classify
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.theory.solver import Optimum, solve_optimum
-from thermoloom.threads import threads
 
 MACHINE = replace(HARMONIC, styles=10)
 """A label unit for each of the hundred bundled images."""
@@ -42,8 +41,7 @@ def solve_demo(
     """The machine's optimum for the bundled digits."""
     patterns = load_patterns(DIGITS, machine)
     fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
-    with threads(1):  # small matrices: a second thread gains little and waits for busy cores
-        return solve_optimum(machine, fields, words, TOLERANCE, on_iteration)
+    return solve_optimum(machine, fields, words, TOLERANCE, on_iteration)
 
 
 def draw_demo(

@@ -2,7 +2,7 @@
 
     x_{k+1} = x_k + μΔt (force_k − V′_onsite(x_k)) + √(2μk_BTΔt) z_k
 
-Cost: about 2 ns per unit and step, nearly all of it the normal z, drawn in the kernel.
+Cost: about 1 ns per unit and step, nearly all of it the normal z, drawn in the kernel.
 """
 
 from __future__ import annotations
