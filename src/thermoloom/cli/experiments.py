@@ -69,9 +69,9 @@ Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the
 QUESTIONS = {
     "comparison": "Figures 1-3: do online-trained computers release less heat?",
     "prototypes": "Fifteen prototypes: does it persist with more patterns?",
-    "noise": "Figure 4: where may errors enter, and how large?",
+    "noise": "Figure 4: where may errors enter, and how large may they be?",
     "precision": "Figure 5: how many bits to store, how many to train?",
-    "controls": "Figure 6: how fast may a computer learn, how late be updated?",
+    "controls": "Figure 6: how fast may a computer learn, and how late may it be updated?",
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",

@@ -1,11 +1,11 @@
-"""Devices: how unequal may they be, and what of it can a chip mend that goes on learning?
+"""Devices: how unequal may they be, and what can a chip mend that continues to learn?
 
     written    θ*, computed for the ideal machine, on a device with one imperfection
-    learning   the online rule goes on there from θ*, trajectory by trajectory
+    learning   the online rule continues there from θ*, trajectory by trajectory
 
 Each imperfection comes at several strengths, each with a device of its own; a device without any
-shows what the rule itself does to θ*. Couplings that drift are held against a device that was left
-alone as long as the other one learned.
+shows what the rule itself does to θ*. Couplings that drift are compared with a device that was
+left alone for as long as the other one learned.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LABELS = {
 """Imperfections, in the order of tables and figures."""
 NONE = "none"
 QUALITY = "absolute_correlation"
-"""What is watched: the classifier is sure of much that no longer looks like a prototype."""
+"""The measure to watch: the classifier still accepts much that no longer looks like a prototype."""
 COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", "asked", *MEASURES)
 """Numbers of a set of samples."""
 SHOWN = 8
@@ -65,14 +65,14 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class DevicesPlan(Plan):
-    """Strengths of every imperfection, and how long the rule goes on."""
+    """Strengths of every imperfection, and how long the rule continues."""
 
     settings: Settings = field(
         default_factory=lambda: Settings(generation=GenerationSettings(samples=50))
     )
     seeds: tuple[int, ...] = (101,)
     trajectories: tuple[int, ...] = (3, 10, 30)
-    """Noising trajectories after which the computer that goes on learning is sampled."""
+    """Noising trajectories after which the computer that continues to learn is sampled."""
     spread_J2: tuple[float, ...] = (0.3, 1.0)
     spread_J4: tuple[float, ...] = (0.3, 1.0)
     spread_mobility: tuple[float, ...] = (0.3, 1.0)
@@ -93,7 +93,7 @@ class DevicesPlan(Plan):
             for strength in getattr(self, name):
                 Device(**{name: strength})
                 if strength == 0:
-                    raise UserError(f"{SECTION}.{name}: 0 is the ideal device, which is there")
+                    raise UserError(f"{SECTION}.{name}: 0 is the ideal one, always included")
 
     @property
     def optimum(self) -> Settings:
@@ -117,7 +117,7 @@ class DevicesPlan(Plan):
 
 
 def optimum_of(settings: Settings) -> Settings:
-    """θ* has no part in rules, seeds and devices, so there is one for all of them."""
+    """θ* does not depend on rules, seeds and devices, so there is one for all of them."""
     return replace(settings, training=Training(rule="optimum"), device=Device())
 
 
@@ -125,7 +125,7 @@ def optimum_of(settings: Settings) -> Settings:
 
 
 def recalibrate(job: Job, trajectories: list[int], samples: int) -> dict[str, Any]:
-    """θ* written on a device and sampled; then the rule goes on there, sampled on its way."""
+    """θ* written on a device and sampled; then the rule continues there, sampled on the way."""
     settings = job.settings
     start = parameters_of(RunDirectory.open(trained_path(job.workdir, optimum_of(settings))))
     rows: list[dict[str, Any]] = []
@@ -194,7 +194,7 @@ def tasks(plan: DevicesPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """The course of every device, and what learning brought back of what it had lost."""
+    """The course of every device, and how much of its loss learning recovered."""
     rows: list[dict[str, Any]] = []
     missing: list[str] = []
     pictures: dict[str, Any] = {}
@@ -288,7 +288,7 @@ def _of(
 
 
 def _groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What did no harm, what came back, what did so in part or not."""
+    """Imperfections that did no harm, were recovered, partly recovered, or not recovered."""
     groups: dict[str, list[dict[str, Any]]] = {
         key: [] for key in ("harmless", "mended", "partly", "lost")
     }
