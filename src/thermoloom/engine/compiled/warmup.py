@@ -34,4 +34,4 @@ def warm_up(learning: bool = True, sparse: bool = False) -> None:
     for imperfections in ({"residual_noise": 0.1}, {"update_noise": 0.1}, grid):
         learner = compiled.learner(settings.updated({"imperfections": imperfections}))
         theta = learner.learn(Parameters.zeros(machine), path)
-    compiled.terms(theta, path)
+    compiled.watch(path)(theta)
