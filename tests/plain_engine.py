@@ -33,7 +33,7 @@ CALLS: list[str] = []
 """What was asked of this engine."""
 
 
-def warm_up(learning: bool = True, sparse: bool = False) -> None:
+def warm_up(models: object = None, learning: bool = True) -> None:
     """There is nothing to compile."""
     CALLS.append("warm_up")
 

@@ -136,7 +136,7 @@ def run_all(
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in TOGETHER]
     for one, plan in chosen:
         check(one, plan, folder, resources)
-    compile_now()
+    compile_now([model for one, plan in chosen for model in one.models(plan)])
     needed = estimate(chosen, folder, resources.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
@@ -212,7 +212,7 @@ def run_share(
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     done = compute_share(chosen, plan, folder, share, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
@@ -240,7 +240,7 @@ def run_experiment(
     from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     compiled = time.monotonic()
     progress = progress_for()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import parse_assignment
+from thermoloom.config import Settings, parse_assignment
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_toml, user_path
 from thermoloom.interrupts import interrupts_wind_up
@@ -118,13 +118,13 @@ def wired(
     return {"topology": topology or implied} | own
 
 
-def compile_now(learning: bool = True, sparse: bool = False) -> None:
-    """Compile the kernels, or load them, before anything is timed or touched."""
+def compile_now(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    """Compile the kernels that these computers need, or load them, before anything is timed."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up(learning, sparse)
+        engine().warm_up(models, learning)
     interrupts_wind_up()
 
 

@@ -13,7 +13,7 @@ Nothing outside knows of kernels. Another engine is a module with these function
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -68,10 +68,10 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self, learning: bool = True, sparse: bool = False) -> None:
-        """Compile, or load, what the other functions need, so that the wait is seen as such.
+    def warm_up(self, models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+        """Compile, or load, what computers of these settings need, so that the wait is seen as such.
 
-        Without ``learning``: only what ``generate`` needs. ``sparse``: also for few wires.
+        None: what any computer needs. Without ``learning``: only what ``generate`` needs.
         """
 
     def path(
