@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import jit, residual
+from thermoloom.engine.compiled.compiling import inline, jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
@@ -47,6 +47,8 @@ Float32 = NDArray[np.float32]
 
 PIECES = 8
 """Pieces of about as many wires that the units are cut into, on up to as many threads."""
+PAGE = 1 << 21
+"""Bytes of a large page of memory."""
 TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
@@ -123,13 +125,13 @@ class _Rule(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Memory for a block, rows one after the other; the last two are those of clamped units."""
+    """Memory for a block. The last two units are the clamped ones."""
 
-    x: Float32
-    start: Float32
-    """Residuals without couplings, then R⁰."""
-    r: Float32
-    """(2, …): R before and after a sweep, in turns."""
+    rows: Float32
+    """x and R⁰ of every unit (residuals without couplings, before forces are there); then the R of
+    all units after a sweep, and after the next one, in turns (``_place``)."""
+    forces: Float32
+    """(PIECES, B): Σ_j J_ij x_j of the unit in hand."""
     norms: Float32
     """Σ change² and Σ r² of each unit in the last sweep, in turns."""
     pending: Float32
@@ -138,19 +140,26 @@ class _Work(NamedTuple):
     """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
 
 
+@inline
+def _place(sweeps, graph):  # type: ignore[no-untyped-def]
+    """First row of the residuals after so many sweeps, and how far apart those of units are."""
+    units = graph.middle.size + 2
+    return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
+
+
 @jit
-def _rows(source, low, high, rows):  # type: ignore[no-untyped-def]
+def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
     steps, width = source.shape
     whole = (high - low) // LANES * LANES if steps == BLOCK else 0
     for first in range(low, low + whole, LANES):
         for p in range(VECTORS):
-            turn(source, width, p, first, p, rows)
+            turn(source, width, p, first, p, second, rows)
     for i in range(low + whole, high):
         for p in range(VECTORS):
             for q in range(LANES):
                 k = q * VECTORS + p
-                rows[i * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
+                rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
 
 
 @jit
@@ -158,40 +167,38 @@ def _load(piece, after, start, clamped, graph, work):  # type: ignore[no-untyped
     """X′ and residuals without couplings of a piece's units, as rows."""
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
     steps, n = after.shape[0], graph.middle.size
-    _rows(after, low, high, work.x)
-    _rows(start, low, high, work.start)
-    if piece == 0:
+    _rows(after, 0, low, high, work.rows)
+    _rows(start, 1, low, high, work.rows)
+    if piece == 0:  # residuals of clamped units are 0 in all their rows, and stay so
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
-                work.x[(n + group) * BLOCK + k] = clamped[group] if inside else 0
-                work.r[:, (n + group) * BLOCK + k] = 0
+                work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
 
 
 @jit
 def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
-    low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    forces = work.r[0]
-    for i in range(low, high):
+    forces = work.forces[piece]
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
-        row_forces(work.x, couplings, graph.columns, graph.numbers, begin, end, i, forces)
-    own = slice(low * BLOCK, high * BLOCK)
-    start, out = work.start[own], forces[own]
-    for k in range(out.size):
-        start[k] = residual(rule.constants, start[k], out[k])
-        out[k] = start[k]
+        row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
+        own = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(BLOCK):
+            own[k] = residual(rule.constants, own[k], forces[k])
 
 
 @jit
-def _sweep(piece, now, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R of a piece's units from the R of all in r[now], into the other one."""
+def _sweep(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R of a piece's units from the R of all after so many sweeps."""
     change = np.float64(0)
     size = np.float64(0)
-    old, new, columns, norms = work.r[now], work.r[1 - now], graph.columns, work.norms
+    rows, columns, norms, rate = work.rows, graph.columns, work.norms, rule.rate
+    first, apart = _place(sweeps, graph)
+    new, _ = _place(sweeps + 1, graph)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
-        row_sweep(work.x, old, columns, begin, end, i, work.start, rule.rate, new, norms)
+        row_sweep(rows, first, apart, columns, begin, end, i, rate, new, norms)
         change += norms[2 * i]
         size += norms[2 * i + 1]
     work.squares[piece, 0] = change
@@ -200,16 +207,15 @@ def _sweep(piece, now, graph, rule, work):  # type: ignore[no-untyped-def]
 
 @jit
 def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R of a block by sweeps: where R is, and by how much a sweep contracts (0: not known).
+    """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
 
     −1 if they do not contract fast enough.
     """
-    before, now = 1.0, 0
+    before = 1.0
     for sweep in range(MOST_SWEEPS):
         for p in range(thread, PIECES, threads):
-            _sweep(p, now, graph, rule, work)
+            _sweep(p, sweep, graph, rule, work)
         wait_for_all(threads, barrier)
-        now = 1 - now
         changed, size = work.squares[:, 0].sum(), work.squares[:, 1].sum()
         wait_for_all(threads, barrier)  # squares have been read
         # NaN ends the sweeps too; ``learn`` will find it in θ
@@ -218,7 +224,7 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
             contraction = change / before
         # what is left after this sweep is about change · contraction
         if change == 0 or (contraction > 0 and change * contraction <= TOLERANCE):
-            return now, contraction
+            return sweep + 1, contraction
         if not change <= 0.5 * before:
             return -1, 0.0
         before = change
@@ -226,16 +232,19 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
 
 
 @jit
-def _update(piece, now, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
+def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
     """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
-    x, r = work.x, work.r[now]
-    columns, numbers = graph.columns, graph.numbers
+    rows, columns, numbers = work.rows, graph.columns, graph.numbers
+    first, apart = _place(sweeps, graph)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.middle[i], graph.start[i + 1]
         if rule.period == 1:
-            row_updates(x, r, columns, numbers, begin, end, i, rule.alpha, couplings)
+            row_updates(
+                rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings
+            )
             continue
-        row_updates(x, r, columns, numbers, begin, end, i, np.float32(-1), work.pending)
+        minus = np.float32(-1)
+        row_updates(rows, first, apart, columns, numbers, begin, end, i, minus, work.pending)
         if closes:
             for wire in range(begin, end):
                 number = numbers[wire]
@@ -257,19 +266,31 @@ def _learn(thread, threads, barrier, after, start, clamped, couplings, graph, ru
         for p in range(thread, PIECES, threads):
             _residuals(p, couplings, graph, rule, work)
         wait_for_all(threads, barrier)
-        now = 0
+        sweeps = 0
         if rule.period == 1 and last - first > 1:
             known = contraction if blocks % MEASURED_EVERY else 0.0
-            now, contraction = _solve(thread, threads, barrier, known, graph, rule, work)
-            if now < 0:
+            sweeps, contraction = _solve(thread, threads, barrier, known, graph, rule, work)
+            if sweeps < 0:
                 block = max(1, block // 2)
                 continue
         closes = last % rule.period == 0 or last == steps
         for p in range(thread, PIECES, threads):
-            _update(p, now, closes, graph, rule, work, couplings)
+            _update(p, sweeps, closes, graph, rule, work, couplings)
         wait_for_all(threads, barrier)
         first, blocks = last, blocks + 1
     return block
+
+
+def _zeros(size: int) -> Float32:
+    """Zeros in one large page, as NumPy asks for where an array is large.
+
+    Rows are read here and there, and every small page has to be looked up.
+    """
+    memory = np.empty(max(2 * PAGE, 4 * size) + PAGE, np.uint8)
+    first = -memory.ctypes.data % PAGE
+    zeros = memory[first : first + 4 * size].view(np.float32)
+    zeros[:] = 0
+    return zeros
 
 
 class SparseLearner:
@@ -288,9 +309,8 @@ class SparseLearner:
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            x=np.zeros(rows * BLOCK, np.float32),
-            start=np.zeros(rows * BLOCK, np.float32),
-            r=np.zeros((2, rows * BLOCK), np.float32),
+            rows=_zeros(4 * rows * BLOCK),
+            forces=np.zeros((PIECES, BLOCK), np.float32),
             norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
