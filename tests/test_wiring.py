@@ -16,6 +16,7 @@ import thermoloom as tl
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.engine.compiled.sparse_forces import few_wires
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
@@ -211,10 +212,19 @@ def test_fast_rules_are_swept_longer_or_in_shorter_blocks(rate: float) -> None:
     assert np.abs(found.vector - expected.vector).max() < 1e-6 * max(change, 0.3)
 
 
+def test_residuals_made_in_passing_are_those_of_a_prepared_path() -> None:
+    machine = thinned("everything", GRID)  # stages that end within a block, units beyond vectors
+    theta, path = masked_parameters(machine, 0.05), some_path(machine)
+    prepared = replace(path, prepared=drives_of(machine, path.states))
+    learner = SparseLearner(machine, 4e-3)
+    assert path.prepared is None
+    assert learner.learn(theta, path).same_as(learner.learn(theta, prepared))
+
+
 def test_residual_errors_enter_the_rule_on_wires() -> None:
     machine = thinned("paper", GRID)
     theta, path = masked_parameters(machine, 0.05), some_path(machine)
-    errors = np.random.default_rng(3).normal(size=path.prepared.shape).astype(np.float32)
+    errors = np.random.default_rng(3).normal(size=path.states[1:].shape).astype(np.float32)
     found = SparseLearner(machine, 4e-3).learn(theta, path, 0.1 * errors)
     expected = learn_stepwise(theta, path.states, 4e-3, errors=0.1 * errors)
     assert np.abs(found.vector - expected.vector).max() < 3e-7

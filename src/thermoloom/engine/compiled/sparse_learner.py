@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import inline, jit, residual
+from thermoloom.engine.compiled.compiling import drive, inline, jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
@@ -36,6 +36,7 @@ from thermoloom.engine.compiled.lanes import (
     turn,
 )
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
@@ -163,12 +164,35 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _load(piece, after, start, clamped, graph, work):  # type: ignore[no-untyped-def]
-    """X′ and residuals without couplings of a piece's units, as rows."""
+def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
+    """Residuals without couplings, from rows of x and the states before ``first``."""
+    for i in range(low, high):
+        x = rows[2 * i * BLOCK : (2 * i + 1) * BLOCK]
+        r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(LANES, BLOCK):
+            r[k] = drive(constants, x[k - LANES], x[k])
+        for q in range(LANES):  # their last steps are in the last vector, a lane before
+            r[q] = drive(constants, x[BLOCK - LANES + q - 1], x[q])
+        r[0] = drive(constants, first[i], x[0])
+        if steps < BLOCK:
+            for k in range(BLOCK):
+                if k % LANES * VECTORS + k // LANES >= steps:
+                    r[k] = 0
+
+
+@jit
+def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
+    """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
+
+    ``states``: those of a block's steps, and those before them.
+    """
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    steps, n = after.shape[0], graph.middle.size
-    _rows(after, 0, low, high, work.rows)
-    _rows(start, 1, low, high, work.rows)
+    steps, n = states.shape[0] - 1, graph.middle.size
+    _rows(states[1:], 0, low, high, work.rows)
+    if start.shape[0]:
+        _rows(start, 1, low, high, work.rows)
+    else:
+        _drives(states[0], steps, low, high, rule.constants, work.rows)
     if piece == 0:  # residuals of clamped units are 0 in all their rows, and stay so
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
@@ -239,9 +263,7 @@ def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignor
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.middle[i], graph.start[i + 1]
         if rule.period == 1:
-            row_updates(
-                rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings
-            )
+            row_updates(rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings)
             continue
         minus = np.float32(-1)
         row_updates(rows, first, apart, columns, numbers, begin, end, i, minus, work.pending)
@@ -253,15 +275,15 @@ def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignor
 
 
 @jit
-def _learn(thread, threads, barrier, after, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
+def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """One thread's share of a window, in step with the others; returns the length of blocks."""
-    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, after.shape[0]
+    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, states.shape[0] - 1
     while first < steps:
         last = min(first + block, steps)
         if rule.period > 1:
             last = min(last, (first // rule.period + 1) * rule.period)
         for p in range(thread, PIECES, threads):
-            _load(p, after[first:last], start[first:last], clamped, graph, work)
+            _load(p, states[first : last + 1], start[first:last], clamped, graph, rule, work)
         wait_for_all(threads, barrier)
         for p in range(thread, PIECES, threads):
             _residuals(p, couplings, graph, rule, work)
@@ -304,7 +326,7 @@ class SparseLearner:
         self.shortest_block = block
         """Steps in a block at the end of the latest path, the least of all stages."""
         self._graph, self._places = _graph(machine), _places(machine)
-        self._constants = step_constants(machine)._replace(onsite=None)
+        self._constants = step_constants(machine)
         rows = machine.units + 2
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
@@ -325,17 +347,22 @@ class SparseLearner:
     ) -> Parameters:
         """θ after one noising path; ``errors`` (K, N) are added to the residuals.
 
+        A path need not be ``prepared``: drives are made in the cache, from states that are there.
         ``rate``: α on this path, where it is another one.
         """
         check_path(self.machine, path)
         alpha = self.learning_rate if rate is None else rate
         scale = np.float32(alpha * self.machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        start = path.prepared if errors is None else path.prepared + errors
+        start = path.prepared
+        if errors is not None:
+            start = errors + (drives_of(self.machine, path.states) if start is None else start)
+        elif start is None:
+            start = np.empty((0, self.machine.units), np.float32)
         learned = np.array(theta.vector, np.float32)
         blocks = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
-            steps = path.states[first + 1 : last + 1], start[first:last]
+            steps = path.states[first : last + 1], start[first:last]
             blocks.append(self._learn_window(rule, *steps, theta, stage, path.word, learned[stage]))
         self.shortest_block = min(blocks)
         return theta.with_vector(learned)
@@ -343,7 +370,7 @@ class SparseLearner:
     def _learn_window(
         self,
         rule: _Rule,
-        after: Float32,
+        states: Float32,
         start: Float32,
         theta: Parameters,
         stage: int,
@@ -364,7 +391,7 @@ class SparseLearner:
         self._memory.pending[:] = 0
         count = min(thread_count(), PIECES)
         barrier = new_barrier()
-        given = (after, start, clamped.astype(np.float32), couplings, self._graph, rule)
+        given = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
         pieces = [(thread, count, barrier, *given, self._memory) for thread in range(count)]
         found: int = in_threads(_learn, pieces, barrier)[0]
         if not np.isfinite(couplings).all():
