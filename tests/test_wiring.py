@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from experiment_runs import run
 from machines import MACHINES, random_parameters, some_fields, some_path, some_word
+from typer.testing import CliRunner
 
 import thermoloom as tl
+from thermoloom.cli.commands import app
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
@@ -391,6 +393,12 @@ def test_a_machine_on_few_wires_learns_saves_and_loads(tmp_path: Path) -> None:
     assert np.isfinite(again.generate(2).images).all()
 
 
+def test_a_command_takes_one_wiring() -> None:
+    done = CliRunner().invoke(app, ["solve", "--radius", "3", "--degree", "4"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("--radius 3 and --degree 4: a machine has one wiring;")
+
+
 # --- the experiment -------------------------------------------------------------------------------
 
 SMALL_PLAN: dict[str, dict[str, Any]] = {
@@ -420,7 +428,8 @@ def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
         grids = [r["expected_loss"] for r in own if r["wiring"] == "grid"]
         assert grids == sorted(grids, reverse=True)
     trained = [r for r in rows if r["rule"] == "online"]
-    assert [r["wiring"] for r in trained] == ["complete", "grid", "random"]
+    assert [r["wiring"] for r in trained] == 2 * ["complete", "grid", "random"]
+    assert {r["rule"] for r in done.summary["asked"]} <= {"optimum"}
     text = (done.path / "report.html").read_text(encoding="utf-8")
     plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
     assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))

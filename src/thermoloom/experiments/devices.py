@@ -71,6 +71,8 @@ SHOWN = 8
 class DevicesPlan(Plan):
     """Strengths of every imperfection, and how long the rule goes on."""
 
+    optional = tuple(LABELS)
+
     settings: Settings = field(
         default_factory=lambda: Settings(generation=GenerationSettings(samples=50))
     )
