@@ -335,7 +335,7 @@ _TEN = replace(
         training=Training(learning_rate=_ONLINE.online_rate),
         generation=GenerationSettings(samples=200),
     ),
-    trajectories=(30, 100, 300),
+    trajectories=(10, 30, 100),
     **dict.fromkeys(LABELS, ())
     | {
         "gain_error": (1.0,), "offset": (0.03,), "dead": (0.1, 0.3), "stuck": (0.05,),
