@@ -18,7 +18,7 @@ from thermoloom.inputs import LARGEST_SEED, shown
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
-DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
+DEFAULT_OUT = {"paper": "results", "quick": "results/quick", "ten": "results/ten"}
 """Results folder by preset: a quick look never gets in the way of the full experiment."""
 
 run_app = typer.Typer(
@@ -26,7 +26,11 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (full size; also called full) or quick (a small version).")
+    str,
+    typer.Option(
+        help="paper (full size; also called full) or quick (a small version); of devices also ten "
+        "(ten digits)."
+    ),
 ]
 Out = Annotated[
     Path | None,

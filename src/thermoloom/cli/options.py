@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from thermoloom.config import Settings, parse_assignment
 from thermoloom.errors import UserError
-from thermoloom.inputs import read_toml, user_path
+from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
@@ -114,8 +114,14 @@ def wired(
     """Settings of the wires: what is given says which topology is meant."""
     own = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
     meant = {"radius": "grid", "degree": "random", "edges": "edges"}
-    implied = next((meant[key] for key, value in own.items() if value is not None), None)
-    return {"topology": topology or implied} | own
+    given = [key for key, value in own.items() if value is not None]
+    if len(given) > 1:
+        named = " and ".join(f"--{key} {shown(own[key])}" for key in given)
+        raise UserError(
+            f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
+            "wires) and --edges (a list)"
+        )
+    return {"topology": topology or next((meant[key] for key in given), None)} | own
 
 
 def compile_now(models: Iterable[Settings] | None = None, learning: bool = True) -> None:

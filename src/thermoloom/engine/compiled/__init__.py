@@ -42,10 +42,16 @@ def path(
     stream: str = "",
     reuse: Path | None = None,
 ) -> Path:
-    """One noising trajectory, with the residuals that it would have at θ = 0."""
+    """One noising trajectory, with the residuals that it would have at θ = 0.
+
+    Of a machine with few wires without them: its learner makes them in passing.
+    """
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
     states = noising_path(machine, field, seed, number, stream, states)
-    return Path(machine, states, number, word, drives_of(machine, states, drives))
+    passing = machine.sparse and not isinstance(machine, Built)
+    return Path(
+        machine, states, number, word, None if passing else drives_of(machine, states, drives)
+    )
 
 
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
@@ -80,10 +86,13 @@ class _LearnerOfSettings:
         self._settings = settings
         self._built = settings.built
         self._inner = _inner(settings)
+        self._passing = isinstance(self._inner, SparseLearner) and not isinstance(
+            self._built, Built
+        )
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
-        if path.prepared is None:  # of another engine, or made by hand
+        if path.prepared is None and not self._passing:  # of another engine, or made by hand
             path = replace(path, prepared=drives_of(self._built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
