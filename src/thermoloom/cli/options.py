@@ -53,8 +53,10 @@ class OneLineErrors(TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
                 sys.exit(error.exit_code)
-            where = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
-            raise UserError(f"{error.format_message().strip().rstrip('.')}{where}") from None
+            text = error.format_message().strip().rstrip(".")
+            if getattr(error, "ctx", None):
+                text += f"{' See' if text.endswith('?') else '; see'} {error.ctx.command_path} --help"
+            raise UserError(text) from None
         except typer.Abort:
             say("stopped; nothing was changed")
             sys.exit(1)
