@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiment_runs import read_table
 from test_report import Reader, leaves
 
 from thermoloom.computers.trained import parameters_of
@@ -37,7 +38,6 @@ from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.reproduction.theory_verdicts import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.predictions import mean_parameters, mean_rule

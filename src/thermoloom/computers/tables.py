@@ -31,7 +31,6 @@ from thermoloom.runs.manifest import package_version
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
-SUFFIX = ".csv"
 SECTIONS = ("machine", "training", "imperfections")
 
 Shape = tuple[int, int] | None

@@ -37,7 +37,7 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
-from thermoloom.generation import generate
+from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters
@@ -403,15 +403,6 @@ def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
                 "timing": {"replay": time.perf_counter() - began},
             }
         )
-
-
-def differing_samples(archive: Generated, again: Generated) -> list[int]:
-    """Samples whose start, end or heat is not the same to the bit."""
-    differs = np.zeros(len(archive.heat), bool)
-    for name in ("initial_states", "final_states", "heat"):
-        then, now = getattr(archive, name), getattr(again, name)
-        differs |= (then != now).reshape(len(then), -1).any(axis=1)
-    return [int(i) for i in np.flatnonzero(differs)]
 
 
 def nearest_samples(

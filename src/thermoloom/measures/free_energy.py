@@ -55,11 +55,6 @@ class FreeEnergy:
         combined = math.hypot(self.error, self.jarzynski_error)
         return abs(self.difference - self.jarzynski) <= 4 * combined
 
-    @property
-    def dissipated(self) -> float:
-        """⟨W⟩ − ΔF: what switching this fast wastes."""
-        return self.work - self.difference
-
 
 def free_energy(
     theta: Parameters,

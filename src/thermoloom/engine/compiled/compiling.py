@@ -47,6 +47,18 @@ inline = compiler(inline="always")
 # Sums may be reordered, so that they run in vector registers; non-finite values still show.
 fast_jit = compiler(fastmath={"reassoc", "contract", "nsz"})
 
+
+@inline
+def copy(source, out):  # type: ignore[no-untyped-def]
+    """out ← source, a row of numbers, in kernels.
+
+    ``out[:] = source`` would bring a message about unequal shapes into every kernel, and with it
+    strings: a third of all time of compilation.
+    """
+    for i in range(out.size):
+        out[i] = source[i]
+
+
 drive = register_jitable(action.drive)
 residual = register_jitable(action.residual)
 step_terms = register_jitable(action.step_terms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermoloom.engine.compiled.compiling import fast_jit, jit
+from thermoloom.engine.compiled.compiling import copy, fast_jit, jit
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
 
 
@@ -25,7 +25,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
     z = np.empty((STEPS_PER_BLOCK, x.size), np.float32)
     keep = path.shape[0] > 0
     if keep:
-        path[0, first_unit : first_unit + x.size] = x
+        copy(x, path[0, first_unit : first_unit + x.size])
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, first_unit, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
@@ -33,7 +33,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
             for i in range(x.size):
                 x[i] += drift * (a * field[i] - onsite.gradient(x[i])) + kick * z[j, i]
             if keep:
-                path[first + j + 1, first_unit : first_unit + x.size] = x
+                copy(x, path[first + j + 1, first_unit : first_unit + x.size])
 
 
 @jit

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import fast_jit, jit, residual
+from thermoloom.engine.compiled.compiling import copy, fast_jit, jit, residual
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
@@ -244,7 +244,7 @@ def _start_residuals(piece, path, start, bias, constants, group):  # type: ignor
         s, out = start[k, before : group.first + high], group.pairs[2 * k + group.r, low:high]
         for i in range(out.size):
             out[i] = residual(constants, s[i], force[i] + b[i])
-        group.pairs[2 * k + group.x, low:high] = path[k, before : group.first + high]
+        copy(path[k, before : group.first + high], group.pairs[2 * k + group.x, low:high])
 
 
 @fast_jit
@@ -318,7 +318,7 @@ def _add_pieces(steps, width, products, out):  # type: ignore[no-untyped-def]
     """The products of ``steps`` steps over all units."""
     for k in range(steps):
         total = out[k, :width]
-        total[:] = products[0, k, :width]
+        copy(products[0, k, :width], total)
         for piece in range(1, PIECES):
             more = products[piece, k, :width]
             for m in range(width):
@@ -519,7 +519,7 @@ def _copy(piece, source, target):  # type: ignore[no-untyped-def]
     """A piece's rows of a matrix into a wider one."""
     low, high = _units(piece, source.shape[0])
     for i in range(low, high):
-        target[i, : source.shape[1]] = source[i]
+        copy(source[i], target[i, : source.shape[1]])
 
 
 @jit
@@ -527,7 +527,7 @@ def _copy_triangle(piece, source, target):  # type: ignore[no-untyped-def]
     """A piece's rows of a lower triangle into a wider matrix, with its square mirrored."""
     low, high = _triangle(piece, source.shape[0])
     for i in range(low, high):
-        target[i, :high] = source[i, :high]
+        copy(source[i, :high], target[i, :high])
 
 
 @jit
@@ -585,7 +585,8 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
     Returns whether what it learned is finite, and the length that strips had in the end, which is
     less than planned where θ changes fast: there blocks are shortened too.
     """
-    first, solved, strip = 0, 0, rule.strip
+    # np.int64: kernels would be compiled once more for the constant 0
+    first, solved, strip = 0, np.int64(0), rule.strip
     for p in range(thread, PIECES, threads):
         _fill(p, given, theta)
     while first < after.shape[0] or solved > 0:
@@ -599,7 +600,7 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
         for p in range(thread, PIECES, threads):
             _start_residuals(p, x, r, theta.bias, rule.constants, work.visible)
             _start_residuals(p, x, r, theta.bias, rule.constants, work.hidden)
-        solved = 0
+        solved = np.int64(0)
         if last - first <= rule.period:
             wait_for_all(threads, barrier)
         elif not _solve(thread, threads, barrier, routines, last - first, strip, rule, work):
