@@ -71,9 +71,7 @@ class _Tile:
         of_rows = [builder.add(self._row, _INDEX(s)) for s in range(ROWS)]
         self._of_rows = of_rows
         self._rows = [
-            tuple(
-                self._everywhere(self._at(data, i)) for data in (self._moves, self._x, self._next)
-            )
+            tuple(self._everywhere(self._at(data, i)) for data in (self._moves, self._x, self._next))
             for i in of_rows
         ]
         self._random = arrays[10:]
