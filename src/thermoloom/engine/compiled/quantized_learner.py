@@ -68,9 +68,8 @@ class Slots(NamedTuple):
 def _pass(rows, codes, column, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
     """Move the couplings of some rows by one update and sum up their forces on the next state.
 
-    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low`` holds
-    the bits of uniforms that rows have in common; empty where moves are rounded to the nearest
-    level.
+    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low``: the
+    bits of uniforms that rows have in common; empty where moves are rounded to the nearest level.
     """
     forces[:] = 0
     for row in range(rows[0], rows[1], ROWS):
