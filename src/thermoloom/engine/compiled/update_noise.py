@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import pairwise
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -120,10 +120,10 @@ class Walk:
         bias = np.zeros(machine.hidden, np.float32)
         return cls(padded(machine.units, machine.hidden)[:, : machine.hidden], bias)
 
-    def plus(self, other: Walk) -> Walk:
-        """W + W′."""
-        room = padded(*self.couplings.shape)[:, : len(self.bias)]
-        return Walk(np.add(self.couplings, other.couplings, out=room), self.bias + other.bias)
+    def become(self, a: Walk, b: Walk) -> None:
+        """W ← A + B."""
+        np.add(a.couplings, b.couplings, out=self.couplings)
+        np.add(a.bias, b.bias, out=self.bias)
 
     def project(self, weights: Float32, states: Float32, out: Float32) -> None:
         """out_k ← out_k + weight_k W x_k, for each state (a row)."""
@@ -316,14 +316,17 @@ class UpdateNoise:
             before.project(np.ones(block.steps, np.float32), states, out)
             add_block(block, states, own, self._normals(number, block), out)
 
-        walk, together = Walk.zeros(self.machine), thread_count()
+        together = thread_count()
+        # W before each block of a round, and after the last: memory that all rounds share
+        walks = [Walk.zeros(self.machine) for _ in range(together + 1)]
         for first in range(0, len(self.blocks), together):
             blocks = self.blocks[first : first + together]
             wholes = in_threads(whole, [(block,) for block in blocks])
-            walks = list(accumulate(wholes, Walk.plus, initial=walk))
-            walk = walks.pop()
-            in_threads(fill, zip(blocks, walks, wholes, strict=True))
-        return projected, walk
+            for (before, after), own in zip(pairwise(walks), wholes, strict=False):
+                after.become(before, own)
+            in_threads(fill, zip(blocks, walks, wholes, strict=False))
+            walks[0], walks[len(blocks)] = walks[len(blocks)], walks[0]
+        return projected, walks[0]
 
     def _normals(self, number: int, block: NoiseBlock) -> Draw:
         return lambda level, count: flat_normals(
