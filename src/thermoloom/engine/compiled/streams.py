@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.compiling import inline, jit
+from thermoloom.engine.compiled.compiling import copy, inline, jit
 from thermoloom.inputs import seed_number
 
 STREAMS = (
@@ -173,7 +173,7 @@ def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, 0, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
-            out[first + j] = z[j]
+            copy(z[j], out[first + j])
 
 
 def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
