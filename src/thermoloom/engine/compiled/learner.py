@@ -703,9 +703,9 @@ class Learner:
         )
         self._memory = _work(machine, strip, strips, period, pieces)
         self._scratch = _Theta(
-            _padded(machine.visible, machine.hidden) if vh else _padded(0, 0),
-            _padded(machine.hidden, machine.hidden) if hh else _padded(0, 0),
-            _padded(machine.visible, machine.visible) if vv else _padded(0, 0),
+            padded(machine.visible, machine.hidden) if vh else padded(0, 0),
+            padded(machine.hidden, machine.hidden) if hh else padded(0, 0),
+            padded(machine.visible, machine.visible) if vv else padded(0, 0),
             np.empty(machine.units, np.float32),
         )
 
@@ -786,7 +786,7 @@ def check_path(machine: Machine, path: Path) -> None:
         )
 
 
-def _padded(rows: int, columns: int) -> Float32:
+def padded(rows: int, columns: int) -> Float32:
     """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
     of two, the rows of a column would all fall into the same few places of the cache. It begins
     at a large page of memory, as NumPy asks for where an array is large: small ones have to
