@@ -68,7 +68,7 @@ class Engine(Protocol):
     those of the whole, to the bit."""
 
     def warm_up(self, models: Iterable[Settings] | None = None, learning: bool = True) -> None:
-        """Compile, or load, what computers of these settings need, so that the wait is seen as such.
+        """Compile, or load, what computers of these settings need, so that the wait is seen.
 
         None: what any computer needs. Without ``learning``: only what ``generate`` needs.
         """
