@@ -76,7 +76,7 @@ Radius = Annotated[
     int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
 ]
 Degree = Annotated[
-    int | None, typer.Option(help="Wires of a unit, on average, of a random topology.", metavar="D")
+    int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
 ]
 Edges = Annotated[
     Path | None,
@@ -183,7 +183,7 @@ def _wires(machine: Machine) -> list[str]:
         return []
     found = measure(machine)
     return [
-        f"wires             {found.wires:,}, {found.degree:.1f} a unit; length {found.length:,}, "
+        f"wires             {found.wires:,}, {found.degree:.1f} per unit; length {found.length:,}, "
         f"mean {found.mean_length:.1f}, longest {found.longest}; {found.drive_lines:,} drive lines"
     ]
 
@@ -289,7 +289,7 @@ def generate(
 
 
 def _device_settings(assignments: list[str] | None) -> Values:
-    """What --set says of the device; all else is settled in a trained computer."""
+    """What --set says about the device; training has settled everything else."""
     values = merged(None, assignments, {})
     for section, entries in values.items():
         if section != "device":

@@ -145,6 +145,6 @@ def units(
 
 
 def _given(*values: float | None) -> dict[str, float]:
-    """Those of the device's numbers that were given, by name."""
+    """The device's numbers that were given, by name."""
     names = ("capacitance", "conductance", "temperature", "energy", "voltage", "time_unit")
     return {k: v for k, v in zip(names, values, strict=True) if v is not None}

@@ -83,7 +83,9 @@ def _terms() -> None:
     from thermoloom.engine import compiled
 
     path = compiled.path(DENSE, np.zeros(DENSE.units, np.float32), 0, 0)
-    compiled.terms(Parameters.zeros(DENSE), path)
+    theta = Parameters.zeros(DENSE)
+    compiled.terms(theta, path)
+    compiled.watch(path)(theta)
 
 
 def _generate(machine: Machine) -> None:
