@@ -648,16 +648,15 @@ def compile_strips(machine: Machine) -> None:
     """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
     own = Learner(machine, learning_rate=1.0)
     rule, work, group = own._rule, own._memory, own._memory.hidden
-    rate, range_of_steps = np.float32(1), (0, 1)
-
-    def compiled(kernel, *arguments):  # type: ignore[no-untyped-def]
+    rate, first, last = np.float32(1), 0, 1
+    acting = (0, 1, new_barrier(), blas(), first, last, first, last, rule, work.within, work)
+    for kernel, arguments in (
+        (_act, acting),
+        (_subtract, (0, first, last, rate, group)),
+        (_begin, (0, first, last, rule.period, rate, group)),
+        (_end, (0, first, last, group)),
+    ):
         kernel.compile(tuple(map(typeof, arguments)))
-
-    act = (0, 1, new_barrier(), blas(), *range_of_steps, *range_of_steps)
-    compiled(_act, *act, rule, work.within, work)
-    compiled(_subtract, 0, *range_of_steps, rate, group)
-    compiled(_begin, 0, *range_of_steps, rule.period, rate, group)
-    compiled(_end, 0, *range_of_steps, group)
 
 
 class Learner:
