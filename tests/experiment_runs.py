@@ -12,6 +12,7 @@ from thermoloom.experiments.run import Performed
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
+from thermoloom.runs.formats import decode_table
 
 SMALL: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.3},
@@ -29,6 +30,11 @@ CLASSIFIED: dict[str, dict[str, Any]] = {
     "experiment": {"seeds": [1], "paths_per_prototype": 1},
 }
 """One pair on the 28 × 28 layer, with the classifier."""
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A CSV table by itself: whole numbers, floats, truth values, texts."""
+    return decode_table(path.read_bytes())
 
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="thermoloom-tests-")  # removed when tests end

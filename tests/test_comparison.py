@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import SMALL, one_pair, two_pairs
+from experiment_runs import SMALL, one_pair, read_table, two_pairs
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -24,7 +24,6 @@ from thermoloom.experiments import experiment
 from thermoloom.experiments.cutting import cost, cut, measuring_tasks
 from thermoloom.experiments.models import (
     assignment,
-    differing_samples,
     nearest_samples,
     train_and_measure,
 )
@@ -33,14 +32,13 @@ from thermoloom.experiments.pairs import collect
 from thermoloom.experiments.plan import Plan
 from thermoloom.experiments.results import measures_path, order_of, trained_path
 from thermoloom.experiments.run import Performed, compute
-from thermoloom.generation import generate
+from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.energy import energy
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.reproduction import judge, paper, reproduce
 from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import run
+from experiment_runs import read_table, run
 from test_report import Reader, leaves
 
 from thermoloom.errors import UserError
@@ -17,7 +17,6 @@ from thermoloom.experiments import experiment
 from thermoloom.experiments.devices import LABELS, NONE, QUALITY, _conditions, _groups
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 
 PLAN: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 8, "duration": 0.2},

@@ -70,7 +70,7 @@ def test_many_harmonic_units_agree_with_the_closed_form() -> None:
     assert abs(exact) > 0.3
     found = free_energy(theta.astype(np.float32), samples=3000, switches=8, rest=2.0)
     assert found.difference == pytest.approx(exact, abs=4 * found.error + 0.01)
-    assert found.dissipated > 0
+    assert found.work > found.difference
 
 
 def test_states_that_cannot_follow_show_as_two_estimates_that_differ() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import SMALL, run
+from experiment_runs import SMALL, read_table, run
 from scipy import constants
 from test_report import Reader, leaves
 
@@ -19,7 +19,6 @@ from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 
 PLANS: dict[str, dict[str, dict[str, Any]]] = {
     "ledger": SMALL

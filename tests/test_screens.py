@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiment_runs import read_table
 from scipy import stats
 from test_report import Reader, leaves
 
@@ -34,7 +35,6 @@ from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import noise_verdicts as noisy
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
 
 SYSTEM: dict[str, dict[str, Any]] = {
@@ -488,6 +488,22 @@ def test_the_page_says_why_there_is_no_p_value() -> None:
     text = (done("precision").path / "report.html").read_text(encoding="utf-8")
     assert "no p value: all depths share their random numbers" in text
     assert "independent samples" in (precision.__doc__ or "")
+
+
+def test_update_periods_end_at_the_steps_of_a_shorter_machine() -> None:
+    controls = experiment("controls")
+    for preset, dt, periods in (
+        ("paper", 1e-3, (1, 10, 100, 2500)),
+        ("paper", 5e-4, (1, 10, 100, 2500)),
+        ("paper", 1e-2, (1, 10, 100, 250)),
+        ("paper", 2.5e-2, (1, 10, 100)),
+        ("quick", 2.5e-2, (1, 100)),
+        ("quick", 5e-2, (1, 50)),
+    ):
+        plan = controls.plan(preset, {"machine": {"dt": dt}})
+        assert plan.periods == periods  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="values must be from 1 to 250"):
+        controls.plan("paper", {"machine": {"dt": 1e-2}, "experiment": {"periods": [1, 2500]}})
 
 
 def test_grids_and_settings_that_cannot_be_are_refused() -> None:

@@ -25,7 +25,7 @@ from safetensors.numpy import load_file
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.files import DamagedFileError, lock_owner, write_atomically
-from thermoloom.runs.formats import decode_arrays, read_table
+from thermoloom.runs.formats import decode_arrays, decode_table
 from thermoloom.runs.manifest import (
     SCHEMA,
     encode_manifest,
@@ -300,7 +300,7 @@ def test_table_round_trips_to_the_bit(tmp_path: Path) -> None:
     for name in ("count", "truth", "gap"):
         expected = np.array(columns[name], dtype=loaded[name].dtype)
         np.testing.assert_array_equal(loaded[name], expected)
-    alone = read_table(tmp_path / "all.csv")  # types from the text alone
+    alone = decode_table((tmp_path / "all.csv").read_bytes())  # types from the text alone
     assert alone["any"].tobytes() == floats.tobytes()
     assert alone["count"].dtype == np.int64
 

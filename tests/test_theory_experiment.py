@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiment_runs import read_table
 from test_report import Reader, leaves
 
 from thermoloom.computers.trained import parameters_of
@@ -37,7 +38,6 @@ from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.reproduction.theory_verdicts import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.formats import read_table
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.predictions import mean_parameters, mean_rule
@@ -102,7 +102,7 @@ def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None
     judged = [v for v in verdicts if v != paper.NOT_MEASURED]
     first = done.summary["quantities"][0]
     assert first["value"] == judged.count(paper.HOLDS) > len(judged) / 2
-    assert first["label"] == f"predictions that hold, of {len(judged)} held against measurement"
+    assert first["label"] == f"predictions that hold, of {len(judged)} compared with measurements"
 
 
 def test_every_number_on_the_page_is_in_the_summary(done: Performed) -> None:

@@ -138,9 +138,9 @@ def test_large_numbers_survive_the_text() -> None:
         ("0, x\n", r"line 1: expected two units"),
         ("0 -3\n", r"line 1: expected two units"),
         ("3 3\n", "joins a unit to itself"),
-        ("3 14\n14 3\n", "wire 3, 14 is there twice"),
+        ("3 14\n14 3\n", "wire 3, 14 is listed twice"),
         ("3 99\n", "has unit 99; this machine has the units 0 to 19"),
-        ("3 4\n", "joins units 3 and 4, a wire visible-visible; add that to machine.wiring"),
+        ("3 4\n", "joins units 3 and 4, a visible-visible wire; add visible-visible to"),
     ],
 )
 def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -160,7 +160,7 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
         ({"radius": 2}, r"for machine\.topology = 'grid' only"),
         ({"topology": "random", "degree": 20}, "take fewer"),
         ({"topology": "grid", "radius": -1}, "must not be negative"),
-        ({"topology": "edges", "edges": "wires.txt"}, "is no list of wires"),
+        ({"topology": "edges", "edges": "wires.txt"}, "not a list of wires"),
         ({"topology": "grid", "radius": 1, "wiring": ()}, "joins no units at all"),
         ({"topology": "grid", "radius": 1, "visible": 100_000}, "at most 16384"),
     ],
@@ -312,7 +312,7 @@ def test_the_optimum_is_that_of_a_dense_solve_over_the_wires(
     slope = np.array([inner(d, loss.zero_gradient) for d in directions])
     steps = np.linalg.lstsq(hessian, -slope, rcond=1e-12)[0]
     expected = np.sum(steps[:, None] * np.array(directions), axis=0)
-    least = loss.per_step(expected)
+    least = loss.total(expected) / loss.steps
     assert solved.expected_loss == pytest.approx(least, rel=1e-10)
     if kind == "paper":  # labels and biases of three patterns leave directions without curvature
         assert np.abs(solved.parameters.vector[0] - expected).max() < 1e-5 * np.abs(expected).max()

@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import tomli_w
@@ -25,13 +24,12 @@ from thermoloom.inputs import (
     SMALLEST,
     InvalidTomlError,
     parse_toml,
-    read_toml,
     shown,
     user_path,
 )
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Device, build
-from thermoloom.sections import Section, non_negative, positive, require, unknown
+from thermoloom.sections import Section, require, unknown
 
 
 @dataclass(frozen=True)
@@ -58,47 +56,20 @@ class PrototypeSettings(Section):
 
     def check(self) -> None:
         sources = ("bundled", "mnist", "images")
-        require(
-            self.source in sources,
-            "prototypes.source",
-            self.source,
-            f"must be one of {', '.join(sources)}",
-        )
-        non_negative("prototypes", self, "per_digit")
-        if self.source == "bundled":
-            require(
-                self.per_digit <= 10,
-                "prototypes.per_digit",
-                self.per_digit,
-                "ten images per class are bundled; use prototypes.source = 'mnist' for more",
-            )
-        if self.source == "images":
-            require(
-                self.path.strip() != "",
-                "prototypes.path",
-                self.path,
-                "must name a folder of PNG images or an .npy file",
-            )
+        self._require("source", self.source in sources, f"must be one of {', '.join(sources)}")
+        self._non_negative("per_digit")
+        must = "ten images per class are bundled; use prototypes.source = 'mnist' for more"
+        self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
+        must = "must name a folder of PNG images or an .npy file"
+        self._require("path", self.source != "images" or self.path.strip() != "", must)
         if self.path:
             user_path("prototypes.path", self.path)
-        require(
-            len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits),
-            "prototypes.digits",
-            self.digits,
-            "must be classes from 0 to 9, at least one",
-        )
-        require(
-            len(set(self.digits)) == len(self.digits),
-            "prototypes.digits",
-            self.digits,
-            "must not repeat a class",
-        )
-        require(
-            self.content == "" or re.fullmatch("[0-9a-f]{64}", self.content) is not None,
-            "prototypes.content",
-            self.content,
-            "must be 64 hexadecimal digits, or be left out",
-        )
+        known = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
+        self._require("digits", known, "must be classes from 0 to 9, at least one")
+        once = len(set(self.digits)) == len(self.digits)
+        self._require("digits", once, "must not repeat a class")
+        hexadecimal = re.fullmatch("([0-9a-f]{64})?", self.content) is not None
+        self._require("content", hexadecimal, "must be 64 hexadecimal digits, or be left out")
 
 
 @dataclass(frozen=True)
@@ -134,35 +105,20 @@ class Training(Section):
 
     def check(self) -> None:
         rules = ("online", "batch", "delayed", "optimum")
-        require(
-            self.rule in rules, "training.rule", self.rule, f"must be one of {', '.join(rules)}"
-        )
+        self._require("rule", self.rule in rules, f"must be one of {', '.join(rules)}")
         if self.rule == "delayed":
-            require(
-                self.period is not None and self.period >= 1,
-                "training.period",
-                self.period,
-                "rule 'delayed' needs the number of steps between updates, at least 1",
-            )
+            must = "rule 'delayed' needs the number of steps between updates, at least 1"
+            self._require("period", self.period is not None and self.period >= 1, must)
         else:
-            require(
-                self.period is None,
-                "training.period",
-                self.period,
-                f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it",
-            )
-        positive("training", self, "cycles", "validation_every", "learning_rate_scale")
-        non_negative("training", self, "seed", "validation_seed")
-        given = ("learning_rate", "learning_rate_decay")
-        positive("training", self, *(key for key in given if getattr(self, key) is not None))
-        non_negative("training", self, "heat_weight", "ridge")
+            must = f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it"
+            self._require("period", self.period is None, must)
+        self._positive("cycles", "validation_every", "learning_rate_scale")
+        self._non_negative("seed", "validation_seed")
+        self._positive("learning_rate", "learning_rate_decay")
+        self._non_negative("heat_weight", "ridge")
+        must = "used by rule 'optimum' only (training.rule = 'optimum'); leave it at 0"
         for key in ("heat_weight", "ridge"):
-            require(
-                self.rule == "optimum" or getattr(self, key) == 0,
-                f"training.{key}",
-                getattr(self, key),
-                "used by rule 'optimum' only (training.rule = 'optimum'); leave it at 0",
-            )
+            self._require(key, self.rule == "optimum" or getattr(self, key) == 0, must)
 
 
 @dataclass(frozen=True)
@@ -189,48 +145,27 @@ class Imperfections(Section):
     """A_max of J_hh (needed where bits < 32)."""
 
     def check(self) -> None:
-        non_negative("imperfections", self, "residual_noise", "update_noise")
-        require(
-            0 <= self.residual_correlation < 1,
-            "imperfections.residual_correlation",
-            self.residual_correlation,
-            "must be in [0, 1)",
-        )
-        require(
-            self.residual_correlation == 0 or self.residual_noise > 0,
-            "imperfections.residual_correlation",
-            self.residual_correlation,
-            "correlates the residual noise, so residual_noise must be positive",
-        )
-        require(
-            self.bits == 32 or 2 <= self.bits <= 24,
-            "imperfections.bits",
-            self.bits,
-            "must be 2 to 24, or 32 for unquantized float32",
-        )
-        require(
-            self.rounding in ("nearest", "stochastic"),
-            "imperfections.rounding",
-            self.rounding,
-            "must be nearest or stochastic",
-        )
-        ranges = ("range_visible_hidden", "range_hidden_hidden")
-        given = [key for key in ranges if getattr(self, key) is not None]
-        positive("imperfections", self, *given)
-        require(
-            self.bits == 32 or len(given) == len(ranges),
-            "imperfections.bits",
-            self.bits,
+        self._non_negative("residual_noise", "update_noise")
+        correlation, plain = self.residual_correlation, self.bits == 32
+        self._require("residual_correlation", 0 <= correlation < 1, "must be in [0, 1)")
+        must = "correlates the residual noise, so residual_noise must be positive"
+        self._require("residual_correlation", correlation == 0 or self.residual_noise > 0, must)
+        must = "must be 2 to 24, or 32 for unquantized float32"
+        self._require("bits", plain or 2 <= self.bits <= 24, must)
+        known = self.rounding in ("nearest", "stochastic")
+        self._require("rounding", known, "must be nearest or stochastic")
+        self._positive("range_visible_hidden", "range_hidden_hidden")
+        must = (
             "a grid needs positive range_visible_hidden and range_hidden_hidden, such as the "
-            "largest |J_vh| and |J_hh| of an unquantized run",
+            "largest |J_vh| and |J_hh| of an unquantized run"
         )
-        require(
-            self.bits == 32 or self.update_noise == 0,
-            "imperfections.update_noise",
-            self.update_noise,
+        ranges = (self.range_visible_hidden, self.range_hidden_hidden)
+        self._require("bits", plain or None not in ranges, must)
+        must = (
             f"not defined on a grid of imperfections.bits = {self.bits}; take bits = 32 or "
-            "update_noise = 0",
+            "update_noise = 0"
         )
+        self._require("update_noise", plain or self.update_noise == 0, must)
 
 
 @dataclass(frozen=True)
@@ -245,9 +180,8 @@ class GenerationSettings(Section):
     """Generation seed; 90000 + training seed if not given."""
 
     def check(self) -> None:
-        positive("generation", self, "samples")
-        if self.seed is not None:
-            non_negative("generation", self, "seed")
+        self._positive("samples")
+        self._non_negative("seed")
 
 
 @dataclass(frozen=True)
@@ -371,11 +305,6 @@ class Settings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Mapping[str, Any]]) -> Settings:
         return cls().updated(values)
-
-    @classmethod
-    def from_toml(cls, path: Path) -> Settings:
-        """Settings from a TOML file on top of the defaults."""
-        return cls().updated(read_toml(path))
 
 
 RENAMED = dict.fromkeys(("prototypes.projection_seed", "projection_seed"), "machine.code_seed")

@@ -43,7 +43,7 @@ def generate(
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
     ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
-    the machine has labels; of a class with several styles one is drawn per sample, unless
+    the machine has labels; if a class has several styles, one is drawn per sample, unless
     ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
@@ -128,9 +128,9 @@ def course(
     """Energy in its parts, heat and work so far at every snapshot, each (samples, points).
 
     ``made`` has snapshots of all its samples at these ``steps``, which rise and have every switch
-    among them. A switch is two points at one time: with the stage that ends, and with the one that
-    begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
-    a point belongs to.
+    among them. A switch is two points at one time: one with the stage that ends and one with the
+    stage that begins; ``frame`` and ``stage`` say which snapshot a point belongs to, and which
+    stage in the order of generation.
     """
     theta, twisted = felt(theta)
     if twisted is not None:
@@ -193,14 +193,10 @@ def trajectories(
     return Trajectories(shown, made.snapshots[:, places], found["heat"][:, points])
 
 
-def replay_differs(
-    theta: Parameters, seed: int, archive: Generated, classes: Sequence[int] | None = None
-) -> str:
-    """Generate an archive again and compare: "" if states and heats are equal to the bit."""
-    again = generate(theta, len(archive.final_states), seed, classes)
+def differing_samples(archive: Generated, again: Generated) -> list[int]:
+    """Samples whose start, end or heat is not the same to the bit in two generations."""
+    differs = np.zeros(len(archive.heat), bool)
     for name in ("initial_states", "final_states", "heat"):
         then, now = getattr(archive, name), getattr(again, name)
-        if not np.array_equal(then, now):
-            sample = int(np.argmax((then != now).reshape(len(then), -1).any(axis=1)))
-            return f"{name} of sample {sample} differs by {np.abs(then - now).max():.3g}"
-    return ""
+        differs |= (then != now).reshape(len(then), -1).any(axis=1)
+    return [int(i) for i in np.flatnonzero(differs)]

@@ -16,18 +16,6 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
         raise UserError(f"{key} = {shown(value)}: {must}")
 
 
-def positive(section: str, settings: object, *keys: str) -> None:
-    for key in keys:
-        value = getattr(settings, key)
-        require(value > 0, f"{section}.{key}", value, "must be positive")
-
-
-def non_negative(section: str, settings: object, *keys: str) -> None:
-    for key in keys:
-        value = getattr(settings, key)
-        require(value >= 0, f"{section}.{key}", value, "must not be negative")
-
-
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """What to say of a name that there is not: the nearest one, or where all are listed."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
@@ -63,6 +51,23 @@ class Section:
 
     def check(self) -> None:
         """Refuse values that do not fit together."""
+
+    def _require(self, keys: str, condition: bool, must: str) -> None:
+        """Refuse the values of these settings, such as ``"J2, J4"``, where they do not fit."""
+        names = keys.split(", ")
+        values = tuple(getattr(self, name) for name in names)
+        named = ", ".join(f"{self.name}.{name}" for name in names)
+        require(condition, named, values if len(values) > 1 else values[0], must)
+
+    def _positive(self, *keys: str) -> None:
+        for key in keys:
+            value = getattr(self, key)
+            self._require(key, value is None or value > 0, "must be positive")
+
+    def _non_negative(self, *keys: str) -> None:
+        for key in keys:
+            value = getattr(self, key)
+            self._require(key, value is None or value >= 0, "must not be negative")
 
 
 _LISTS = {

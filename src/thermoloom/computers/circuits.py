@@ -73,7 +73,7 @@ class Compared:
     rows: list[dict[str, Any]]
     """Mean heat (and work, with several stages) of both, with standard errors, in E₀."""
     differences: NDArray[np.float64]
-    """Of the mean and of the variance of each unit, in standard errors, (2, N)."""
+    """Differences in the mean and in the variance of each unit, in standard errors, (2, N)."""
 
     @property
     def count(self) -> int:

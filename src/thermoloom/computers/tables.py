@@ -31,7 +31,6 @@ from thermoloom.runs.manifest import package_version
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
-SUFFIX = ".csv"
 SECTIONS = ("machine", "training", "imperfections")
 
 Shape = tuple[int, int] | None
@@ -44,7 +43,7 @@ class Couplings:
     settings: Settings
     parameters: Parameters
     shape: Shape
-    """Of the visible layer, where it is an image."""
+    """Shape of the visible layer, if it is an image."""
 
 
 def is_table(path: Path) -> bool:

@@ -9,14 +9,15 @@ random numbers, so they are compared in pairs; a seed is one observation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from thermoloom.config import Settings
-from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.screens import (
     VARIED,
     Condition,
@@ -46,7 +47,7 @@ class ControlsPlan(Plan):
     rate_cycles: int = 100
     rate_samples: int = 100
     periods: tuple[int, ...] = (1, 10, 100, 2500)
-    """M, steps between updates."""
+    """M, steps between updates; unless given, those of a shorter machine end at its steps."""
     period_cycles: int = 80
     period_samples: int = 120
 
@@ -54,6 +55,17 @@ class ControlsPlan(Plan):
         super().__post_init__()
         check_grid("scales", self.scales)
         check_grid("periods", self.periods, 1, self.settings.machine.steps, reference=1)
+
+    def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
+        """A copy with ``{section: {key: value}}`` replaced, periods that the machine has."""
+        steps = self.settings.updated(
+            {k: v for k, v in values.items() if k != SECTION}
+        ).machine.steps
+        own = values.get(SECTION, {})
+        if "periods" not in own and max(self.periods) > steps:
+            shorter = [period for period in self.periods if period < steps]
+            own = {**own, "periods": [*shorter, steps]}
+        return super().updated({**values, SECTION: own})
 
     def rates(self, seed: int, rule: str) -> list[Condition]:
         """The learning rates of a rule."""
@@ -116,7 +128,7 @@ def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, A
 def compare(
     reference: Curve, reference_value: float, other: Curve, value: float
 ) -> tuple[list[int], PairedComparison] | None:
-    """other − reference of the mean heat over the seeds of which both are finite."""
+    """other − reference of the mean heat, over the seeds for which both are finite."""
     a, b = (
         {m.seed: m.heat for m in curve.at(at) if not m.diverged}
         for curve, at in ((reference, reference_value), (other, value))

@@ -1,11 +1,12 @@
-"""Devices: how unequal may they be, and what of it can a chip mend that goes on learning?
+"""Devices: how unequal may they be, and what can a chip mend that continues to learn?
 
     written    θ*, computed for the ideal machine, on a device with one imperfection
-    learning   the online rule goes on there from θ*, trajectory by trajectory
+    learning   the online rule continues there from θ*, trajectory by trajectory
 
 Each imperfection comes at several strengths, each with a device of its own; a device without any
-shows what the rule itself does to θ*. Couplings that drift are held against a device that was left
-alone as long as the other one learned. Preset ``ten``: ten digits on demand, by the asked class.
+shows what the rule itself does to θ*. Couplings that drift are compared with a device that was
+left alone for as long as the other one learned. Preset ``ten``: ten digits on demand, by the asked
+class.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ LABELS = {
 """Imperfections, in the order of tables and figures."""
 NONE = "none"
 QUALITY = "absolute_correlation"
-"""What is watched: the classifier is sure of much that no longer looks like a prototype."""
+"""The measure to watch: the classifier still accepts much that no longer looks like a prototype."""
 ASKED = "asked"
 """What is watched where classes are asked for: how often they are recognized."""
 MEASURED = {QUALITY: "correlation with the nearest prototype", ASKED: "recognized as asked"}
@@ -69,7 +70,7 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class DevicesPlan(Plan):
-    """Strengths of every imperfection, and how long the rule goes on."""
+    """Strengths of every imperfection, and how long the rule continues."""
 
     optional = tuple(LABELS)
 
@@ -78,7 +79,7 @@ class DevicesPlan(Plan):
     )
     seeds: tuple[int, ...] = (101,)
     trajectories: tuple[int, ...] = (3, 10, 30)
-    """Noising trajectories after which the computer that goes on learning is sampled."""
+    """Noising trajectories after which the computer that continues to learn is sampled."""
     spread_J2: tuple[float, ...] = (0.3, 1.0)
     spread_J4: tuple[float, ...] = (0.3, 1.0)
     spread_mobility: tuple[float, ...] = (0.3, 1.0)
@@ -99,7 +100,7 @@ class DevicesPlan(Plan):
             for strength in getattr(self, name):
                 Device(**{name: strength})
                 if strength == 0:
-                    raise UserError(f"{SECTION}.{name}: 0 is the ideal device, which is there")
+                    raise UserError(f"{SECTION}.{name}: 0 is the ideal one, always included")
 
     @property
     def optimum(self) -> Settings:
@@ -123,7 +124,7 @@ class DevicesPlan(Plan):
 
 
 def optimum_of(settings: Settings) -> Settings:
-    """θ* has no part in rules, seeds and devices, so there is one for all of them."""
+    """θ* does not depend on rules, seeds and devices, so there is one for all of them."""
     return replace(settings, training=Training(rule="optimum"), device=Device())
 
 
@@ -131,7 +132,7 @@ def optimum_of(settings: Settings) -> Settings:
 
 
 def recalibrate(job: Job, trajectories: list[int], samples: int) -> dict[str, Any]:
-    """θ* written on a device and sampled; then the rule goes on there, sampled on its way."""
+    """θ* written on a device and sampled; then the rule continues there, sampled on the way."""
     settings = job.settings
     start = parameters_of(RunDirectory.open(trained_path(job.workdir, optimum_of(settings))))
     rows: list[dict[str, Any]] = []
@@ -204,7 +205,7 @@ def tasks(plan: DevicesPlan, folder: Path, workers: int) -> list[Task]:
 
 
 def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """The course of every device, and what learning brought back of what it had lost."""
+    """The course of every device, and how much of its loss learning recovered."""
     rows: list[dict[str, Any]] = []
     missing: list[str] = []
     pictures: dict[str, Any] = {}
@@ -299,7 +300,7 @@ def _of(
 
 
 def _groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What did no harm, what came back, what did so in part or not."""
+    """Imperfections that did no harm, were recovered, partly recovered, or not recovered."""
     groups: dict[str, list[dict[str, Any]]] = {
         key: [] for key in ("harmless", "mended", "partly", "lost")
     }

@@ -1,7 +1,7 @@
 """What the tasks of all experiments do: train computers on common paths, sample and measure each.
 
-A training and its samples may be tasks of their own or one (``cutting``); whatever is done already
-is not done again. Numbers do not depend on it: a path knows nothing of who learns from it, and the
+A training and its samples may be one task or several (``cutting``); what is already done is not
+repeated. Numbers do not depend on this: a path does not depend on who learns from it, and the
 samples of a piece are those of the whole.
 """
 
@@ -37,7 +37,7 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
-from thermoloom.generation import generate
+from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters
@@ -292,7 +292,7 @@ def record_samples(
 def _terms_on_paths(
     settings: Settings, theta: Parameters, patterns: Patterns, paths: Paths, clock: Clock
 ) -> list[tuple[int, PathTerms]]:
-    """(pattern, terms) on every additional path; how long a path takes is noted by the way.
+    """(pattern, terms) on every additional path; the seconds per path are recorded as well.
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
@@ -403,15 +403,6 @@ def replay_model(workdir: Path, settings: Settings, paths: Paths) -> None:
                 "timing": {"replay": time.perf_counter() - began},
             }
         )
-
-
-def differing_samples(archive: Generated, again: Generated) -> list[int]:
-    """Samples whose start, end or heat is not the same to the bit."""
-    differs = np.zeros(len(archive.heat), bool)
-    for name in ("initial_states", "final_states", "heat"):
-        then, now = getattr(archive, name), getattr(again, name)
-        differs |= (then != now).reshape(len(then), -1).any(axis=1)
-    return [int(i) for i in np.flatnonzero(differs)]
 
 
 def nearest_samples(

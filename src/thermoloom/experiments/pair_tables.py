@@ -126,24 +126,8 @@ def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
 
 def comparison_row(label: str, compared: PairedComparison | None, **more: Any) -> dict[str, Any]:
     """A row of a table: both means, the mean difference, its interval and tests."""
-    if compared is None:
-        return {"label": label, "measured": False, **more}
-    return {
-        "label": label,
-        "measured": True,
-        "batch": float(np.mean(compared.reference)),
-        "online": float(np.mean(compared.other)),
-        "difference": compared.mean_difference,
-        "interval": compared.interval,
-        "percent": compared.mean_percent_difference,
-        "percent_interval": compared.percent_interval,
-        "t_test_p": compared.t_test_p,
-        "sign_test_p": compared.sign_test_p,
-        "lower": sum(d < 0 for d in compared.differences),
-        "higher": sum(d > 0 for d in compared.differences),
-        "pairs": compared.pairs,
-        **more,
-    }
+    numbers = {} if compared is None else compared.numbers
+    return {"label": label, "measured": compared is not None, **numbers, **more}
 
 
 def heat_reduction(pairs: Pairs) -> dict[str, Any]:

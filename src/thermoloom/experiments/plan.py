@@ -2,7 +2,7 @@
 
 Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
 ``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``; where the paper
-says something of it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
+says something about it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class Experiment:
     """``assemble(plan, folder, run)``: save the experiment's tables in its run directory and
     return its summary, from whatever is done in the results folder; it never simulates."""
     ready: Callable[[Any, Path], int] | None = None
-    """``ready(plan, folder)``: seeds of which all is in the results folder; where given, there are
-    tables and a page as soon as there is one, and again as others come in."""
+    """``ready(plan, folder)``: number of complete seeds; where given, tables and a
+    page appear with the first of them and are renewed as others come in."""
     varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
     """Settings that the experiment itself sets; the user cannot."""
 

@@ -22,7 +22,7 @@ from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.protocol import windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
-from thermoloom.sections import Section, non_negative, positive, require
+from thermoloom.sections import Section, require
 
 FREE = ("visible", "hidden")
 """Groups of units that move, in the order in which they lie in a state."""
@@ -107,23 +107,15 @@ class Machine(Section):
     """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
 
     def check(self) -> None:
-        positive("machine", self, "visible", "styles", "stages", "code_clusters", "code_amplitude")
-        positive("machine", self, "kT", "mobility", "dt", "duration", "label_amplitude")
-        positive("machine", self, "ramp_end", "ramp_power")
-        non_negative("machine", self, "hidden", "J2", "J4", "labels", "code_seed", "topology_seed")
-        require(
-            self.J2 > 0 or self.J4 > 0,
-            "machine.J2, machine.J4",
-            (self.J2, self.J4),
-            "at least one must be positive, or no unit is confined",
-        )
-        require(
-            self.styles == 1 or self.labels > 0,
-            "machine.styles",
-            self.styles,
-            "styles are label units of a class; set machine.labels, or use 1 style",
-        )
-        require(self.ramp_end <= 1, "machine.ramp_end", self.ramp_end, "must be at most 1")
+        self._positive("visible", "styles", "stages", "code_clusters", "code_amplitude")
+        self._positive("kT", "mobility", "dt", "duration", "label_amplitude")
+        self._positive("ramp_end", "ramp_power")
+        self._non_negative("hidden", "J2", "J4", "labels", "code_seed", "topology_seed")
+        must = "at least one must be positive, or no unit is confined"
+        self._require("J2, J4", self.J2 > 0 or self.J4 > 0, must)
+        must = "styles are label units of a class; set machine.labels, or use 1 style"
+        self._require("styles", self.styles == 1 or self.labels > 0, must)
+        self._require("ramp_end", self.ramp_end <= 1, "must be at most 1")
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
         _among("code", (self.code,), CODES)
@@ -133,12 +125,8 @@ class Machine(Section):
         self._check_topology()
 
     def _check_time(self) -> None:
-        require(
-            self.duration >= self.dt,
-            "machine.duration",
-            self.duration,
-            f"must be at least one step, machine.dt = {self.dt}",
-        )
+        must = f"must be at least one step, machine.dt = {self.dt}"
+        self._require("duration", self.duration >= self.dt, must)
         counted = {"machine.visible + hidden": self.units, "machine.duration/dt": self.steps}
         for key, count in counted.items():
             require(count <= LARGEST_COUNT, key, count, f"must be at most {LARGEST_COUNT}")
@@ -154,20 +142,12 @@ class Machine(Section):
             ("μΔt/2k_BT", self.residual_scale),
             ("√(2μk_BTΔt)", self.noise_amplitude),
         ):
-            require(
-                SMALLEST <= value <= LARGEST,
-                "machine.mobility, machine.dt, machine.kT",
-                (self.mobility, self.dt, self.kT),
-                f"{meaning} = {value:.2g} is not a float32 number",
-            )
+            must = f"{meaning} = {value:.2g} is not a float32 number"
+            self._require("mobility, dt, kT", SMALLEST <= value <= LARGEST, must)
 
     def _check_windows(self) -> None:
-        require(
-            self.stages <= self.steps,
-            "machine.stages",
-            self.stages,
-            f"must not exceed the {self.steps} steps of a trajectory",
-        )
+        must = f"must not exceed the {self.steps} steps of a trajectory"
+        self._require("stages", self.stages <= self.steps, must)
         if self.windows:
             fit = len(self.windows) == self.stages and self.windows[-1] == 1
             require(
@@ -186,22 +166,12 @@ class Machine(Section):
 
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
-        non_negative("machine", self, "radius", "degree")
+        self._non_negative("radius", "degree")
         for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
-            value = getattr(self, key)
-            given, needed = value not in (0, ""), self.topology == topology
-            require(
-                given or not needed,
-                "machine.topology",
-                self.topology,
-                f"needs machine.{key}",
-            )
-            require(
-                needed or not given,
-                f"machine.{key}",
-                value,
-                f"means something for machine.topology = {topology!r} only",
-            )
+            given, needed = getattr(self, key) not in (0, ""), self.topology == topology
+            self._require("topology", given or not needed, f"needs machine.{key}")
+            must = f"means something for machine.topology = {topology!r} only"
+            self._require(key, needed or not given, must)
         if self.sparse:
             require(
                 self.units <= MOST_UNITS,

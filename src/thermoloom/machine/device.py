@@ -29,7 +29,7 @@ from thermoloom.machine.energy import coupling_gradient
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
 from thermoloom.machine.quantization import mirrored
-from thermoloom.sections import Section, non_negative, require
+from thermoloom.sections import Section
 
 Float64 = NDArray[np.float64]
 
@@ -76,16 +76,11 @@ class Device(Section):
 
     def check(self) -> None:
         limits = {"dead": 1.0, "stuck": 1.0} | dict.fromkeys(SPREADS, 2.0)
-        non_negative("device", self, *(entry.name for entry in fields(self)))
+        self._non_negative(*(entry.name for entry in fields(self)))
         for key, most in limits.items():
-            value = getattr(self, key)
-            require(value <= most, f"device.{key}", value, f"must be at most {most:g}")
-        require(
-            self.age == 0 or self.drift > 0,
-            "device.age",
-            self.age,
-            "only couplings that drift grow old; set device.drift, or leave it at 0",
-        )
+            self._require(key, getattr(self, key) <= most, f"must be at most {most:g}")
+        must = "only couplings that drift grow old; set device.drift, or leave it at 0"
+        self._require("age", self.age == 0 or self.drift > 0, must)
 
     @property
     def couples(self) -> bool:

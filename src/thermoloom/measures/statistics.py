@@ -60,6 +60,23 @@ class PairedComparison:
     note: str
     """What could not be given and why; empty where nothing is missing."""
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Means, their difference and its tests, as tables and texts name them."""
+        return {
+            "batch": float(np.mean(self.reference)),
+            "online": float(np.mean(self.other)),
+            "difference": self.mean_difference,
+            "interval": self.interval,
+            "percent": self.mean_percent_difference,
+            "percent_interval": self.percent_interval,
+            "t_test_p": self.t_test_p,
+            "sign_test_p": self.sign_test_p,
+            "lower": sum(d < 0 for d in self.differences),
+            "higher": sum(d > 0 for d in self.differences),
+            "pairs": self.pairs,
+        }
+
 
 def compare_pairs(reference: Values, other: Values, confidence: float = 0.95) -> PairedComparison:
     """Paired comparison of seed-level values, equal positions being one pair."""

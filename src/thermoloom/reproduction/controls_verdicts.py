@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from thermoloom.experiments.controls import PERIOD, RATE, compare
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
@@ -86,31 +84,17 @@ def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
     if not all(curve.has(LOWEST_SCALE) and len(curve.values) > 1 for curve in rates.values()):
         return said.missing(key, f"scale {LOWEST_SCALE:g} or another was not measured")
     lowest = {rule: min(curve.values, key=curve.heat) for rule, curve in rates.items()}
-    return said.statement(
-        key,
-        paper.HOLDS if set(lowest.values()) == {LOWEST_SCALE} else paper.DIFFERS,
-        "lowest mean heat at scale {batch:g} (batch, {batch_heat:.1f} E₀) and {online:g} (online, "
-        "{online_heat:.1f} E₀)",
-        **lowest,
-        **{f"{rule}_heat": rates[rule].heat(lowest[rule]) for rule in RULES},
-    )
+    heats = {f"{rule}_heat": rates[rule].heat(lowest[rule]) for rule in RULES}
+    verdict = paper.holds_if(set(lowest.values()) == {LOWEST_SCALE})
+    return said.statement(key, verdict, **lowest, **heats)
 
 
 def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
-    found = compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
+    key, found = "still_lower", compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
     if found is None:
-        return said.missing("still_lower", f"scale {LOWEST_SCALE:g} was not measured")
+        return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
     _, compared = found
-    return said.statement(
-        "still_lower",
-        paper.in_all_pairs(compared, -1),
-        "{online:.1f} against {batch:.1f} E₀ at scale {scale:g}, lower in {lower} of {pairs}",
-        online=float(np.mean(compared.other)),
-        batch=float(np.mean(compared.reference)),
-        scale=LOWEST_SCALE,
-        lower=sum(d < 0 for d in compared.differences),
-        pairs=compared.pairs,
-    )
+    return said.of_pairs(key, paper.in_all_pairs(compared, -1), compared, scale=LOWEST_SCALE)
 
 
 def similar(delays: Curve) -> dict[str, Any]:
@@ -127,7 +111,7 @@ def similar(delays: Curve) -> dict[str, Any]:
     close = all(abs(percent) <= within for percent in known.values())
     return said.statement(
         "similar",
-        paper.HOLDS if close else paper.DIFFERS,
+        paper.holds_if(close),
         ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in known)
         + " relative to M = 1; similar: within {similar:.0f} %",
         **{f"m{period}": percent for period, percent in known.items()},
@@ -136,21 +120,12 @@ def similar(delays: Curve) -> dict[str, Any]:
 
 
 def full_period(delays: Curve, steps: int) -> dict[str, Any]:
-    found = compare(delays, 1, delays, steps)
+    key, found = "full_period", compare(delays, 1, delays, steps)
     if found is None or steps == 1:
-        return said.missing("full_period", f"M = {steps} was not measured")
+        return said.missing(key, f"M = {steps} was not measured")
     _, compared = found
-    return said.statement(
-        "full_period",
-        paper.in_all_pairs(compared, +1),
-        "M = {steps} is higher than M = 1 in {higher} of {pairs} seeds, by {mean:+.2f} E₀ "
-        "({percent:+.1f} %) on average",
-        steps=steps,
-        higher=sum(d > 0 for d in compared.differences),
-        pairs=compared.pairs,
-        mean=compared.mean_difference,
-        percent=compared.mean_percent_difference,
-    )
+    verdict, mean = paper.in_all_pairs(compared, +1), compared.mean_difference
+    return said.of_pairs(key, verdict, compared, steps=steps, mean=mean)
 
 
 def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:

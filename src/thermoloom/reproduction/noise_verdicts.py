@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,24 +25,18 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives one of them."""
-    update, residual = curves[UPDATE], curves[RESIDUAL]
     near, marked = said.limit("crossover", "near"), said.limit("smallest_offset", "marked")
-    crossing = crossover(update, 1 + near)
-    rows = [
-        said.quantity(
-            "crossover",
-            f"σ_upd that raises heat by {100 * near:.0f} %",
-            None if crossing is None else crossing[2],
-            digits=".3f",
-            note="interpolated between the conditions of the grid",
-        )
-    ]
-    for curve, key, label in (
-        (update, "update_baseline", "heat without noise, update screen"),
-        (residual, "residual_baseline", "heat without noise, residual screens"),
+    between = "interpolated between the conditions of the grid"
+    label = f"σ_upd that raises heat by {100 * near:.0f} %"
+    found = crossover(curves[UPDATE], 1 + near)
+    value = None if found is None else found[2]
+    rows = [said.quantity("crossover", label, value, digits=".3f", note=between)]
+    for name, key, label in (
+        (UPDATE, "update_baseline", "heat without noise, update screen"),
+        (RESIDUAL, "residual_baseline", "heat without noise, residual screens"),
     ):
-        if curve.has(0):
-            rows.append(said.quantity(key, label, curve.heat(0), unit="E₀", digits=".1f"))
+        if curves[name].has(0):
+            rows.append(said.quantity(key, label, curves[name].heat(0), unit="E₀", digits=".1f"))
     for name, label in (
         (RESIDUAL, "heat at the largest σ_res, times the baseline"),
         (OFFSET, "heat at the largest offset, times that without"),
@@ -54,16 +47,10 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
             ratio = curve.ratio(curve.values[-1], 0)
             value = ratio if math.isfinite(ratio) else None
             rows.append(said.quantity(f"{name} ratio", label, value, digits=".3g"))
-    crossing = crossover(curves[OFFSET], 1 + marked)
-    rows.append(
-        said.quantity(
-            "offset_marked",
-            f"offset that raises heat by {100 * marked:.0f} %",
-            None if crossing is None else crossing[2],
-            digits=".2g",
-            note="interpolated between the conditions of the grid",
-        )
-    )
+    label = f"offset that raises heat by {100 * marked:.0f} %"
+    found = crossover(curves[OFFSET], 1 + marked)
+    value = None if found is None else found[2]
+    rows.append(said.quantity("offset_marked", label, value, digits=".2g", note=between))
     return rows
 
 
@@ -129,15 +116,9 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
     within = _up_to(curve, last)
     changes = {value: curve.change(value, 0).percent for value in within}
     worst = max(changes, key=lambda value: abs(changes[value]))
+    change, verdict = changes[worst], paper.holds_if(abs(changes[worst]) <= 100 * near)
     return said.statement(
-        "near_baseline",
-        paper.HOLDS if abs(changes[worst]) <= 100 * near else paper.DIFFERS,
-        "up to σ_upd = {last:.2f} the largest change is {change:+.1f} % (at {worst:.2f}); "
-        "near: within {near:.0f} %",
-        last=within[-1],
-        change=changes[worst],
-        worst=worst,
-        near=100 * near,
+        "near_baseline", verdict, last=within[-1], change=change, worst=worst, near=100 * near
     )
 
 
@@ -162,7 +143,7 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
     before, after = (curve.change(value, 0).percent for value in ends)
     return said.statement(
         "crossover",
-        paper.HOLDS if (low, high) == ends else paper.DIFFERS,
+        paper.holds_if((low, high) == ends),
         where + f"; {{before:+.1f}} % at {ends[0]:.2f}, {{after:+.1f}} % at "
         f"{ends[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
         near=100 * near,
@@ -190,13 +171,10 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     resolved = change.mean < 0 and change.resolved(said.limit("low_noise", "lowest"))
     below = sum(curve.heat(value) < curve.heat(0) for value in low)
     mostly = below > said.limit("low_noise", "share") * len(low)
-    distances = [curve.mean(value, "prototype_distance") for value in (lowest, 0)]
+    distance, reference = (curve.mean(value, "prototype_distance") for value in (lowest, 0))
     return said.statement(
         "low_noise",
         paper.DIFFERS if not modest else paper.HOLDS if resolved and mostly else paper.UNRESOLVED,
-        "below the baseline at {below} of {count} amplitudes up to {last:.2f}; lowest at "
-        "{lowest:.2f}, by {change:+.2f} ± {error:.2f} E₀ ({percent:+.1f} %), with a "
-        "nearest-prototype distance of {distance:.2f} against {reference:.2f}",
         below=below,
         count=len(low),
         last=low[-1],
@@ -204,8 +182,8 @@ def low_noise(curve: Curve) -> dict[str, Any]:
         change=change.mean,
         error=change.error,
         percent=change.percent,
-        distance=distances[0],
-        reference=distances[1],
+        distance=distance,
+        reference=reference,
     )
 
 
@@ -219,43 +197,32 @@ def rising(curve: Curve, errors: float) -> tuple[str, list[Change]]:
     return paper.UNRESOLVED if up and not falls else paper.DIFFERS, steps
 
 
+def _rising(key: str, curve: Curve, **values: float) -> dict[str, Any]:
+    """A statement on all steps of a grid, of which so many rise."""
+    verdict, steps = rising(curve, said.limit(key, "resolved"))
+    counts = {"rising": sum(step.mean > 0 for step in steps), "count": len(steps)}
+    return said.statement(key, verdict, **counts, last=curve.values[-1], **values)
+
+
 def monotone(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 3 or not curve.has(0):
         return said.missing("monotone", "fewer than three amplitudes")
-    verdict, steps = rising(curve, said.limit("monotone", "resolved"))
-    whole = curve.change(curve.values[-1], 0)
-    return said.statement(
-        "monotone",
-        verdict,
-        "rises in {rising} of {count} steps of the grid; {percent:+.1f} % at σ_res = {last:.2f}, "
-        "no step more than {largest:+.1f} % of the baseline",
-        rising=sum(step.mean > 0 for step in steps),
-        count=len(steps),
-        percent=whole.percent,
-        last=curve.values[-1],
-        largest=100 * max(step.mean for step in steps) / abs(curve.heat(0)),
-    )
+    percent = curve.change(curve.values[-1], 0).percent
+    step = max(curve.change(after, before).mean for before, after in pairwise(curve.values))
+    return _rising("monotone", curve, percent=percent, largest=100 * step / abs(curve.heat(0)))
 
 
 def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
     if not (update.has(0) and residual.has(0)):
         return said.missing("baselines", "a baseline is missing")
-    ours = [curve.at(0)[0].row for curve in (update, residual)]
-    error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours))
-    difference = update.heat(0) - residual.heat(0)
+    ours = {"update": update.at(0)[0].row, "residual": residual.at(0)[0].row}
+    heats = {"update": update.heat(0), "residual": residual.heat(0)}
+    error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours.values()))
+    difference = heats["update"] - heats["residual"]
     resolved = abs(difference) > said.limit("baselines", "resolved") * error
-    return said.statement(
-        "baselines",
-        paper.HOLDS if resolved else paper.UNRESOLVED,
-        "{update:.1f} E₀ ({update_cycles} cycles, {update_samples} samples) and {residual:.1f} E₀ "
-        "({residual_cycles} cycles, {residual_samples} samples)",
-        update=update.heat(0),
-        residual=residual.heat(0),
-        update_cycles=ours[0]["cycles"],
-        update_samples=ours[0]["samples"],
-        residual_cycles=ours[1]["cycles"],
-        residual_samples=ours[1]["samples"],
-    )
+    lengths = {f"{k}_{n}": row[n] for k, row in ours.items() for n in ("cycles", "samples")}
+    verdict = paper.HOLDS if resolved else paper.UNRESOLVED
+    return said.statement("baselines", verdict, **heats, **lengths)
 
 
 def smallest_offset(curve: Curve) -> dict[str, Any]:
@@ -266,14 +233,9 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
     least = 100 * said.limit("smallest_offset", "marked")
     resolved = change.resolved(said.limit("smallest_offset", "resolved"))
     marked = resolved and change.percent > least
+    verdict = paper.HOLDS if marked else paper.UNRESOLVED if change.mean > 0 else paper.DIFFERS
     return said.statement(
-        "smallest_offset",
-        paper.HOLDS if marked else paper.UNRESOLVED if change.mean > 0 else paper.DIFFERS,
-        "{percent:+.0f} % at μ_bias = {value:g}, the smallest tested (the paper's grid is not "
-        "given); marked: more than {near:.0f} %",
-        percent=change.percent,
-        value=offsets[0],
-        near=least,
+        "smallest_offset", verdict, percent=change.percent, value=offsets[0], near=least
     )
 
 
@@ -284,7 +246,7 @@ def orders(curve: Curve) -> dict[str, Any]:
     reached = [value for value in curve.values if curve.ratio(value, 0) >= factor]
     return said.statement(
         "orders",
-        paper.HOLDS if ratio >= factor else paper.DIFFERS,
+        paper.holds_if(ratio >= factor),
         "{ratio:.3g} times the heat without at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
@@ -297,17 +259,7 @@ def orders(curve: Curve) -> dict[str, Any]:
 def correlation(curve: Curve) -> dict[str, Any]:
     if len(curve.values) < 2 or not curve.has(0):
         return said.missing("correlation", "no correlation was tested")
-    verdict, steps = rising(curve, said.limit("correlation", "resolved"))
-    return said.statement(
-        "correlation",
-        verdict,
-        "rises in {rising} of {count} steps of the grid; at ρ = {last:g} it is {ratio:.3g} times "
-        "that at ρ = 0",
-        rising=sum(step.mean > 0 for step in steps),
-        count=len(steps),
-        ratio=curve.ratio(curve.values[-1], 0),
-        last=curve.values[-1],
-    )
+    return _rising("correlation", curve, ratio=curve.ratio(curve.values[-1], 0))
 
 
 def two_largest(curve: Curve) -> dict[str, Any]:
@@ -316,18 +268,16 @@ def two_largest(curve: Curve) -> dict[str, Any]:
     if len(tested) < 3 or not curve.has(0):
         return said.missing("two_largest", "fewer than three correlations were tested")
     rises = [curve.change(value, 0).percent for value in tested]
-    others = max(max(rises[:-2]), 0.0)
-    stand_out = min(rises[-2:]) > said.limit("two_largest", "factor") * others
+    others = max(rises[:-2])
+    factor = said.limit("two_largest", "factor")
     return said.statement(
         "two_largest",
-        paper.HOLDS if stand_out else paper.DIFFERS,
-        "{first:+.1f} % at ρ = {first_value:g} and {second:+.1f} % at {second_value:g}, against "
-        "at most {others:+.1f} % below",
+        paper.holds_if(min(rises[-2:]) > factor * max(others, 0.0)),
         first=rises[-2],
         first_value=tested[-2],
         second=rises[-1],
         second_value=tested[-1],
-        others=max(rises[:-2]),
+        others=others,
     )
 
 
@@ -337,20 +287,14 @@ def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     below = _up_to(update, said.limit("coherent", "up_to"))
     if not known or not below:
         return said.missing("coherent", "one of the screens was not measured")
-    independent = _largest_percent(update, below)
-    of_offset, of_memory = (_largest_percent(c, c.values[1:]) for c in (offset, memory))
-    larger = min(of_offset, of_memory) > said.limit("coherent", "factor") * independent
-    return said.statement(
-        "coherent",
-        paper.HOLDS if larger else paper.DIFFERS,
-        "largest change {offset:.3g} % (offset) and {memory:.3g} % (AR(1)), against "
-        "{independent:.1f} % (update noise up to {last:.2f})",
-        offset=of_offset,
-        memory=of_memory,
-        independent=independent,
-        last=below[-1],
+    independent, of_offset, of_memory = (
+        max(abs(curve.change(value, 0).percent) for value in values)
+        for curve, values in (
+            (update, below),
+            (offset, offset.values[1:]),
+            (memory, memory.values[1:]),
+        )
     )
-
-
-def _largest_percent(curve: Curve, values: Sequence[float]) -> float:
-    return max(abs(curve.change(value, 0).percent) for value in values)
+    larger = min(of_offset, of_memory) > said.limit("coherent", "factor") * independent
+    changes = {"offset": of_offset, "memory": of_memory, "independent": independent}
+    return said.statement("coherent", paper.holds_if(larger), **changes, last=below[-1])

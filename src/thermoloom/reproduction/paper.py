@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -55,7 +56,8 @@ def checked(table: dict[str, Any]) -> dict[str, Any]:
 
 def _check_entry(name: str, kind: str, entry: dict[str, Any]) -> None:
     needed = ("where", "sentence", *(("value",) if kind == "quantities" else ()))
-    optional = ("threshold", "needs", *(("interval",) if kind == "quantities" else ()))
+    own = {"quantities": ("interval",), "statements": ("measured",)}
+    optional = ("threshold", "needs", *own.get(kind, ()))
     _check(name, entry, needed, optional)
     for key, threshold in entry.get("threshold", {}).items():
         place = f"{name}.threshold.{key}"
@@ -186,15 +188,30 @@ class Said:
             )
         )
 
-    def statement(self, key: str, verdict: str, measured: str, **values: Any) -> dict[str, Any]:
-        """A ``Statement`` as a dictionary, with the paper's sentence; what diverged is ∞."""
+    def statement(
+        self, key: str, verdict: str, measured: str = "", /, **values: Any
+    ) -> dict[str, Any]:
+        """A ``Statement`` as a dictionary, with the paper's sentence; what diverged is ∞.
+
+        ``measured``: ours in words, those of paper.toml if not given.
+        """
         entry = paper()[self.experiment]["statements"][key]
+        measured = measured or entry["measured"]
         for name, value in values.items():
             if isinstance(value, float) and math.isinf(value):
                 measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
         sentence, where = entry["sentence"], entry["where"]
         said = Statement(key, sentence, where, verdict, measured, values, thresholds(entry))
         return asdict(said)
+
+    def of_pairs(
+        self, key: str, verdict: str, compared: PairedComparison, measured: str = "", /, **more: Any
+    ) -> dict[str, Any]:
+        """A statement on a comparison in pairs, whose numbers its words may name."""
+        measured = measured or paper()[self.experiment]["statements"][key]["measured"]
+        named = {name for _, name, _, _ in string.Formatter().parse(measured)}
+        values = {name: value for name, value in compared.numbers.items() if name in named}
+        return self.statement(key, verdict, measured, **values | more)
 
     def missing(self, key: str, reason: str) -> dict[str, Any]:
         """A statement that this run cannot speak to, and why."""

@@ -75,26 +75,23 @@ def _change(curve: Curve, bits: float) -> float:
 
 def quantities(found: Screened) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
-    rows = []
-    if found.storage.has(UNQUANTIZED, 2):
-        ratio = found.storage.ratio(2, UNQUANTIZED)
-        rows.append(
-            said.quantity("two_bit_heat", "heat with two-bit storage, of the reference",
-                100 * ratio, unit="%", digits=".1f",
-            )
-        )  # fmt: skip
-    within = said.limit("lowest_tested", "close")
-    bits = lowest_close(found.storage, within)
-    rows.append(
-        said.quantity("storage_bits", f"fewest bits of storage within {100 * within:.0f} %",
-            bits, digits=".0f",
+    rows, curve = [], found.storage
+    if curve.has(UNQUANTIZED, 2):
+        label, percent = (
+            "heat with two-bit storage, of the reference",
+            100 * curve.ratio(2, UNQUANTIZED),
         )
-    )  # fmt: skip
-    for rounding, curve in found.training.items():
-        label = f"fewest bits of training within {100 * within:.0f} %, {rounding}"
-        bits = lowest_close(curve, within)
-        rows.append(said.quantity(f"{rounding}_bits", label, bits, digits=".0f"))
-    return rows
+        rows.append(said.quantity("two_bit_heat", label, percent, unit="%", digits=".1f"))
+    within = said.limit("lowest_tested", "close")
+    close = f"within {100 * within:.0f} %"
+    screens = {"storage": (f"fewest bits of storage {close}", curve)} | {
+        rounding: (f"fewest bits of training {close}, {rounding}", own)
+        for rounding, own in found.training.items()
+    }
+    return rows + [
+        said.quantity(f"{name}_bits", label, lowest_close(own, within), digits=".0f")
+        for name, (label, own) in screens.items()
+    ]
 
 
 def lowest_close(curve: Curve, within: float) -> float | None:
@@ -136,19 +133,14 @@ def two_bits(curve: Curve) -> list[dict[str, Any]]:
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
     if not curve.has(UNQUANTIZED, 2):
         return [said.missing(key, "two bits were not tested") for key in keys]
-    ratio, very_low = curve.ratio(2, UNQUANTIZED), said.limit("two_bit_heat", "ratio")
-    heat = said.statement(
-        "two_bit_heat",
-        paper.holds_if(ratio <= very_low),
-        "{two:.1f} E₀ against {reference:.1f} E₀ with 32 bits, {percent:.0f} % of it; very low: "
-        "below {limit:.0f} %",
-        two=curve.heat(2),
-        reference=curve.heat(UNQUANTIZED),
-        percent=100 * ratio,
-        limit=100 * very_low,
-    )
+    two, reference, ratio = curve.heat(2), curve.heat(UNQUANTIZED), curve.ratio(2, UNQUANTIZED)
+    low = said.limit("two_bit_heat", "ratio")
+    numbers = {"two": two, "reference": reference, "percent": 100 * ratio, "limit": 100 * low}
     measures = zip(keys[1:], SUMMARIES, (-1, +1, -1), strict=True)
-    return [heat, *(_two_bit_measure(curve, *measure) for measure in measures)]
+    return [
+        said.statement("two_bit_heat", paper.holds_if(ratio <= low), **numbers),
+        *(_two_bit_measure(curve, *measure) for measure in measures),
+    ]
 
 
 def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[str, Any]:
@@ -157,40 +149,25 @@ def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[st
         return said.missing(key, "not defined for these samples or this visible layer")
     if measure == "pairwise_distance":
         strongly = said.limit(key, "ratio")
-        holds = here <= strongly * there
-        note = f"; strongly: below {100 * strongly:.0f} %"
+        holds, note = here <= strongly * there, f"; strongly: below {100 * strongly:.0f} %"
     else:
         holds, note = (here - there) * sign > 0, ""
-    return said.statement(
-        key,
-        paper.holds_if(holds),
-        MEASURES[measure] + " {here:.3f} against {there:.3f}, {percent:.0f} % of it" + note,
-        here=here,
-        there=there,
-        percent=100 * here / there,
-    )
+    text = MEASURES[measure] + " {here:.3f} against {there:.3f}, {percent:.0f} % of it" + note
+    percent = 100 * here / there
+    return said.statement(key, paper.holds_if(holds), text, here=here, there=there, percent=percent)
 
 
 def four_and_five_bits(found: Screened) -> dict[str, Any]:
     key, curve = "four_five_bits", found.storage
     if not curve.has(UNQUANTIZED, 2, 4, 5):
         return said.missing(key, "2, 4 or 5 bits were not tested")
-    two, four, five = (found.storage.mean(bits, "ks_distance") for bits in (2, 4, 5))
-    changes = [_change(curve, bits) for bits in (4, 5)]
-    approach = all(abs(change) <= said.limit(key, "close") for change in changes)
+    two, four, five = (curve.mean(bits, "ks_distance") for bits in (2, 4, 5))
+    changes = {name: _change(curve, bits) for name, bits in (("four", 4), ("five", 5))}
+    approach = all(abs(change) <= said.limit(key, "close") for change in changes.values())
     if two is not None and four is not None and five is not None:
         approach &= max(four, five) < said.limit(key, "distance") * two
-    return said.statement(
-        key,
-        paper.holds_if(approach),
-        "KS distance to 32 bits {four:.2f} at 4 and {five:.2f} at 5 bits ({two:.2f} at 2); mean "
-        "heat {four_change:+.1f} % and {five_change:+.1f} %",
-        two=two,
-        four=four,
-        five=five,
-        four_change=100 * changes[0],
-        five_change=100 * changes[1],
-    )
+    percents = {f"{name}_change": 100 * change for name, change in changes.items()}
+    return said.statement(key, paper.holds_if(approach), two=two, four=four, five=five, **percents)
 
 
 def _in_words(changes: dict[str, float]) -> tuple[str, dict[str, float]]:
@@ -209,32 +186,36 @@ def four_bit_quality(curve: Curve) -> dict[str, Any]:
     return said.statement(key, paper.holds_if(holds), template + " of 32 bits", **values)
 
 
-def _tested(curve: Curve, wanted: tuple[int, ...]) -> list[int]:
-    return [bits for bits in wanted if curve.at(bits)]
+def _nonzero(curve: Curve, block: str, short: str) -> dict[str, float | None]:
+    """Nonzero part of a block at the low bit depths that were trained, in per cent."""
+    parts = {bits: curve.mean(bits, f"nonzero_{block}") for bits in LOW_BITS if curve.at(bits)}
+    return {f"{short}{bits}": part and 100 * part for bits, part in parts.items()}
+
+
+NOT_LOW = "none of 4, 6 and 8 bits was trained"
 
 
 def zero_couplings(found: Screened) -> dict[str, Any]:
-    tested = _tested(found.training[NEAREST], LOW_BITS)
-    if not tested:
-        return said.missing("zero_couplings", "none of 4, 6 and 8 bits was trained")
-    fractions = {
-        bits: found.training[NEAREST].mean(bits, "nonzero_visible_hidden") for bits in tested
-    }
-    hidden = {bits: found.training[NEAREST].mean(bits, "nonzero_hidden_hidden") for bits in tested}
-    return said.statement(
-        "zero_couplings",
-        paper.holds_if(all(fraction == 0 for fraction in fractions.values())),
-        "nonzero part of J_vh: "
-        + ", ".join(f"{{vh{bits}:.3g}} % at {bits} bits" for bits in tested)
-        + "; of J_hh: "
-        + ", ".join(f"{{hh{bits}:.3g}} %" for bits in tested),
-        **{f"vh{bits}": _percent(fraction) for bits, fraction in fractions.items()},
-        **{f"hh{bits}": _percent(fraction) for bits, fraction in hidden.items()},
-    )
+    curve = found.training[NEAREST]
+    vh, hh = _nonzero(curve, "visible_hidden", "vh"), _nonzero(curve, "hidden_hidden", "hh")
+    if not vh:
+        return said.missing("zero_couplings", NOT_LOW)
+    text = _nonzero_words(vh) + "; of J_hh: " + ", ".join(f"{{{name}:.3g}} %" for name in hh)
+    verdict = paper.holds_if(all(part == 0 for part in vh.values()))
+    return said.statement("zero_couplings", verdict, text, **vh, **hh)
 
 
-def _percent(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction
+def stochastic_nonzero(found: Screened) -> dict[str, Any]:
+    vh = _nonzero(found.training[STOCHASTIC], "visible_hidden", "vh")
+    if not vh:
+        return said.missing("stochastic_nonzero", NOT_LOW)
+    verdict = paper.holds_if(all(vh.values()))
+    return said.statement("stochastic_nonzero", verdict, _nonzero_words(vh), **vh)
+
+
+def _nonzero_words(parts: dict[str, float | None]) -> str:
+    listed = ", ".join(f"{{{name}:.3g}} % at {name[2:]} bits" for name in parts)
+    return f"nonzero part of J_vh: {listed}"
 
 
 def enough_bits(found: Screened, rounding: str, key: str) -> dict[str, Any]:
@@ -246,43 +227,24 @@ def enough_bits(found: Screened, rounding: str, key: str) -> dict[str, Any]:
     return said.statement(key, verdict, template + " of the reference", **values)
 
 
-def stochastic_nonzero(found: Screened) -> dict[str, Any]:
-    tested = _tested(found.training[STOCHASTIC], LOW_BITS)
-    if not tested:
-        return said.missing("stochastic_nonzero", "none of 4, 6 and 8 bits was trained")
-    fractions = {
-        bits: found.training[STOCHASTIC].mean(bits, "nonzero_visible_hidden") for bits in tested
-    }
-    return said.statement(
-        "stochastic_nonzero",
-        paper.holds_if(all(fractions.values())),
-        "nonzero part of J_vh: "
-        + ", ".join(f"{{vh{bits}:.3g}} % at {bits} bits" for bits in tested),
-        **{f"vh{bits}": _percent(fraction) for bits, fraction in fractions.items()},
-    )
-
-
 def stochastic_recovery(found: Screened) -> dict[str, Any]:
     """Heat nearer to the reference than with rounding to nearest, at every low bit depth."""
     key, curves = "stochastic_recovery", found.training
     tested = [b for b in LOW_BITS if all(curves[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
-        return said.missing(key, "none of 4, 6 and 8 bits was trained both ways")
-    away = {
-        rounding: [100 * differences(curves[rounding], bits)["heat"] for bits in tested]
-        for rounding in ROUNDINGS
-    }
-    nearer = sum(abs(s) < abs(n) for s, n in zip(away[STOCHASTIC], away[NEAREST], strict=True))
-    verdict = paper.HOLDS if nearer == len(tested) else paper.DIFFERS
-    if 0 < nearer < len(tested):
-        verdict = paper.UNRESOLVED
+        return said.missing(key, f"{NOT_LOW} both ways")
+    nearest, stochastic = (
+        [100 * _change(curves[rounding], bits) for bits in tested] for rounding in ROUNDINGS
+    )
+    nearer = sum(abs(s) < abs(n) for s, n in zip(stochastic, nearest, strict=True))
+    some = paper.UNRESOLVED if nearer else paper.DIFFERS
     return said.statement(
         key,
-        verdict,
+        paper.HOLDS if nearer == len(tested) else some,
         "heat relative to the reference, stochastic (nearest): "
         + ", ".join(f"{{s{b}:+.1f}} % ({{n{b}:+.1f}} %) at {b} bits" for b in tested),
-        **{f"s{b}": value for b, value in zip(tested, away[STOCHASTIC], strict=True)},
-        **{f"n{b}": value for b, value in zip(tested, away[NEAREST], strict=True)},
+        **{f"s{b}": value for b, value in zip(tested, stochastic, strict=True)},
+        **{f"n{b}": value for b, value in zip(tested, nearest, strict=True)},
     )
 
 
@@ -297,10 +259,9 @@ def stochastic_quality(found: Screened) -> dict[str, Any]:
     resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved(errors)]
     template, values = _in_words(changes)
     far = any(abs(change) > said.limit(key, "close") for change in changes.values())
-    differ = bool(resolved) or far
     return said.statement(
         key,
-        paper.holds_if(differ),
+        paper.holds_if(bool(resolved) or far),
         template + " of the reference; resolved in paired samples: {resolved}",
         **values,
         resolved=", ".join(WORDS[name] for name in resolved) or "none",
@@ -316,7 +277,7 @@ def lowest_tested(found: Screened) -> dict[str, Any]:
     within = said.limit(key, "close")
     holds = all(
         is_close(curve, ENOUGH_BITS, within)
-        and not any(is_close(curve, bits, within) for bits in _tested(curve, LOW_BITS))
+        and not any(is_close(curve, bits, within) for bits in LOW_BITS if curve.at(bits))
         for curve in curves.values()
     )
     lowest = {rounding: lowest_close(curves[rounding], within) for rounding in ROUNDINGS}

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
-from thermoloom.errors import UserError
-from thermoloom.runs.files import DamagedFileError, sha256
+from thermoloom.runs.files import sha256
 
 AnyArray = NDArray[Any]
 
@@ -147,16 +146,6 @@ def _parse(texts: list[str], kind: str | None) -> AnyArray:
         except (ValueError, OverflowError):
             continue
     return np.array(texts, dtype=np.str_)
-
-
-def read_table(path: Path) -> dict[str, AnyArray]:
-    """A CSV table by itself, outside of any run: whole numbers, floats, truth values, texts."""
-    try:
-        return decode_table(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such table") from None
-    except (OSError, ValueError) as error:
-        raise DamagedFileError(f"{path}: not a complete table ({error})") from None
 
 
 # --- plain values ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +22,9 @@ from thermoloom.engine.compiled.sampling import generate as generate
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
+from thermoloom.engine.compiled.watched_loss import WatchedLoss, worth_a_form
 from thermoloom.machine import action
-from thermoloom.machine.action import PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import Parameters
@@ -60,6 +62,18 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
     if isinstance(path.machine, Built):
         return action.path_terms(theta.on(path.machine), path.states, field, path.word)
     return path_terms(theta, path.states, field, path.word)
+
+
+def watch(path: Path) -> Callable[[Parameters], PathLoss]:
+    """The loss on this path as a function of θ: a quadratic form where that is cheaper."""
+    if worth_a_form(path.machine):
+        return WatchedLoss(path)
+
+    def loss(theta: Parameters) -> PathLoss:
+        found = terms(theta, path)
+        return PathLoss(found.loss, found.reduced_loss)
+
+    return loss
 
 
 class _LearnerOfSettings:

@@ -2,7 +2,7 @@
 
 Two machines, each solved exactly on every wiring, some also trained by the online rule:
 
-    three   the paper's machine and its three digits; samples come unasked
+    three   the paper's machine and its three digits; no class is requested
     ten     the machine of ``digits``, with one style: harmonic visible units, four stages, a label
             unit for each class, ten images of each
 
@@ -231,7 +231,7 @@ def fewest(
 
 
 def asked_most(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of ten digits: the complete wiring, and the grid and the random one most often recognized."""
+    """Ten digits: the complete wiring, and the grid and the random one recognized most often."""
     ten = [r for r in rows if r["machine"] == "ten" and r["rule"] == "optimum"]
     solved = [r for r in ten if r["asked"] is not None]
     found = [[r for r in solved if r["wiring"] == w] for w in ("complete", "grid", "random")]
