@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import drive, inline, jit, residual
+from thermoloom.engine.compiled.compiling import drive, inline, inner, jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
@@ -155,7 +155,7 @@ def _place(sweeps, graph):  # type: ignore[no-untyped-def]
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
 
-@jit
+@inner
 def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
     steps, width = source.shape
@@ -170,7 +170,7 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
                 rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
 
 
-@jit
+@inner
 def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
     """Residuals without couplings, from rows of x and the states before ``first``."""
     for i in range(low, high):
@@ -187,7 +187,7 @@ def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untype
                     r[k] = 0
 
 
-@jit
+@inner
 def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
     """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
 
@@ -207,7 +207,7 @@ def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-
                 work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
 
 
-@jit
+@inner
 def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
     forces = work.forces[piece]
@@ -219,18 +219,19 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
             own[k] = residual(rule.constants, own[k], forces[k])
 
 
-@jit
+@inner
 def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
     """What the wires of a piece do to R, from the R of all after so many sweeps, in its sums."""
     rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
     first, apart = _place(sweeps, graph)
     sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
-    rows[sums * BLOCK : (sums + units) * BLOCK] = 0
+    for k in range(sums * BLOCK, (sums + units) * BLOCK):
+        rows[k] = 0
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         row_sweep(rows, first, apart, columns, graph.middle[i], graph.start[i + 1], i, sums)
 
 
-@jit
+@inner
 def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the sums of all pieces, and by how much it changed."""
     change = np.float64(0)
@@ -243,12 +244,13 @@ def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
         change += norms[2 * i]
         size += norms[2 * i + 1]
     if piece == 0:  # clamped units have no residuals
-        rows[(new + n) * BLOCK : (new + n + 2) * BLOCK] = 0
+        for k in range((new + n) * BLOCK, (new + n + 2) * BLOCK):
+            rows[k] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
 
-@jit
+@inner
 def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
 
@@ -277,7 +279,7 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
     return -1, 0.0
 
 
-@jit
+@inner
 def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
     """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
     rows, columns, numbers = work.rows, graph.columns, graph.numbers
