@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-import thermoloom.engine.compiled.learner as kernels
 from benchmarks import peers
 from benchmarks.harness import (
     Contestant,
@@ -41,6 +41,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together, validation_path
 
+kernels = import_module("thermoloom.engine.compiled.learner")  # compiled.learner is a function
 # inner kernels, compiled once more so that Python can call them
 _apply, _fill, _forces, _solve, _start_residuals, _take = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")
