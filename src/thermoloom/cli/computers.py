@@ -136,7 +136,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now(sparse=settings.machine.sparse)
+    compile_now([settings])
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -259,7 +259,7 @@ def generate(
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
     order = Order(samples, settings.generation_seed, asked, known, device)
-    compile_now(sparse=machine.sparse)
+    compile_now([settings], learning=False)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
@@ -374,8 +374,8 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
 
     kept = open_computer(run)
     assert shape is not None
-    compile_now()
     settings = kept.settings
+    compile_now([settings], learning=False)
     made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
     images = made.states[..., : settings.machine.visible]
     return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)

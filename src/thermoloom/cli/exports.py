@@ -96,7 +96,7 @@ def export(
     netlist = save_netlist(path, kept, bits, chosen, samples, seed, device)
     lines = [str(path)]
     if simulate:
-        compile_now(learning=False)
+        compile_now([], learning=False)
         compared = simulated(netlist)
         found |= compared.summary()
         lines += _comparison(compared)

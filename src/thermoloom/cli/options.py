@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import parse_assignment
+from thermoloom.config import Settings, parse_assignment
 from thermoloom.errors import UserError
-from thermoloom.inputs import read_toml, user_path
+from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
@@ -131,17 +131,23 @@ def wired(
     """Settings of the wires: what is given says which topology is meant."""
     own = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
     meant = {"radius": "grid", "degree": "random", "edges": "edges"}
-    implied = next((meant[key] for key, value in own.items() if value is not None), None)
-    return {"topology": topology or implied} | own
+    given = [key for key, value in own.items() if value is not None]
+    if len(given) > 1:
+        named = " and ".join(f"--{key} {shown(own[key])}" for key in given)
+        raise UserError(
+            f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
+            "wires) and --edges (a list)"
+        )
+    return {"topology": topology or next((meant[key] for key in given), None)} | own
 
 
-def compile_now(learning: bool = True, sparse: bool = False) -> None:
-    """Compile the kernels, or load them, before anything is timed or touched."""
+def compile_now(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    """Compile the kernels that these computers need, or load them, before anything is timed."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up(learning, sparse)
+        engine().warm_up(models, learning)
     interrupts_wind_up()
 
 

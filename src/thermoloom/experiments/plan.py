@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from thermoloom.config import Settings, toml_of
 from thermoloom.errors import UserError
@@ -37,6 +37,9 @@ class Plan:
     seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
     """Training seeds; one seed is one independent observation."""
 
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Lists that may be empty."""
+
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
@@ -46,7 +49,7 @@ class Plan:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
         for entry in fields(self):
             value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
-            if value == ():
+            if value == () and entry.name not in self.optional:
                 raise UserError(f"{key} = []: at least one is needed")
             least = int(entry.name.endswith(("cycles", "samples")))
             if isinstance(value, int) and value < least:

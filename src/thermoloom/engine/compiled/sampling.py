@@ -76,14 +76,15 @@ def generate(
     moving = watch.work if clamp is not None and clamp.follow else None
     active = 0.0 if plan.twisted is None else books.active_work
     generated = Generated(
-        books.initial,
-        books.final,
-        *books.energies(),
-        books.clamp_work,
-        books.path_heat,
-        watch.states,
-        moving,
-        active,
+        initial_states=books.initial,
+        final_states=books.final,
+        starts=books.parts(books.starts),
+        ends=books.parts(books.ends),
+        clamp_work=books.clamp_work,
+        path_heat=books.path_heat,
+        snapshots=watch.states,
+        clamp_work_so_far=moving,
+        active_work=active,
     )
     _check_books(generated, books.switched)
     return generated
@@ -146,10 +147,9 @@ class _Books:
         self.clamp_work, self.path_heat, self.active_work = np.zeros((3, *shape))
         self.switched = np.zeros((samples, machine.stages - 1))
 
-    def energies(self) -> Iterator[EnergyParts]:
-        """Those of each stage at its start and at its end."""
-        for book in (self.starts, self.ends):
-            yield EnergyParts({part: book[..., i] for i, part in enumerate(self._parts)})
+    def parts(self, book: Float64) -> EnergyParts:
+        """Energies by the names of their parts."""
+        return EnergyParts({part: book[..., i] for i, part in enumerate(self._parts)})
 
 
 class _Watch:
