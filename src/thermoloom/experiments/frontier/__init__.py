@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from thermoloom.computers.archives import archived_classes
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
+from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC
 from thermoloom.experiments.frontier.schedules import SLACK
 from thermoloom.experiments.optimum import RULE
 from thermoloom.experiments.pairs import PairPlan
-from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.plan import VARIED, Experiment, brief
 from thermoloom.experiments.results import (
     Model,
     finished,
@@ -61,7 +61,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-VARIED = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
+OTHERS = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
 """Which setting of the machine each list of the plan varies."""
 
 
@@ -109,7 +109,7 @@ class FrontierPlan(PairPlan):
 
     def variants(self) -> Iterator[tuple[str, float, float, Settings]]:
         """(setting, its value, weight, model) of every other machine."""
-        for name, key in VARIED.items():
+        for name, key in OTHERS.items():
             for value in getattr(self, name):
                 if value != getattr(self.settings.machine, key):
                     changed = {key: value} | ({"windows": []} if key == "stages" else {})
@@ -341,7 +341,7 @@ def _variants(
     """Other machines, and the plan's own among them; the loss above that of the machine's λ = 0."""
     found = []
     machine = plan.settings.machine
-    for name, key in VARIED.items():
+    for name, key in OTHERS.items():
         if any(value != getattr(machine, key) for value in getattr(plan, name)):
             here = {"varied": key, "value": float(getattr(machine, key)), "kT": machine.kT}
             found += [
@@ -363,7 +363,7 @@ def _variants(
                 | sampled(model)
                 | {"excess": None if least is None else loss - least}
             )
-    return sorted(found, key=lambda r: (list(VARIED.values()).index(r["varied"]), r["value"]))
+    return sorted(found, key=lambda r: (list(OTHERS.values()).index(r["varied"]), r["value"]))
 
 
 def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
@@ -450,7 +450,7 @@ def _timing(found: Sequence[Model]) -> dict[str, float]:
 
 
 QUICK = FrontierPlan(
-    settings=Settings(training=Training(cycles=60), generation=GenerationSettings(samples=40)),
+    settings=brief(60, 40),
     seeds=(101,),
     weights=(0.0, 0.1, 0.3, 0.5, 0.7),
     few_weights=(0.0, 0.3),
@@ -477,5 +477,5 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=("training.rule", "training.period", "training.seed", "training.heat_weight"),
+    varied=(*VARIED, "training.heat_weight"),
 )

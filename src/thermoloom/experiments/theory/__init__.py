@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.config import Settings
 from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
-from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.plan import VARIED, Experiment, brief
 from thermoloom.experiments.results import finished, measures_path, trained_path
 from thermoloom.experiments.theory import findings
 from thermoloom.experiments.theory.findings import Findings
@@ -160,9 +160,7 @@ EXPERIMENT = Experiment(
     presets={
         "paper": TheoryPlan(),
         "quick": TheoryPlan(
-            settings=Settings(
-                training=Training(cycles=20), generation=GenerationSettings(samples=10)
-            ),
+            settings=brief(20, 10),
             seeds=(101, 102),
             paths_per_prototype=1,
             batch_scan=(0.9, 1.2),
@@ -180,11 +178,5 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=(
-        "training.rule",
-        "training.period",
-        "training.seed",
-        "imperfections.residual_offset",
-        "imperfections.bits",
-    ),
+    varied=(*VARIED, "imperfections.residual_offset", "imperfections.bits"),
 )
