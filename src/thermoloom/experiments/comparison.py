@@ -32,10 +32,7 @@ def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
 EXPERIMENT = Experiment(
     name="comparison",
     title="Online and batch training: heat and quality",
-    presets={
-        "paper": PairPlan(),
-        "quick": PairPlan(settings=brief(60, 40), seeds=(101,)),
-    },
+    presets={"paper": PairPlan(), "quick": PairPlan(settings=brief(60, 40), seeds=(101,))},
     models=lambda plan: [*optimum_models(plan), *plan.models],
     tasks=tasks,
     assemble=assemble,

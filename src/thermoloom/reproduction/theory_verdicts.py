@@ -17,10 +17,7 @@ from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
 said = paper.Said("theory")
-LABELS = {
-    "visible_hidden": "visible–hidden couplings",
-    "hidden_hidden": "hidden–hidden couplings",
-}
+LABELS = {"visible_hidden": "visible–hidden couplings", "hidden_hidden": "hidden–hidden couplings"}
 Row = dict[str, Any]
 
 
@@ -57,11 +54,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     }
     return [held] + [
         said.quantity(
-            key,
-            label,
-            accounts[key]["mean"],
-            interval=accounts[key]["interval"],
-            unit="E₀",
+            key, label, accounts[key]["mean"], interval=accounts[key]["interval"], unit="E₀"
         )
         for key, label in labels.items()
         if key in accounts

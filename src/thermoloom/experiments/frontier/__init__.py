@@ -100,11 +100,7 @@ class FrontierPlan(PairPlan):
         own = self.model(RULE, self.seeds[0])
         seed = self.model("batch", self.seeds[0]).generation_seed
         return own.updated(
-            {
-                "machine": machine,
-                "training": {"heat_weight": weight},
-                "generation": {"seed": seed},
-            }
+            {"machine": machine, "training": {"heat_weight": weight}, "generation": {"seed": seed}}
         )
 
     def variants(self) -> Iterator[tuple[str, float, float, Settings]]:
