@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
 
 from benchmarks.harness import (
     Contestant,
@@ -25,6 +23,7 @@ from benchmarks.harness import (
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.engine.compiled import sampling as kernels
+from thermoloom.engine.compiled import uneven_units
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -83,32 +82,16 @@ def run(options: Options) -> Result:
     return Result([row, step], whole)
 
 
-class _Instead:
-    """NumPy with a function of its own to be timed, for one module only."""
-
-    def __init__(self, numpy: ModuleType) -> None:
-        self._numpy = numpy
-        self.matmul = numpy.matmul
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._numpy, name)
-
-
 def profile(theta: Parameters) -> list[Share]:
     """Where the time of a step goes: timers around what generation calls."""
     workers = min(all_threads(), -(-SAMPLES // kernels.GROUP))
-    names = vars(kernels)
-    numpy = names["np"]
-    names["np"] = instead = _Instead(numpy)
     places = present(
         Place(kernels, "_prepare", "preparation", workers),
         Place(kernels, "noise_block", "normals", workers),
-        Place(instead, "matmul", "matrix products", workers),
-        Place(kernels, "coupled_step", "step kernel", workers),
-        Place(kernels, "energy_parts", "energies in float64"),
+        Place(getattr(kernels, "DenseForces", None), "__call__", "forces", workers),
+        Place(getattr(kernels, "_Forces", None), "__call__", "forces", workers),
+        Place(uneven_units, "coupled_step", "integration and heat", workers),
+        Place(kernels, "energy_parts", "energies in float64", workers),
     )
-    try:
-        steps = theta.machine.steps
-        return where_time_goes(places, lambda: generate(theta, SAMPLES, 90101), steps, 2)
-    finally:
-        names["np"] = numpy
+    steps = theta.machine.steps
+    return where_time_goes(places, lambda: generate(theta, SAMPLES, 90101), steps, 2)

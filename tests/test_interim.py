@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from thermoloom.presentation.report import write_page, write_report
 from thermoloom.reproduction import reproduce
 from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources, SweepInterruptedError
+from thermoloom.runs.files import leftovers
 from thermoloom.runs.store import RunDirectory
 
 
@@ -62,3 +66,67 @@ def test_a_finished_experiment_never_shows_part_of_itself(tmp_path: Path) -> Non
 
     reproduce(chosen, chosen.plan("quick", SMALL), folder, Resources(1), on_interim=never)
     assert RunDirectory.open(folder / "comparison").state == "done"
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+
+from experiment_runs import SMALL
+from thermoloom.experiments import experiment
+from thermoloom.presentation import drawing
+from thermoloom.presentation.report import write_page
+from thermoloom.reproduction import reproduce
+from thermoloom.runs.execution import Resources
+
+folder, file, moment, number = sys.argv[1:]
+replace = os.replace
+
+def killing(temporary, place):
+    if moment == "after":
+        replace(temporary, place)
+    if Path(place) == Path(folder) / "comparison" / file:
+        os.kill(os.getpid(), int(number))
+    if moment == "before":
+        replace(temporary, place)
+
+os.replace = killing
+drawing.render = lambda spec, saved: {f"{spec.name}.png": b"drawn in no time"}
+chosen = experiment("comparison")
+plan = chosen.plan("quick", SMALL)
+reproduce(chosen, plan, Path(folder), Resources(1), on_interim=lambda run, _: write_page(run))
+"""
+"""Sends itself a signal just before or just after a file of the interim page is in its place."""
+
+
+@pytest.mark.parametrize(
+    ("file", "moment", "number"),
+    [
+        ("report.html", "after", signal.SIGKILL),
+        ("figure-1.png", "before", signal.SIGINT),
+    ],
+)
+def test_a_kill_while_the_interim_page_is_written_leaves_nothing_by_halves(
+    tmp_path: Path, file: str, moment: str, number: signal.Signals
+) -> None:
+    folder = tmp_path / "results"
+    shutil.copytree(two_pairs().path.parent, folder)
+    shutil.rmtree(folder / "comparison")
+    for path in (folder / "runs").glob("measures-*"):  # trained, and yet to be measured
+        shutil.rmtree(path)
+    command = [sys.executable, "-c", KILLED, str(folder), file, moment, str(int(number))]
+    ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=False)
+    assert ended.returncode != 0
+    page = folder / "comparison" / "report.html"
+    assert page.exists() == (file == "report.html")
+    if page.exists():
+        assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    else:
+        assert not leftovers(folder / "comparison")
+    assert not catalog.verify(folder).damaged
+    # the same command again ends as if nothing had happened
+    chosen = experiment("comparison")
+    done = reproduce(chosen, chosen.plan("quick", SMALL), folder, Resources(1))
+    assert done.summary["heat"] == two_pairs().summary["heat"]
+    assert "interim" not in json.loads((done.path / "summary.json").read_bytes())
+    assert not catalog.verify(folder).damaged

@@ -691,7 +691,7 @@ def test_damage_inspection_and_export_from_the_page(page: Page) -> None:
     page.until("document.querySelectorAll('#history tbody tr').length === 2")
     page.until(IDLE)
     rows = page.run("[...document.querySelectorAll('#history tbody tr')].map(r => r.innerText)")
-    assert "100 % of units" in rows[0]
+    assert "100 % dead units" in rows[0]
     assert "nothing" in rows[1]
     assert "10 / 10" in rows[1]
     page.click("#tab-inspect")

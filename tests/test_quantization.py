@@ -153,14 +153,15 @@ def rounding_uniforms(seed: int, trajectory: int, step: int) -> tuple[np.ndarray
     key = int(stream_key(seed, "rounding"))
     v, h = TINY.visible, TINY.hidden
     out = np.zeros((v + h, h))
+    first, tiles = -(-v // 4) * 4, -(-h // 16)  # slot of the first hidden unit; tiles in a row
     for r in range(v + h):
-        low = philox(key, (r // 4, step, trajectory, 1))[r % 4] >> 25
-        columns = h if r < v else r - v
-        each = -(-columns // 8)
-        for column in range(columns):
-            half, i = divmod(column, each)
-            word = philox(key, (r * -(-h // 8) + i, step, trajectory, 0))[half // 2]
-            m = (word >> 16 if half % 2 else word) & 0xFFFF
+        q, s = divmod(r if r < v else r - v + first, 4)
+        low = philox(key, (q, step, trajectory, 1))[s] >> 25
+        for column in range(h if r < v else r - v):
+            b, lane = divmod(column, 16)
+            i, t = divmod(lane, 2)
+            word = philox(key, (8 * (q * tiles + b) + i, step, trajectory, 0))[s // 2 * 2 + t]
+            m = (word >> 16 if s % 2 else word) & 0xFFFF
             out[r, column] = (m * 128 + low + 0.5) / 2**23
     hidden = np.tril(out[v:], -1)
     return out[:v].astype(np.float32), (hidden + hidden.T).astype(np.float32)

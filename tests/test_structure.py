@@ -25,7 +25,8 @@ ORDER = (
     ("reproduction",),
     ("api",),
     ("lab",),
-    ("cli", "__init__", "__main__"),
+    ("cli", "__init__"),
+    ("__main__",),
 )
 """The direction of data: a room imports from rooms further up, never from its own line or below.
 

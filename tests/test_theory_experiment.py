@@ -102,7 +102,7 @@ def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None
     judged = [v for v in verdicts if v != paper.NOT_MEASURED]
     first = done.summary["quantities"][0]
     assert first["value"] == judged.count(paper.HOLDS) > len(judged) / 2
-    assert first["label"] == f"predictions that hold, of {len(judged)} held against measurement"
+    assert first["label"] == f"predictions that hold, of {len(judged)} compared with measurements"
 
 
 def test_every_number_on_the_page_is_in_the_summary(done: Performed) -> None:

@@ -89,6 +89,7 @@ def _commands() -> str:
             for names, words in (entry for entry in entries if entry)
         ]
         usage = " ".join(command.collect_usage_pieces(context)).translate({123: "", 125: ""})
+        usage = usage.replace("[[", "[").replace("]]", "]")
         about = " ".join((command.help or "").split())
         table = ["| option | meaning |", "|---|---|", *rows] if rows else []
         return [f"## `{path}`", "", about, "", f"    {path} {usage}", "", *table, "", *lines]

@@ -89,7 +89,7 @@ class Images:
 
 
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
-    """The first MNIST training images of each class, in turn; of all ten classes if none is named.
+    """The first MNIST training images of each class, in turn; all ten classes if none is named.
 
     Ten images per class come with the package. If more are wanted, ``mnist`` is a folder of the
     IDX files, or True to download them once.
@@ -380,7 +380,7 @@ class Computer(Kept):
         return _train(chosen, learned, reached, on_cycle)
 
     def on(self, device: Device) -> Computer:
-        """The same θ, written on a device: it generates there, and ``train`` goes on there.
+        """The same θ, written on a device: it generates there, and ``train`` continues there.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -409,8 +409,8 @@ class Computer(Kept):
         """Samples of the frozen computer, and the heat that it gives off.
 
         ``seed``: 90000 + the training seed by default. ``classes``: what the label units ask
-        for, in turn; by default all classes in turn. ``clamp``: an image of which some pixels are
-        known, or several in turn; ``mask`` is true where they are known (without it: where the
+        for, in turn; by default all classes in turn. ``clamp``: an image with some known pixels,
+        or several in turn; ``mask`` is true where they are known (without it: where the
         image is finite). Known pixels follow their reversed noising path, as in training, or are
         held at rest (``hold``). Their grey values are scaled to those of the learned patterns at
         these pixels; pixels that are not known have no influence.

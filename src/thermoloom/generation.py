@@ -43,7 +43,7 @@ def generate(
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
     ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
-    the machine has labels; of a class with several styles one is drawn per sample, unless
+    the machine has labels; if a class has several styles, one is drawn per sample, unless
     ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
@@ -128,9 +128,9 @@ def course(
     """Energy in its parts, heat and work so far at every snapshot, each (samples, points).
 
     ``made`` has snapshots of all its samples at these ``steps``, which rise and have every switch
-    among them. A switch is two points at one time: with the stage that ends, and with the one that
-    begins; ``frame`` and ``stage`` say which snapshot, and which stage in the order of generation,
-    a point belongs to.
+    among them. A switch is two points at one time: one with the stage that ends and one with the
+    stage that begins; ``frame`` and ``stage`` say which snapshot a point belongs to, and which
+    stage in the order of generation.
     """
     theta, twisted = felt(theta)
     if twisted is not None:

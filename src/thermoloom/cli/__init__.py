@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls to the rooms behind it, results out."""
+"""The command line: arguments in, calls to the packages behind it, results out."""
 
 from __future__ import annotations
 

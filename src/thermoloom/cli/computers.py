@@ -75,7 +75,7 @@ Radius = Annotated[
     int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
 ]
 Degree = Annotated[
-    int | None, typer.Option(help="Wires of a unit, on average, of a random topology.", metavar="D")
+    int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
 ]
 Edges = Annotated[
     Path | None,
@@ -135,7 +135,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now(sparse=settings.machine.sparse)
+    compile_now([settings])
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -182,7 +182,7 @@ def _wires(machine: Machine) -> list[str]:
         return []
     found = measure(machine)
     return [
-        f"wires             {found.wires:,}, {found.degree:.1f} a unit; length {found.length:,}, "
+        f"wires             {found.wires:,}, {found.degree:.1f} per unit; length {found.length:,}, "
         f"mean {found.mean_length:.1f}, longest {found.longest}; {found.drive_lines:,} drive lines"
     ]
 
@@ -257,7 +257,7 @@ def generate(
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
     order = Order(samples, settings.generation_seed, asked, known, device)
-    compile_now(sparse=machine.sparse)
+    compile_now([settings], learning=False)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
@@ -287,7 +287,7 @@ def generate(
 
 
 def _device_settings(assignments: list[str] | None) -> Values:
-    """What --set says of the device; all else is settled in a trained computer."""
+    """What --set says about the device; training has settled everything else."""
     values = merged(None, assignments, {})
     for section, entries in values.items():
         if section != "device":
@@ -373,8 +373,8 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
 
     kept = open_computer(run)
     assert shape is not None
-    compile_now()
     settings = kept.settings
+    compile_now([settings], learning=False)
     made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
     images = made.states[..., : settings.machine.visible]
     return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)

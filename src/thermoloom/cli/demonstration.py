@@ -28,7 +28,7 @@ def demo(
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.files import write_atomically, write_error
 
-    compile_now(learning=False)
+    compile_now([], learning=False)
     with console().status("solving a ten-digit machine") as status:
         optimum = solve_demo(
             on_iteration=lambda step, size: status.update(

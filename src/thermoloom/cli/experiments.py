@@ -18,7 +18,7 @@ from thermoloom.inputs import LARGEST_SEED, shown
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
-DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
+DEFAULT_OUT = {"paper": "results", "quick": "results/quick", "ten": "results/ten"}
 """Results folder by preset: a quick look never gets in the way of the full experiment."""
 
 run_app = typer.Typer(
@@ -26,7 +26,11 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (full size; also called full) or quick (a small version).")
+    str,
+    typer.Option(
+        help="paper (full size; also called full) or quick (a small version); of devices also ten "
+        "(ten digits)."
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -69,9 +73,9 @@ Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the
 QUESTIONS = {
     "comparison": "Figures 1-3: do online-trained computers release less heat?",
     "prototypes": "Fifteen prototypes: does it persist with more patterns?",
-    "noise": "Figure 4: where may errors enter, and how large?",
+    "noise": "Figure 4: where may errors enter, and how large may they be?",
     "precision": "Figure 5: how many bits to store, how many to train?",
-    "controls": "Figure 6: how fast may a computer learn, how late be updated?",
+    "controls": "Figure 6: how fast may a computer learn, and how late may it be updated?",
     "theory": "Beyond the paper: what is the optimum, and what does it explain?",
     "ledger": "Beyond the paper: what is the heat of an image spent on?",
     "frontier": "Beyond the paper: what is the least heat at every loss?",
@@ -136,7 +140,7 @@ def run_all(
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in TOGETHER]
     for one, plan in chosen:
         check(one, plan, folder, resources)
-    compile_now()
+    compile_now([model for one, plan in chosen for model in one.models(plan)])
     needed = estimate(chosen, folder, resources.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
@@ -212,7 +216,7 @@ def run_share(
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     done = compute_share(chosen, plan, folder, share, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
@@ -236,7 +240,7 @@ def run_experiment(
     from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     compiled = time.monotonic()
     progress = progress_for()
 

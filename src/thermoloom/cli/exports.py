@@ -95,7 +95,7 @@ def export(
     netlist = save_netlist(path, kept, bits, chosen, samples, seed, device)
     lines = [str(path)]
     if simulate:
-        compile_now(learning=False)
+        compile_now([], learning=False)
         compared = simulated(netlist)
         found |= compared.summary()
         lines += _comparison(compared)
@@ -144,6 +144,6 @@ def units(
 
 
 def _given(*values: float | None) -> dict[str, float]:
-    """Those of the device's numbers that were given, by name."""
+    """The device's numbers that were given, by name."""
     names = ("capacitance", "conductance", "temperature", "energy", "voltage", "time_unit")
     return {k: v for k, v in zip(names, values, strict=True) if v is not None}

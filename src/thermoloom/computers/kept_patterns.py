@@ -87,7 +87,7 @@ def read_patterns(run: RunDirectory, name: str) -> Patterns:
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Of ``kept_arrays`` and ``pattern_names``."""
+    """Patterns from what ``kept_arrays`` and ``pattern_names`` returned."""
     pixels = arrays.get("pixels")
     if pixels is None:
         patterns = arrays["patterns"]
@@ -106,7 +106,7 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
 
 def kept_arrays(patterns: Patterns) -> dict[str, Any]:
     """The numbers of patterns as they are kept: images of bytes with the mean and the deviation of
-    each, which give the patterns again to the bit in a quarter of the room.
+    each, which restore the patterns to the bit in a quarter of the space.
     """
     arrays = pattern_arrays(patterns)
     if patterns.pixels is not None:

@@ -74,7 +74,7 @@ def train_runs(
 ) -> None:
     """Train computers that share their noising paths, each in its run directory.
 
-    Finished runs are left alone, interrupted ones go on from their last good checkpoint and end
+    Finished runs are left alone; interrupted ones continue from their last good checkpoint and end
     bit-identical to runs that were never interrupted. A diverged training is recorded as such.
     ``patterns``: what is learned; found by the settings if not given.
     """
@@ -172,7 +172,7 @@ def _train(
     left = list(active)
 
     def save(checkpoints: bool) -> None:
-        """Write down what is finished and, if wanted, how far the others are."""
+        """Save what is finished and, on request, checkpoints of the others."""
         for run, trainee in list(left):
             if trainee.finished:
                 _finish(run, trainee)

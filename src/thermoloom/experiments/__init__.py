@@ -25,9 +25,9 @@ NAMES = (
 )
 """Every experiment: a module of this name here, and one of the same name in ``presentation``."""
 TOGETHER = tuple(name for name in NAMES if name not in ("digits", "wiring", "devices"))
-"""Those of ``run all``: on the paper's machine or one like it. The others have their own."""
+"""Experiments of ``run all``: on the paper's machine or one like it. The others have their own."""
 MOST_SEEDS = 10_000
-"""Of one experiment; each is a training."""
+"""Most seeds of one experiment; each is a training."""
 
 
 def experiment(name: str) -> Experiment:

@@ -104,7 +104,7 @@ def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, A
 def compare(
     reference: Curve, reference_value: float, other: Curve, value: float
 ) -> tuple[list[int], PairedComparison] | None:
-    """other − reference of the mean heat over the seeds of which both are finite."""
+    """other − reference of the mean heat, over the seeds for which both are finite."""
     a, b = (
         {m.seed: m.heat for m in curve.at(at) if not m.diverged}
         for curve, at in ((reference, reference_value), (other, value))

@@ -28,14 +28,14 @@ from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 
 ON_GRID, NOISY = 5.0, 2.0
-"""What a cycle of training on a grid, or with noise on updates, costs in plain ones."""
+"""Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""
 
 Training = list[Settings]
 """Models of one training: they differ in their samples only."""
 
 
 def cost(models: Training) -> float:
-    """What a computer takes to train and to sample, roughly, in plain training cycles."""
+    """Approximate cost of training and sampling a computer, in plain training cycles."""
     training, errors = models[0].training, models[0].imperfections
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
     cycles = 0 if training.rule == "optimum" else training.cycles
@@ -76,7 +76,7 @@ def measuring_tasks(
 ) -> list[Task]:
     """Tasks that train and measure named groups of computers, those of one seed on shared paths.
 
-    A computer that comes again, be it with other samples, is left to the group that had it first:
+    A computer that appears again, even with other samples, stays with the group that had it first:
     it is trained once, and no two tasks write to one run. ``replay``: the computer whose archive is
     generated again.
 
@@ -130,7 +130,7 @@ def _name(group: str, models: list[Settings], what: str = "") -> str:
 
 
 def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
-    """What can be done for one training before it is measured: to train, then to draw samples."""
+    """What remains to be done for a training before it is measured: training, then sampling."""
     training = ended(trained_path(folder, models[0]))
     if training is None:
         return [

@@ -3,7 +3,7 @@
     time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
            + what every experiment takes besides
 
-What is done already does not count.
+What is already done does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from thermoloom.threads import threads
 PROBE_STEPS = 216
 """Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
 BESIDES = 8.0
-"""Seconds of an experiment for starting workers, tables, figures and page."""
+"""Seconds per experiment for starting workers, tables, figures and page."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Rates:
         self._known: dict[object, float] = {}
 
     def training(self, model: Settings) -> float:
-        """Of one learner and step; a share of the path is left out, it is a few percent."""
+        """Seconds per learner and step; the share of the path, a few percent, is left out."""
         chosen = model.imperfections
         kind = (
             model.machine,
@@ -106,7 +106,7 @@ class _Rates:
         return self._known[kind]
 
     def generation(self, machine: Machine) -> float:
-        """Of one sample and step."""
+        """Seconds per sample and step."""
         if machine not in self._known:
             self._known[machine] = _time_generation(machine)
         return self._known[machine]

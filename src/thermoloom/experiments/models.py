@@ -1,7 +1,7 @@
 """What the tasks of all experiments do: train computers on common paths, sample and measure each.
 
-A training and its samples may be tasks of their own or one (``cutting``); whatever is done already
-is not done again. Numbers do not depend on it: a path knows nothing of who learns from it, and the
+A training and its samples may be one task or several (``cutting``); what is already done is not
+repeated. Numbers do not depend on this: a path does not depend on who learns from it, and the
 samples of a piece are those of the whole.
 """
 
@@ -292,7 +292,7 @@ def record_samples(
 def _terms_on_paths(
     settings: Settings, theta: Parameters, patterns: Patterns, paths: Paths, clock: Clock
 ) -> list[tuple[int, PathTerms]]:
-    """(pattern, terms) on every additional path; how long a path takes is noted by the way.
+    """(pattern, terms) on every additional path; the seconds per path are recorded as well.
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """

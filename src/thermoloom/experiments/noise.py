@@ -1,4 +1,4 @@
-"""Perturbation response: where errors enter the local update, and how they hang together.
+"""Perturbation response: where errors enter the local update, and how they are correlated.
 
     update noise     u → u + σ_upd ζ       on every formed update       100 cycles, 200 samples
     residual noise   r → r + σ_res ξ       on every node residual        40 cycles,  60 samples

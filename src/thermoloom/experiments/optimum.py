@@ -20,7 +20,7 @@ STAGES = ("generation", "quality", "diagnostics")
 def optimum_model(plan: PairPlan, seed: int) -> Settings:
     """The optimum as it is sampled beside the pair of this training seed.
 
-    No seed has a part in solving, so there is one run for all of them: that of the first seed.
+    Solving does not depend on the seed, so there is one run for all of them: that of the first.
     """
     own = plan.model(RULE, plan.seeds[0])
     return own.updated({"generation": {"seed": plan.model("batch", seed).generation_seed}})
@@ -37,7 +37,7 @@ def optimum_path(plan: PairPlan, folder: Path = Path()) -> Path:
 
 
 def optimum_measures(plan: PairPlan, folder: Path, seeds: Sequence[int]) -> list[Model]:
-    """θ* as it was measured for these seeds; empty where one of them is not there."""
+    """θ* as it was measured for these seeds; empty if one of them is missing."""
     models = [optimum_model(plan, seed) for seed in seeds]
     runs = [finished(measures_path(folder, model, plan.paths)) for model in models]
     found = [Model(folder, m, run) for m, run in zip(models, runs, strict=True) if run is not None]
@@ -47,7 +47,7 @@ def optimum_measures(plan: PairPlan, folder: Path, seeds: Sequence[int]) -> list
 def with_optimum(summary: dict[str, Any], plan: PairPlan, folder: Path) -> dict[str, Any]:
     """The summary of pairs with what the optimum has in every row, mean over the pairs' seeds.
 
-    Ours, beside the paper's two rules; left out where it was not measured.
+    An addition to the paper's two rules; left out where it was not measured.
     """
     models = optimum_measures(plan, folder, summary["seeds"])
     if not models:
@@ -57,7 +57,7 @@ def with_optimum(summary: dict[str, Any], plan: PairPlan, folder: Path) -> dict[
     spent = sum(model.results["timing"].get(stage, 0.0) for model in models for stage in STAGES)
 
     def mean(*keys: str) -> float | None:
-        """Of a sum of results, such as ``quality.max_softmax``; None where one is missing."""
+        """Mean of a sum of results, such as ``quality.max_softmax``; None if one is missing."""
         found = [[number(model.results, key) for key in keys] for model in models]
         if any(value is None for row in found for value in row):
             return None

@@ -86,7 +86,7 @@ class Pairs:
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of which every rule was measured."""
+        """Seeds for which every rule was measured."""
         return list(dict.fromkeys(seed for _, seed in self.models))
 
     def of(self, rule: str) -> list[Model]:
@@ -101,7 +101,7 @@ class Pairs:
 
     @property
     def shown(self) -> Model:
-        """The displayed computer; of the first complete pair."""
+        """The displayed computer, from the first complete pair."""
         return self.models["online", self.seeds[0]]
 
     @cached_property
@@ -136,7 +136,7 @@ def complete_pairs(plan: PairPlan, folder: Path) -> int:
 
 
 def collect(plan: PairPlan, folder: Path) -> Pairs:
-    """The pairs of which both computers are trained and measured."""
+    """The pairs whose two computers are both trained and measured."""
     models: dict[tuple[str, int], Model] = {}
     missing = []
     for seed in plan.seeds:

@@ -2,7 +2,7 @@
 
 Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
 ``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``; where the paper
-says something of it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
+says something about it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from thermoloom.config import GenerationSettings, Settings, Training, toml_of
 from thermoloom.errors import UserError
@@ -37,6 +37,9 @@ class Plan:
     seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
     """Training seeds; one seed is one independent observation."""
 
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Lists that may be empty."""
+
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
@@ -46,7 +49,7 @@ class Plan:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
         for entry in fields(self):
             value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
-            if value == ():
+            if value == () and entry.name not in self.optional:
                 raise UserError(f"{key} = []: at least one is needed")
             least = int(entry.name.endswith(("cycles", "samples")))
             if isinstance(value, int) and value < least:
@@ -130,8 +133,8 @@ class Experiment:
     """``assemble(plan, folder, run)``: save the experiment's tables in its run directory and
     return its summary, from whatever is done in the results folder; it never simulates."""
     ready: Callable[[Any, Path], int] | None = None
-    """``ready(plan, folder)``: seeds of which all is in the results folder; where given, there are
-    tables and a page as soon as there is one, and again as others come in."""
+    """``ready(plan, folder)``: number of complete seeds; where given, tables and a
+    page appear with the first of them and are renewed as others come in."""
     varied: tuple[str, ...] = VARIED
     """Settings that the experiment itself sets; the user cannot."""
 

@@ -64,7 +64,7 @@ def compute(
 ) -> Performed:
     """Tasks, tables and summary of an experiment; what is there already is not done again.
 
-    ``on_interim(run, summary)`` is told of tables and summary while more seeds are on their way.
+    ``on_interim(run, summary)`` is called with the results so far while more seeds are computed.
     """
     clock = Clock()
     path = folder / experiment.name

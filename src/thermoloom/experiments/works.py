@@ -58,7 +58,7 @@ FUNCTIONS = {
 """What carries out each kind of work."""
 
 SAMPLED = ("devices", "digits", "wiring")
-"""Rooms whose works draw samples by the generation seed and have them judged."""
+"""Experiments whose works draw samples by the generation seed and have them judged."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@
     dead wires    J_ij → 0 for a fraction of the wires
     dead units    all wires and the bias of a fraction of the units → 0
 
-A dead unit goes on fluctuating in its own potential, and nobody hears it. A wire has one error ξ in
-all stages. What is broken is drawn from a seed so that more damage contains less of it.
+A dead unit continues to fluctuate in its own potential, but no other unit feels it. A wire has the
+same error ξ in all stages. What is broken is drawn from a seed, so that more damage includes less.
 """
 
 from __future__ import annotations

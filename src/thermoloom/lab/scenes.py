@@ -34,7 +34,7 @@ KEPT_BYTES = 1 << 24
 PIECE_BYTES = 1 << 19
 """Frames that are sent together."""
 MOST_COMPARED = 1000
-"""Patterns that a sample is held against."""
+"""Most patterns that a sample is compared with."""
 DARKEST, BRIGHTEST = 1.0, 99.5
 """Percentiles of the final images that are black and white."""
 
@@ -146,7 +146,7 @@ def _scaled(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 
 def verdicts(scene: Scene) -> list[dict[str, Any]]:
-    """Of each sample: what it was asked to be, what it is taken for and how surely, its books."""
+    """For each sample: the class requested, the class recognized with its score, heat and work."""
     made = scene.made
     final = made.final_states[:, : scene.computer.machine.visible]
     rows: list[dict[str, Any]] = [

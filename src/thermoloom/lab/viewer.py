@@ -248,7 +248,7 @@ class Viewer:
 
 
 def _text(error: Exception) -> str:
-    """What is wrong; of an error that is nobody's mistake on the page, also in the terminal."""
+    """What is wrong; an error that is not the user's mistake also goes to the terminal."""
     if isinstance(error, UserError):
         return str(error)
     traceback.print_exception(error)

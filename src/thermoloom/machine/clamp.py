@@ -68,7 +68,7 @@ class Clamp:
 def resting_states(machine: Machine, fields: Array | float) -> Array:
     """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method.
 
-    From outside, where the potential is convex: so of several such x it is the outermost.
+    Starts from outside, where the potential is convex, so it finds the outermost such x.
     """
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
     x: Array = np.sign(force)

@@ -91,7 +91,7 @@ def energy_parts(
         onsite = np.where(clamped, 0.0, onsite)
     parts["onsite"] = onsite.sum(-1)
     for block in theta.layout.blocks:
-        J = block.matrix(theta.vector[stage]).astype(np.float64)
+        J = block.matrix(theta.vector[stage]).astype(np.float64, copy=False)
         term = ((groups[block.rows] @ J) * groups[block.columns]).sum(-1)
         parts[block.part] = parts[block.part] + (0.5 * term if block.symmetric else term)
     return EnergyParts(parts)

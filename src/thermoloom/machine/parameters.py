@@ -66,7 +66,7 @@ class Block:
 
     @property
     def places(self) -> tuple[Array, Array]:
-        """(i, j) of each independent parameter in the matrix; of an undirected edge, i > j."""
+        """(i, j) of each independent parameter in the matrix; i > j for an undirected edge."""
         if self.mask is not None:
             i, j = np.nonzero(np.tril(self.mask) if self.symmetric else self.mask)
             return i, j

@@ -54,7 +54,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Realization:
-    """A machine in physical units; everything else follows from E₀, τ and, of a circuit, C."""
+    """A machine in physical units; everything else follows from E₀, τ and, for a circuit, C."""
 
     machine: Machine
     energy: float
@@ -71,7 +71,7 @@ class Realization:
 
     @property
     def temperature(self) -> float:
-        """That of the noise, in kelvin."""
+        """Temperature of the noise, in kelvin."""
         return float(self.kT / Boltzmann)
 
     @property

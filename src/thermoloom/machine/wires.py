@@ -2,7 +2,7 @@
 
     complete   every pair of the groups that ``machine.wiring`` couples
     grid       those of them that are at most ``machine.radius`` apart on the sheet
-    random     N·d/2 of them, drawn evenly: d wires a unit on average (``machine.degree``)
+    random     N·d/2 of them, drawn evenly: d wires per unit on average (``machine.degree``)
     edges      those of a list (``machine.edges``)
 
 A wire joins two free units and serves all stages. Biases and label couplings join a unit to one
@@ -33,7 +33,7 @@ Pairs = NDArray[np.int64]
 
 TOPOLOGIES = ("complete", "grid", "random", "edges")
 MOST_UNITS = 1 << 14
-"""Of a machine that is not wired completely: who is joined to whom is a table of N × N."""
+"""Most units of a machine with incomplete wiring, whose wires are kept as an N × N table."""
 
 
 @lru_cache(maxsize=8)
@@ -100,7 +100,7 @@ def _drawn(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if count > len(pairs):
         raise UserError(
             f"machine.degree = {machine.degree}: the groups that are wired have {len(pairs)} pairs "
-            f"of units, {2 * len(pairs) / machine.units:.4g} a unit; take fewer"
+            f"of units, {2 * len(pairs) / machine.units:.4g} per unit; take fewer"
         )
     rng = np.random.default_rng(machine.topology_seed)
     return _from_pairs(machine, pairs[rng.choice(len(pairs), count, replace=False)])
@@ -118,7 +118,7 @@ def _listed(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
         i, j = pairs[np.argmax(wrong)]
         wire = "-".join("visible" if unit < machine.visible else "hidden" for unit in (i, j))
         raise UserError(
-            f"machine.edges: joins units {i} and {j}, a wire {wire}; add that to machine.wiring, "
+            f"machine.edges: joins units {i} and {j}, a {wire} wire; add {wire} to machine.wiring, "
             "or take it out of the list"
         )
     return _from_pairs(machine, pairs)
@@ -154,7 +154,7 @@ def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") ->
     numbers, counts = np.unique(ends[:, 1] * (ends[:, 1] - 1) // 2 + ends[:, 0], return_counts=True)
     if (counts > 1).any():
         i, j = _pairs(numbers[counts > 1][:1])[0]
-        raise UserError(f"{what}: wire {i}, {j} is there twice; name it once")
+        raise UserError(f"{what}: wire {i}, {j} is listed twice; list it once")
     return " ".join(map(str, np.diff(numbers, prepend=0).tolist()))
 
 
@@ -164,7 +164,7 @@ def pairs_of(text: str) -> Pairs:
     gaps = text.split()
     if not gaps or not all(gap.isascii() and gap.isdigit() and len(gap) < 16 for gap in gaps):
         raise UserError(
-            "machine.edges: is no list of wires; --edges FILE or thermoloom.edges(FILE) reads one"
+            "machine.edges: not a list of wires; --edges FILE or thermoloom.edges(FILE) reads one"
         )
     return _pairs(np.cumsum(np.array(gaps, np.int64)))
 

@@ -1,6 +1,6 @@
 """Images requested by class: are they recognized, diverse, close to data, or copies?
 
-Data are held against samples as a machine would show them: with its thermal noise.
+Data are compared with samples as a machine would show them: with its thermal noise.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from thermoloom.patterns.mnist import load_mnist
 from thermoloom.patterns.patterns import Patterns, normalized
 
 NOISE_SEED = 555002
-"""Of the thermal noise on data and peers."""
+"""Seed of the thermal noise added to data and peers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Images that samples are held against, as patterns s."""
+    """Images that samples are compared with, as patterns s."""
 
     patterns: NDArray[np.float32]
     classes: NDArray[np.intp]

@@ -113,7 +113,7 @@ def classifier_in(folder: str = "") -> Classifier:
 
 @cache
 def classifier_record(folder: str = "") -> dict[str, Any]:
-    """The record of that classifier, held against its network, which is not loaded."""
+    """The record of that classifier, checked against its network, which is not loaded."""
     if folder:
         return _files(user_path("measures.classifier", folder))[1]
     with as_file(files("thermoloom") / "data") as bundled:

@@ -11,7 +11,7 @@ half, and vice versa. So both bounds are plain means over samples that were not 
     S(p_tf) ≤ −E[ln q(x_tf)]                                       for every density q
 
 The first is what duality makes of 2u·w ≤ u·Au + w·A⁻¹w, and at the best A it is the Gaussian
-(Gelbrich) bound; an A or q that was fitted badly makes a bound weaker and never wrong.
+(Gelbrich) bound; an A or q that was fitted badly makes a bound weaker, never wrong.
 """
 
 from __future__ import annotations

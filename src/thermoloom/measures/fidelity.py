@@ -79,7 +79,7 @@ def _discrepancy(x: Array64, y: Array64) -> float:
 
 
 class PrecisionRecall(NamedTuple):
-    """Of samples on the data's manifold, and of data on the samples' manifold."""
+    """Fraction of samples on the data's manifold, and of data on the samples' manifold."""
 
     precision: float
     recall: float

@@ -28,7 +28,7 @@ from thermoloom.machine.parameters import Parameters
 Float64 = NDArray[np.float64]
 
 LEAST_OVERLAP = 0.03
-"""Below it the acceptance ratio rests on a handful of samples: what pymbar's authors advise."""
+"""Below this overlap the acceptance ratio rests on a handful of samples (pymbar's advice)."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class FreeEnergy:
     error: float
     """Its standard error, if samples of all jumps are independent and at rest."""
     jarzynski: float
-    """−ln⟨exp(−W)⟩ over whole trajectories; of few samples it lies too high."""
+    """−ln⟨exp(−W)⟩ over whole trajectories; too high if samples are few."""
     jarzynski_error: float
     work: float
     """⟨W⟩ over trajectories, at least ΔF."""
     overlaps: tuple[float, ...]
-    """Of the forward and backward works of each jump, 0 to 1."""
+    """Overlap of forward and backward work at each jump, from 0 to 1."""
 
     @property
     def agree(self) -> bool:

@@ -67,7 +67,7 @@ class Change:
 
     @property
     def percent(self) -> float:
-        """Of the size of the reference; heat may be negative where little was learned."""
+        """Relative to |reference|, since heat may be negative where little was learned."""
         return 100 * self.mean / abs(self.reference)
 
     def resolved(self, errors: float) -> bool:

@@ -1,4 +1,4 @@
-"""Figures of devices: quality and heat as written and after recalibration, and the way back."""
+"""Figures of devices: quality and heat as written and after recalibration, and recovery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = 2
 
 
 def draw_devices(saved: Saved) -> Figure:
-    """(a) quality and (b) heat before and after, (c) the way back of every imperfection."""
+    """(a) quality and (b) heat before and after, (c) recovery of every imperfection."""
     figure = Figure(figsize=(WIDTH, 6.9), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.05))
     above, below = figure.subfigures(2, 1, height_ratios=(1.35, 1), squeeze=False).flat
     quality, heat = above.subplots(1, 2, sharey=True)
@@ -100,7 +100,7 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
         axes.axis("off")
     figure.supxlabel("trajectories on the device", fontsize=7)
     figure.supylabel(saved.summary["measured"], fontsize=7)
-    figure.suptitle(r"$\bf{(c)}$  the way back", x=0.01, ha="left", fontsize=8)
+    figure.suptitle(r"$\bf{(c)}$  recovery", x=0.01, ha="left", fontsize=8)
 
 
 def _course(axes: Axes, own: Table, measure: str, colour: str, label: str) -> None:

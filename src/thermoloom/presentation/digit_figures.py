@@ -188,7 +188,13 @@ def _asked(axes: Axes, x: NDArray[Any], table: Table) -> None:
     """Rates at which the asked class is recognized, with their 95 % intervals."""
     rate, low, high = (table[key].astype(float) for key in ("asked", "asked_low", "asked_high"))
     axes.errorbar(
-        x, rate, (rate - low, high - rate), fmt="o-", color=BLUE, elinewidth=0.8, label="as asked"
+        x,
+        rate,
+        (rate - low, high - rate),
+        fmt="o-",
+        color=BLUE,
+        elinewidth=0.8,
+        label="as requested",
     )
 
 

@@ -78,7 +78,7 @@ def _parts(axes: Axes, means: list[dict[str, Any]]) -> None:
 QUALITIES = {
     "max_softmax": "mean maximum softmax",
     "absolute_correlation": "correlation with nearest pattern",
-    "asked": "recognized as asked",
+    "asked": "recognized as requested",
 }
 VARIED = {"duration": "duration $t_f$", "kT": "$k_BT$ ($E_0$)", "stages": "stages"}
 

@@ -55,7 +55,7 @@ def _screen(axes: Axes, saved: Saved, name: str, colour: str) -> None:
 
 
 def _mark_crossover(axes: Axes, saved: Saved) -> None:
-    """Where the paper has its crossover, if this run may be held against it."""
+    """Where the paper has its crossover, if this run may be compared with it."""
     limits = {
         limit["name"]: limit["value"]
         for statement in saved.summary["statements"]

@@ -152,7 +152,7 @@ def _numeric(cell: Cell) -> bool:
 
 @dataclass
 class Contents:
-    """Headings as they are written; of a report on one experiment, its parts are the chapters."""
+    """Headings as they are written; in a report on one experiment, its parts are the chapters."""
 
     single: bool
     entries: list[tuple[int, str, str]] = field(default_factory=list)

@@ -13,7 +13,7 @@ from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 
 WORDS = {
     "max_softmax": "mean maximum softmax",
-    "asked": "recognized as asked for",
+    "asked": "recognized as requested",
     "absolute_correlation": "correlation with nearest pattern",
     "diversity": "diversity within a class",
     "heat": "heat ($E_0$)",

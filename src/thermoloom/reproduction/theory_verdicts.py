@@ -41,7 +41,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     """The headline numbers."""
     verdicts = [row["verdict"] for topic in topics for row in topic["rows"]]
     judged = [verdict for verdict in verdicts if verdict != paper.NOT_MEASURED]
-    label = f"predictions that hold, of {len(judged)} held against measurement"
+    label = f"predictions that hold, of {len(judged)} compared with measurements"
     held = said.quantity("predictions", label, judged.count(paper.HOLDS), digits="d")
     accounts = {} if origin is None else origin["accounts"]
     labels = {

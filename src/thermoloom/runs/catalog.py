@@ -39,7 +39,7 @@ class RunSummary:
     id: str
     kind: str
     state: str
-    """As in the manifest, but ``interrupted`` where nobody works on a running run, and
+    """As in the manifest, but ``interrupted`` if no process works on a running run, and
     ``unreadable`` where the manifest is damaged or of another version."""
     reason: str
     age: float

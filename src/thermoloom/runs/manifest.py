@@ -166,7 +166,7 @@ def now() -> str:
 
 
 Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-"""Of a kind or a file: never a path out of the run directory."""
+"""Name of a kind or a file: never a path out of the run directory."""
 
 
 class OtherVersionError(UserError):
@@ -221,7 +221,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     def new(
         cls, kind: str, settings: dict[str, Any], defaults: Mapping[str, Any] | None = None
     ) -> Manifest:
-        """Of a run that begins here and now."""
+        """The manifest of a run that begins here and now."""
         return cls(
             schema=SCHEMA,
             kind=kind,

@@ -33,6 +33,8 @@ Fields = NDArray[np.floating[Any]]
 # Time modes below this fraction of the largest singular value are dropped: a digit or so below
 # the error of the marginals themselves.
 _MODE_CUTOFF = 1e-9
+_ROWS_AT_ONCE = 32
+"""Rows of couplings that stay in the cache while a few operations pass over them."""
 _PATTERNS_AT_ONCE = 128
 MANY = 2000
 """From this many patterns on their sums are products in float32, added up in float64: the error of
@@ -142,18 +144,27 @@ class ExpectedLoss:
     def _response(self, theta: Array64, with_drift: bool) -> Array64:
         result = np.empty(self.layout.size)
         self.moments.correlate(theta, result, with_drift)
-        scale = self.machine.residual_scale
-        variance = {g: self.moments.variance[where] for g, where in self.machine.groups.items()}
-        for block in self.layout.blocks:
-            out = block.matrix(result)
-            if block.columns in variance:
-                columns = variance[block.columns]
-                _add_variances(out, block.matrix(theta), variance[block.rows], columns, scale)
-            else:  # clamped units do not fluctuate
-                out *= scale
+        for block, variance in zip(self.layout.blocks, self._variances, strict=True):
+            out, couplings = block.matrix(result), block.matrix(theta)
+            for first in range(0, len(out), _ROWS_AT_ONCE):
+                some = slice(first, first + _ROWS_AT_ONCE)
+                if variance is not None:
+                    out[some] += couplings[some] * variance[some]
+                out[some] *= self.machine.residual_scale
             if block.symmetric:
                 np.fill_diagonal(out, 0)
         return self.layout.mask(result)
+
+    @cached_property
+    def _variances(self) -> list[Array64 | None]:
+        """v_i + v_j on the edges of each block; None with clamped units, which do not fluctuate."""
+        variance = {g: self.moments.variance[where] for g, where in self.machine.groups.items()}
+        return [
+            np.add.outer(variance[block.rows], variance[block.columns])
+            if block.columns in variance
+            else None
+            for block in self.layout.blocks
+        ]
 
     @cached_property
     def zero_gradient(self) -> Array64:
@@ -220,16 +231,6 @@ def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None
             f"label words of shape {None if words is None else words.shape}: this machine needs "
             f"{expected}, a word of its label units for each pattern"
         )
-
-
-def _add_variances(
-    out: Array64, couplings: Array64, rows: Array64, columns: Array64, scale: float
-) -> None:
-    """out ← scale · (out + J_ij (v_i + v_j))."""
-    spread = np.add.outer(rows, columns)
-    spread *= couplings
-    out += spread
-    out *= scale
 
 
 class Factored:

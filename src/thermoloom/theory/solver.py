@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
@@ -196,10 +197,10 @@ def conjugate_gradients(
     Where S is formed, preconditioned by the machine that is wired completely.
     """
     inner = loss.layout.inner
-    solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else np.copy
+    solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else None
     residual = -(loss.zero_gradient if linear_term is None else linear_term)
     theta = np.zeros_like(residual)
-    direction = solve(residual)
+    direction = solve(residual) if solve else residual.copy()
     slope = inner(residual, direction)
     size = first = inner(residual, residual)
     for iteration in range(max_iterations):
@@ -209,11 +210,11 @@ def conjugate_gradients(
         if ridge:
             image += ridge * direction
         step = slope / inner(direction, image)
-        theta += step * direction
-        residual -= step * image
+        theta = daxpy(direction, theta, a=step)  # in place, in one pass
+        residual = daxpy(image, residual, a=-step)
         size = inner(residual, residual)
-        conditioned = solve(residual)
-        previous, slope = slope, inner(residual, conditioned)
+        conditioned = solve(residual) if solve else residual
+        previous, slope = slope, inner(residual, conditioned) if solve else size
         direction *= slope / previous
         direction += conditioned
         if progress is not None:

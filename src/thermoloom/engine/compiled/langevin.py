@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermoloom.engine.compiled.compiling import fast_jit, jit
+from thermoloom.engine.compiled.compiling import copy, fast_jit, jit
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
 
 
@@ -25,7 +25,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
     z = np.empty((STEPS_PER_BLOCK, x.size), np.float32)
     keep = path.shape[0] > 0
     if keep:
-        path[0, first_unit : first_unit + x.size] = x
+        copy(x, path[0, first_unit : first_unit + x.size])
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, first_unit, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
@@ -33,7 +33,7 @@ def uncoupled_steps(x, field, amplitude, key, trajectory, first_unit, constants,
             for i in range(x.size):
                 x[i] += drift * (a * field[i] - onsite.gradient(x[i])) + kick * z[j, i]
             if keep:
-                path[first + j + 1, first_unit : first_unit + x.size] = x
+                copy(x, path[first + j + 1, first_unit : first_unit + x.size])
 
 
 @jit
@@ -56,19 +56,20 @@ def _product(a, b):  # type: ignore[no-untyped-def]
 def coupled_step(x, coupling, bias, row, z, step, constants, free, moved, heat):  # type: ignore[no-untyped-def]
     """One step in place for samples x (S, N), given Σ_j J_ij x_j and the normals z[s, step].
 
-    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient,
-    which takes the place of ``coupling``. ``moved`` holds the last Δx of units that are ``free``
-    (1, else 0), and ``heat`` takes up −½ gradient·(last Δx + this Δx): over all steps the
-    Stratonovich sum but for the end of the last one.
+    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient.
+    ``moved`` holds the last Δx of units that are ``free`` (1, else 0), and ``heat`` takes up
+    −½ gradient·(last Δx + this Δx): over all steps the Stratonovich sum but for the end of the
+    last one.
     """
     onsite, drift, kick = constants.onsite, constants.drift, constants.kick
+    gradient, both = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
     for s in range(x.shape[0]):
-        b, gradient, change = bias[row[s]], coupling[s], moved[s]
-        for i in range(x.shape[1]):
-            gradient[i] = onsite.gradient(x[s, i]) + (gradient[i] + b[i])
-        given = _product(gradient, change)
-        for i in range(x.shape[1]):
-            before = x[s, i]
-            x[s, i] = before + (kick * z[s, step, i] - drift * gradient[i])
-            change[i] = free[i] * (x[s, i] - before)
-        heat[s] -= 0.5 * (given + _product(gradient, change))
+        own, felt, b, noise, change = x[s], coupling[s], bias[row[s]], z[s, step], moved[s]
+        for i in range(own.size):
+            gradient[i] = onsite.gradient(own[i]) + (felt[i] + b[i])
+        for i in range(own.size):
+            after = own[i] + (kick * noise[i] - drift * gradient[i])
+            this = free[i] * (after - own[i])
+            both[i] = change[i] + this
+            own[i], change[i] = after, this
+        heat[s] -= 0.5 * _product(gradient, both)

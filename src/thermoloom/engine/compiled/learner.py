@@ -23,11 +23,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import typeof
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import fast_jit, jit, residual
+from thermoloom.engine.compiled.compiling import copy, fast_inner, inline, inner, jit, residual
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
@@ -184,20 +185,20 @@ class _Theta(NamedTuple):
     """b_i + Σ_l J_il x_l, (N,)."""
 
 
-@jit
+@inline
 def _units(piece, n):  # type: ignore[no-untyped-def]
     """Range of the units of a piece."""
     return n * piece // PIECES, n * (piece + 1) // PIECES
 
 
-@jit
+@inline
 def _triangle(piece, n):  # type: ignore[no-untyped-def]
     """Range of the rows of a piece in a lower triangle: of equal area for all."""
     low, high = n * np.sqrt(piece / PIECES), n * np.sqrt((piece + 1) / PIECES)
     return int(low + 0.5), int(high + 0.5)
 
 
-@jit
+@inner
 def _forces_within(piece, routines, x, couplings, out):  # type: ignore[no-untyped-def]
     """out += J x of a piece's rows of a lower triangle, on their units and on those before."""
     low, high = _triangle(piece, couplings.shape[0])
@@ -207,7 +208,7 @@ def _forces_within(piece, routines, x, couplings, out):  # type: ignore[no-untyp
     multiply(routines, 1.0, x[:, low:high], before, 1.0, out[:, :low])
 
 
-@jit
+@inner
 def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untyped-def]
     """Σ_j J_ij x_j′ by the couplings that a piece holds."""
     steps, n_v, n_h = path.shape[0], work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
@@ -229,7 +230,7 @@ def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untype
         _forces_within(piece, routines, x_v, theta.visible[:, :n_v], of_v)
 
 
-@jit
+@inner
 def _start_residuals(piece, path, start, bias, constants, group):  # type: ignore[no-untyped-def]
     """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
     low, high = _units(piece, group.pairs.shape[1])
@@ -244,10 +245,10 @@ def _start_residuals(piece, path, start, bias, constants, group):  # type: ignor
         s, out = start[k, before : group.first + high], group.pairs[2 * k + group.r, low:high]
         for i in range(out.size):
             out[i] = residual(constants, s[i], force[i] + b[i])
-        group.pairs[2 * k + group.x, low:high] = path[k, before : group.first + high]
+        copy(path[k, before : group.first + high], group.pairs[2 * k + group.x, low:high])
 
 
-@fast_jit
+@fast_inner
 def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-def]
     """R⁰ ← R⁰ + D in a group coupled to itself, D = 2 αc (U(R∘X))∘X, which keeps J_ii = 0.
 
@@ -275,7 +276,7 @@ def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-
     return size
 
 
-@fast_jit
+@fast_inner
 def _subtract(piece, first, last, rate, group):  # type: ignore[no-untyped-def]
     """R ← R − αc·sums for a piece's units; returns Σ change² and Σ R²."""
     low, high = _units(piece, group.pairs.shape[1])
@@ -293,7 +294,7 @@ def _subtract(piece, first, last, rate, group):  # type: ignore[no-untyped-def]
     return change, size
 
 
-@jit
+@inner
 def _end(piece, first, last, group):  # type: ignore[no-untyped-def]
     """applied ← applied + Σ R∘X of a strip."""
     low, high = _units(piece, group.pairs.shape[1])
@@ -304,7 +305,7 @@ def _end(piece, first, last, group):  # type: ignore[no-untyped-def]
             total[i] += r[i] * x[i]
 
 
-@jit
+@inner
 def _products(piece, routines, first, last, low, high, group, out):  # type: ignore[no-untyped-def]
     """Products of the states of steps first … last with residuals and states of low … high."""
     begin, end = _units(piece, group.pairs.shape[1])
@@ -313,19 +314,19 @@ def _products(piece, routines, first, last, low, high, group, out):  # type: ign
     multiply(routines, 1.0, states, other.T, 0.0, out[piece, : last - first, : 2 * (high - low)])
 
 
-@jit
+@inner
 def _add_pieces(steps, width, products, out):  # type: ignore[no-untyped-def]
     """The products of ``steps`` steps over all units."""
     for k in range(steps):
         total = out[k, :width]
-        total[:] = products[0, k, :width]
+        copy(products[0, k, :width], total)
         for piece in range(1, PIECES):
             more = products[piece, k, :width]
             for m in range(width):
                 total[m] += more[m]
 
 
-@fast_jit
+@fast_inner
 def _operators(first, low, high, steps, rule, products, thread):  # type: ignore[no-untyped-def]
     """Matrices by which steps low … high of the block act on the ``steps`` ones from ``first`` on.
 
@@ -366,7 +367,7 @@ def _operators(first, low, high, steps, rule, products, thread):  # type: ignore
             h[2 * m + 1] += gram_on_h
 
 
-@jit
+@inner
 def _brackets(piece, routines, operator, low, high, group):  # type: ignore[no-untyped-def]
     """sums ← operator · residuals and states of steps low … high, for a piece's units."""
     begin, end = _units(piece, group.pairs.shape[1])
@@ -374,7 +375,7 @@ def _brackets(piece, routines, operator, low, high, group):  # type: ignore[no-u
     multiply(routines, 1.0, operator, by, 0.0, group.sums[: operator.shape[0], begin:end])
 
 
-@jit
+@inner
 def _act(thread, threads, barrier, routines, first, last, low, high, rule, products, work):  # type: ignore[no-untyped-def]
     """Brackets of steps first … last by what steps low … high do to them, into ``sums``."""
     for p in range(thread, PIECES, threads):
@@ -388,7 +389,7 @@ def _act(thread, threads, barrier, routines, first, last, low, high, rule, produ
         _brackets(p, routines, operators[1], low, high, work.hidden)
 
 
-@jit
+@inline
 def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ → R of a block, strip by strip, in place. False if a strip is too long for that.
 
@@ -418,7 +419,7 @@ def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # typ
     return True
 
 
-@jit
+@inline
 def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  # type: ignore[no-untyped-def]
     """What the steps of a strip do to each other; whether that is right to the tolerance.
 
@@ -453,13 +454,13 @@ def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  
     return change <= 0.25 * size and np.sqrt(change * diagonal) <= rule.tolerance * size
 
 
-@jit
+@inline
 def _rate(rule):  # type: ignore[no-untyped-def]
     """αc: how strongly an update changes later residuals."""
     return np.float32(rule.alpha * np.float64(rule.constants.c))
 
 
-@jit
+@inner
 def _mirror(square):  # type: ignore[no-untyped-def]
     """The lower triangle of a square into the upper one; the diagonal becomes zero."""
     tile, n = 32, square.shape[0]  # a tile of both triangles stays in the cache
@@ -473,7 +474,7 @@ def _mirror(square):  # type: ignore[no-untyped-def]
         square[a, a] = 0
 
 
-@jit
+@inner
 def _apply_within(piece, routines, alpha, group, steps, couplings):  # type: ignore[no-untyped-def]
     """J ← J − α (RᵀX + XᵀR) within a group: a piece's rows of the lower triangle."""
     low, high = _triangle(piece, couplings.shape[0])
@@ -486,7 +487,7 @@ def _apply_within(piece, routines, alpha, group, steps, couplings):  # type: ign
     multiply(routines, -alpha, r[:, low:high].T, x[:, :low], 1.0, before)
 
 
-@jit
+@inner
 def _apply_bias(piece, steps, rate, group, bias):  # type: ignore[no-untyped-def]
     """b ← b − αβ Σ r for a piece's units of a group."""
     low, high = _units(piece, group.pairs.shape[1])
@@ -497,7 +498,7 @@ def _apply_bias(piece, steps, rate, group, bias):  # type: ignore[no-untyped-def
             own[i] -= rate * r[i]
 
 
-@jit
+@inner
 def _apply(piece, routines, steps, rule, work, theta):  # type: ignore[no-untyped-def]
     """θ ← θ − α (RᵀX + XᵀR, …) of a piece: one rank-2B update for each array."""
     n_v, n_h = work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
@@ -514,23 +515,23 @@ def _apply(piece, routines, steps, rule, work, theta):  # type: ignore[no-untype
     _apply_bias(piece, steps, np.float32(alpha) * rule.one_h, work.hidden, theta.bias)
 
 
-@jit
+@inner
 def _copy(piece, source, target):  # type: ignore[no-untyped-def]
     """A piece's rows of a matrix into a wider one."""
     low, high = _units(piece, source.shape[0])
     for i in range(low, high):
-        target[i, : source.shape[1]] = source[i]
+        copy(source[i], target[i, : source.shape[1]])
 
 
-@jit
+@inner
 def _copy_triangle(piece, source, target):  # type: ignore[no-untyped-def]
     """A piece's rows of a lower triangle into a wider matrix, with its square mirrored."""
     low, high = _triangle(piece, source.shape[0])
     for i in range(low, high):
-        target[i, :high] = source[i, :high]
+        copy(source[i, :high], target[i, :high])
 
 
-@jit
+@inline
 def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
     """A piece of the couplings of a stage into the copy that kernels work on."""
     _copy(piece, given.visible_hidden, theta.between)
@@ -538,7 +539,7 @@ def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
     _copy_triangle(piece, given.visible_visible, theta.visible)
 
 
-@jit
+@inner
 def _take_back(piece, source, target):  # type: ignore[no-untyped-def]
     """A piece's rows of the wider matrix into one that they fill; whether all are finite."""
     low, high = _units(piece, target.shape[0])
@@ -551,7 +552,7 @@ def _take_back(piece, source, target):  # type: ignore[no-untyped-def]
     return finite
 
 
-@jit
+@inner
 def _take_triangle(piece, source, target):  # type: ignore[no-untyped-def]
     """The same of a lower triangle, both halves of the target."""
     low, high = _triangle(piece, target.shape[0])
@@ -570,7 +571,7 @@ def _take_triangle(piece, source, target):  # type: ignore[no-untyped-def]
     return finite
 
 
-@jit
+@inline
 def _take(piece, theta, learned):  # type: ignore[no-untyped-def]
     """A piece of the copy back into θ of the stage; whether all of it is finite."""
     finite = _take_back(piece, theta.between, learned.visible_hidden)
@@ -585,7 +586,8 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
     Returns whether what it learned is finite, and the length that strips had in the end, which is
     less than planned where θ changes fast: there blocks are shortened too.
     """
-    first, solved, strip = 0, 0, rule.strip
+    # np.int64: kernels would be compiled once more for the constant 0
+    first, solved, strip = 0, np.int64(0), rule.strip
     for p in range(thread, PIECES, threads):
         _fill(p, given, theta)
     while first < after.shape[0] or solved > 0:
@@ -599,7 +601,7 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
         for p in range(thread, PIECES, threads):
             _start_residuals(p, x, r, theta.bias, rule.constants, work.visible)
             _start_residuals(p, x, r, theta.bias, rule.constants, work.hidden)
-        solved = 0
+        solved = np.int64(0)
         if last - first <= rule.period:
             wait_for_all(threads, barrier)
         elif not _solve(thread, threads, barrier, routines, last - first, strip, rule, work):
@@ -610,6 +612,22 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
     for p in range(thread, PIECES, threads):
         finite &= _take(p, theta, learned)
     return finite, strip
+
+
+def compile_strips(machine: Machine) -> None:
+    """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
+    own = Learner(machine, learning_rate=1.0)
+    rule, work, group = own._rule, own._memory, own._memory.hidden
+    rate, range_of_steps = np.float32(1), (0, 1)
+
+    def compiled(kernel, *arguments):  # type: ignore[no-untyped-def]
+        kernel.compile(tuple(map(typeof, arguments)))
+
+    act = (0, 1, new_barrier(), blas(), *range_of_steps, *range_of_steps)
+    compiled(_act, *act, rule, work.within, work)
+    compiled(_subtract, 0, *range_of_steps, rate, group)
+    compiled(_begin, 0, *range_of_steps, rule.period, rate, group)
+    compiled(_end, 0, *range_of_steps, group)
 
 
 class Learner:

@@ -7,14 +7,17 @@ for 784 + 512 units: 0.3 ns of a core a coupling and step, 0.8 ns with stochasti
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import compiler, jit, residual
+from thermoloom.engine.compiled.compiling import jit, residual
+from thermoloom.engine.compiled.grid_rows import LANES, ROWS, move_nearest, move_stochastic
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
-from thermoloom.engine.compiled.streams import fill_low_bits, fill_uniforms, stream_key
+from thermoloom.engine.compiled.streams import fill_row_bits, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.definition import Machine
@@ -26,144 +29,137 @@ from thermoloom.threads import in_threads, thread_count
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]
 
-# Sums may run in vector registers, in any order; the rounding keeps to the letter, so that a
-# reference can reproduce it: hence functions of their own, compiled without this freedom.
-any_order = compiler(fastmath={"reassoc", "contract"})
-
-
-@jit
-def _nearest(n, move, x, moves, xs, top):  # type: ignore[no-untyped-def]
-    """n − round(p_i x_j + p_j x_i), clipped, with p = α r/Δ."""
-    return min(max(n - np.rint(move * xs + moves * x), -top), top)
-
-
-@jit
-def _stochastic(n, move, x, moves, xs, top, u):  # type: ignore[no-untyped-def]
-    """n + ⌊u − (p_i x_j + p_j x_i)⌋, clipped."""
-    return min(max(n + np.floor(u - (move * xs + moves * x)), -top), top)
-
-
 PIECES = 2
 """The couplings are always passed over in this many pieces, on as many threads as there are, up to
 this number: so θ does not depend on the threads."""
 
 
-def _edges(machine: Machine) -> NDArray[np.int64]:
-    """Rows at which the pieces begin and end, (PIECES + 1,): each has as many couplings."""
-    lengths = np.concatenate([np.full(machine.visible, machine.hidden), np.arange(machine.hidden)])
-    done = np.concatenate([[0], np.cumsum(lengths)])
-    shares = np.arange(PIECES + 1) * (done[-1] / PIECES)
-    edges: NDArray[np.int64] = np.searchsorted(done, shares, side="left").astype(np.int64)
-    edges[-1] = machine.units
-    return edges
+class Slots(NamedTuple):
+    """Where units are in arrays of whole tiles: visible ones first, hidden ones from ``hidden`` on.
 
+    Codes come in rows: each visible unit with all hidden ones, each hidden unit with those before
+    it. What fills up rows and columns has x = r = 0, so its codes stay 0.
+    """
 
-@any_order
-def _row_nearest(codes, move, x, moves, xs, top, next_x, next_xs, forces):  # type: ignore[no-untyped-def]
-    """Move the couplings of a unit to others; returns its force Σ_j n x_j, adds n x_i to theirs."""
-    force = np.float32(0)
-    for j in range(codes.size):
-        n = _nearest(np.float32(codes[j]), move, x, moves[j], xs[j], top)
-        codes[j] = np.int32(n)
-        forces[j] += n * next_x
-        force += n * next_xs[j]
-    return force
+    hidden: int
+    rows: int
+    columns: int
 
+    @classmethod
+    def of(cls, machine: Machine) -> Slots:
+        first, rows = (-(-n // ROWS) * ROWS for n in (machine.visible, machine.hidden))
+        return cls(first, first + rows, -(-machine.hidden // LANES) * LANES)
 
-@any_order
-def _row_stochastic(codes, move, x, moves, xs, top, next_x, next_xs, forces, u):  # type: ignore[no-untyped-def]
-    """The same with stochastic rounding, one uniform a coupling."""
-    force = np.float32(0)
-    for j in range(codes.size):
-        n = _stochastic(np.float32(codes[j]), move, x, moves[j], xs[j], top, u[j])
-        codes[j] = np.int32(n)
-        forces[j] += n * next_x
-        force += n * next_xs[j]
-    return force
+    @property
+    def units(self) -> int:
+        return self.hidden + self.columns
+
+    def edges(self) -> NDArray[np.int64]:
+        """Rows at which the pieces begin and end, (PIECES + 1,): each has as many tiles."""
+        before = np.arange(0, self.rows - self.hidden, ROWS)
+        whole = np.full(self.hidden // ROWS, self.columns // LANES)
+        done = np.concatenate([[0], np.cumsum(np.concatenate([whole, before // LANES + 1]))])
+        shares = np.arange(PIECES + 1) * (done[-1] / PIECES)
+        edges: NDArray[np.int64] = np.searchsorted(done, shares, side="left").astype(np.int64)
+        return edges * ROWS
 
 
 @jit
-def _pass(rows, codes_v, codes_h, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
+def _pass(rows, codes, column, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
     """Move the couplings of some rows by one update and sum up their forces on the next state.
 
-    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. Couplings
-    come in rows: each visible unit with all hidden ones, each hidden unit with those before it.
-    Row r with n columns takes its uniforms from counters r·⌈N_h/8⌉ + i: half p = 0 … 7 of the words
-    of one serves column p·⌈n/8⌉ + i. The last 7 bits of a uniform are common to a row: they make
-    rounding right on average for each coupling, and correlate two by less than 2⁻³². ``low`` holds
-    them, and is empty where moves are rounded to the nearest level.
+    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low`` holds
+    the bits of uniforms that rows have in common; empty where moves are rounded to the nearest
+    level.
     """
-    visible, hidden = codes_v.shape
-    x_h, next_h = x[visible:], next_x[visible:]
-    counters = (hidden + 7) // 8
-    uniforms = np.empty(8 * counters, np.float32)
-    stochastic = low.size > 0
     forces[:] = 0
-    for row in range(rows[0], rows[1]):
-        i = row - visible
-        tensor = 0 if i < 0 else 1
-        codes = codes_v[row] if i < 0 else codes_h[i, :i]
-        move, moves_h = moves[tensor, row], moves[tensor, visible:]
-        forces_h = forces[tensor, visible:]
-        if stochastic:
-            u = uniforms[: 8 * ((codes.size + 7) // 8)]
-            bits = low[row % 4, row // 4]
-            fill_uniforms(key, trajectory, step, row * counters, bits, u.reshape(8, -1))
-            force = _row_stochastic(
-                codes, move, x[row], moves_h, x_h, top, next_x[row], next_h, forces_h, u
+    for row in range(rows[0], rows[1], ROWS):
+        tensor = 0 if row < column else 1
+        whole = codes.shape[1] // LANES if tensor == 0 else (row - column) // LANES
+        p, f = moves[tensor], forces[tensor]
+        if low.size > 0:
+            move_stochastic(
+                codes, row, whole, tensor, column, p, x, next_x, f, top, low, key, trajectory, step
             )
         else:
-            force = _row_nearest(
-                codes, move, x[row], moves_h, x_h, top, next_x[row], next_h, forces_h
-            )
-        forces[tensor, row] += force
+            move_nearest(codes, row, whole, tensor, column, p, x, next_x, f, top)
+
+
+@jit
+def _residuals(units, shift, drives, forces, bias, spacings, per_level, decay, constants, moves):  # type: ignore[no-untyped-def]
+    """α r/Δ of some units, and their biases after the update; False if one is not finite.
+
+    ``shift``: slot of a unit, less its number. Sums of pieces are float32, residuals are formed in
+    float64 and rounded to float32.
+    """
+    low, high = units
+    finite = True
+    f_v, f_h = forces[:, 0, low + shift : high + shift], forces[:, 1, low + shift : high + shift]
+    moves_v, moves_h = moves[0, low + shift : high + shift], moves[1, low + shift : high + shift]
+    start, own = drives[low:high], bias[low:high]
+    for i in range(high - low):
+        of_v, of_h = f_v[0, i], f_h[0, i]
+        for p in range(1, PIECES):
+            of_v += f_v[p, i]
+            of_h += f_h[p, i]
+        force = spacings[0] * of_v + spacings[1] * of_h + own[i]
+        r = np.float32(residual(constants, np.float64(start[i]), force))
+        finite &= np.isfinite(r)
+        moves_v[i] = per_level[0] * r
+        moves_h[i] = per_level[1] * r
+        own[i] -= decay * r
+    return finite
+
+
+@jit
+def _place(state, visible, column, out):  # type: ignore[no-untyped-def]
+    """The units of a state into their slots."""
+    out[:visible] = state[:visible]
+    out[column : column + state.size - visible] = state[visible:]
 
 
 @jit
 def _learn(  # type: ignore[no-untyped-def]
-    thread, threads, barrier, edges, codes_v, codes_h, bias, path, drives, grid, alpha, ones,
+    thread, threads, barrier, edges, codes, column, visible, bias, path, drives, grid, alpha, ones,
     constants, rounding, moves, forces,
 ):  # fmt: skip
     """One thread's share of a window: its pieces of every step; False if a residual is not finite.
 
-    Residuals are formed from the sums in float64 and rounded to float32. ``ones`` are the squares
-    β of the clamped states that visible and hidden units see. ``moves`` (2, N) and ``forces``
-    (PIECES, 2, N) are memory that the threads share.
+    ``ones`` are the squares β of the clamped states that visible and hidden units see. ``moves``
+    (2, slots) and ``forces`` (PIECES, 2, slots) are memory that the threads share.
     """
     top, spacing_v, spacing_h = grid
+    spacings = spacing_v, spacing_h
+    per_level = np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)
     stochastic, key, trajectory, first_step = rounding
-    visible = codes_v.shape[0]
     steps, units = drives.shape
-    per_level_v, per_level_h = np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)
-    none = np.empty((4, 0), np.float32)
-    bits = np.empty((4, (units + 3) // 4), np.float32) if stochastic else none
+    low, high = units * thread // threads, units * (thread + 1) // threads
+    of_v, of_h = (min(low, visible), min(high, visible)), (max(low, visible), max(high, visible))
+    none = np.empty(0, np.int32)
+    bits = np.empty(codes.shape[0], np.int32) if stochastic else none
+    x, next_x = np.zeros((2, moves.shape[1]), np.float32)
+    _place(path[1], visible, column, next_x)
     finite = True
     for k in range(-1, steps):
         if k >= 0:
-            low_unit, end_unit = units * thread // threads, units * (thread + 1) // threads
-            for tensor in range(2):
-                total = forces[0, tensor, low_unit:end_unit]
-                for p in range(1, PIECES):
-                    more = forces[p, tensor, low_unit:end_unit]
-                    for i in range(total.size):
-                        total[i] += more[i]
-            for i in range(low_unit, end_unit):
-                force = spacing_v * forces[0, 0, i] + spacing_h * forces[0, 1, i] + bias[i]
-                r = np.float32(residual(constants, np.float64(drives[k, i]), force))
-                finite &= np.isfinite(r)
-                moves[0, i] = per_level_v * r
-                moves[1, i] = per_level_h * r
-                bias[i] -= np.float32(alpha) * ones[0 if i < visible else 1] * r
+            for group, (own, shift) in enumerate(((of_v, 0), (of_h, column - visible))):
+                decay = np.float32(alpha) * ones[group]
+                finite &= _residuals(
+                    own, shift, drives[k], forces, bias, spacings, per_level, decay, constants,
+                    moves,
+                )  # fmt: skip
             wait_for_all(threads, barrier)
         # at first a pass that moves nothing: it gives the forces on the first state
-        x, next_x, step = path[max(k + 1, 1)], path[min(k + 2, steps)], max(first_step + k, 0)
-        low = bits if k >= 0 else none
-        if low.size > 0:
-            fill_low_bits(key, trajectory, step, low)
+        x[:] = next_x
+        _place(path[min(k + 2, steps)], visible, column, next_x)
+        step = max(first_step + k, 0)
+        own_bits = bits if k >= 0 else none
         for p in range(thread, PIECES, threads):
             rows = (edges[p], edges[p + 1])
+            if own_bits.size > 0:
+                fill_row_bits(key, trajectory, step, rows[0] // ROWS, rows[1] // ROWS, bits)
             _pass(
-                rows, codes_v, codes_h, top, moves, x, next_x, forces[p], low, key, trajectory,
+                rows, codes, column, top, moves, x, next_x, forces[p], own_bits, key, trajectory,
                 step,
             )  # fmt: skip
         wait_for_all(threads, barrier)
@@ -215,14 +211,24 @@ class QuantizedLearner:
         squares = clamped_squares(self.machine, word)
         ones = np.array([squares["visible"], squares["hidden"]], np.float32)
         codes, learned = self.codes(theta), theta.copy()
+        slots, visible, hidden = Slots.of(self.machine), self.machine.visible, self.machine.hidden
+        # what is below the diagonal of J_hh counts
+        held = np.zeros((slots.rows, slots.columns), np.int16 if self.bits <= 16 else np.int32)
+        own = {
+            "visible_hidden": held[:visible, :hidden],
+            "hidden_hidden": held[slots.hidden : slots.hidden + hidden, :hidden],
+        }
         finite = True
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             before = bias.copy()
+            for name, view in own.items():
+                view[...] = codes[name][stage]
             work = (
-                _edges(self.machine),
-                codes["visible_hidden"][stage],
-                codes["hidden_hidden"][stage],  # what is below the diagonal counts
+                slots.edges(),
+                held,
+                slots.hidden,
+                visible,
                 bias,
                 path.states[first : last + 1],
                 start[first:last],
@@ -231,17 +237,17 @@ class QuantizedLearner:
                 ones,
                 step_constants(self.machine, np.float64)._replace(onsite=None),
                 (self.stochastic, self._key, path.number, first),
-                np.zeros((2, self.machine.units), np.float32),
-                np.empty((PIECES, 2, self.machine.units), np.float32),
+                np.zeros((2, slots.units), np.float32),
+                np.empty((PIECES, 2, slots.units), np.float32),
             )
             count, barrier = min(thread_count(), PIECES), new_barrier()
             shares = [(thread, count, barrier, *work) for thread in range(count)]
             finite &= all(in_threads(_learn, shares, barrier))
             share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
             for name, span in self.ranges.items():
-                own = codes[name][stage]
-                own = mirrored(own) if name == "hidden_hidden" else own
-                learned[name][stage] = couplings(own, self.bits, span)
+                found = own[name].astype(np.int32)
+                found = mirrored(found) if name == "hidden_hidden" else found
+                learned[name][stage] = couplings(found, self.bits, span)
         if not finite:
             raise Diverged("residuals are no longer finite")
         return learned

@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.compiling import inline, jit
+from thermoloom.engine.compiled.compiling import copy, inline, jit
 from thermoloom.inputs import seed_number
 
 STREAMS = (
@@ -173,7 +173,7 @@ def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, 0, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
-            out[first + j] = z[j]
+            copy(z[j], out[first + j])
 
 
 def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
@@ -203,39 +203,17 @@ def flat_normals(key: np.uint64, trajectory: int, block: int, count: int) -> NDA
     return out.reshape(-1)[:count]
 
 
-_TO_UNIFORM, _TO_LOW = _F(2.0**-16), _F(2.0**-7)
+_ONE_BITS = np.int32(0x3F800000)
 
 
 @inline
-def fill_low_bits(key, trajectory, step, low):  # type: ignore[no-untyped-def]
-    """low[j, i] = (m + ½)/2⁷, m the upper 7 bits of word j of counter (i, step, trajectory, 1)."""
-    c1, c2 = np.uint64(step), np.uint64(trajectory)
-    for i in range(low.shape[1]):
-        words = philox(key, np.uint64(i), c1, c2, np.uint64(1))
-        for j in range(4):
-            low[j, i] = (np.float32((words[j] & _LOW) >> np.uint64(25)) + _HALF_F) * _TO_LOW
+def fill_row_bits(key, trajectory, step, first, last, bits):  # type: ignore[no-untyped-def]
+    """bits[4i + j] = those of 1 + l/2²³ in float32, l the upper 7 bits of word j of a counter.
 
-
-@inline
-def fill_uniforms(key, trajectory, step, first, low, u):  # type: ignore[no-untyped-def]
-    """u[2j, i], u[2j + 1, i] = (m + low)/2¹⁶, m the lower and upper half of word j.
-
-    The words are those of counter (first + i, step, trajectory, 0); u is (8, n). With ``low`` from
-    ``fill_low_bits`` u has 23 bits, is symmetric about ½ and never 0 or 1; the last seven bits are
-    common to a call.
+    The counter is (i, step, trajectory, 1), for i from ``first`` to before ``last``.
     """
     c1, c2 = np.uint64(step), np.uint64(trajectory)
-    for i in range(u.shape[1]):
-        w0, w1, w2, w3 = philox(key, np.uint64(first + i), c1, c2, np.uint64(0))
-        u[0, i], u[1, i] = _halves(w0, low)
-        u[2, i], u[3, i] = _halves(w1, low)
-        u[4, i], u[5, i] = _halves(w2, low)
-        u[6, i], u[7, i] = _halves(w3, low)
-
-
-@inline
-def _halves(word, low):  # type: ignore[no-untyped-def]
-    bits = _low_word(word)
-    lower = np.float32(bits & 0xFFFF)
-    upper = np.float32(np.int32(bits >> 16) & 0xFFFF)
-    return (lower + low) * _TO_UNIFORM, (upper + low) * _TO_UNIFORM
+    for i in range(first, last):
+        words = philox(key, np.uint64(i), c1, c2, np.uint64(1))
+        for j in range(4):
+            bits[4 * i + j] = _ONE_BITS | np.int32((words[j] & _LOW) >> np.uint64(25))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.engine.compiled.compiling import drive, jit
+from thermoloom.engine.compiled.compiling import copy, drive, jit
 from thermoloom.engine.compiled.langevin import coupled_step, uncoupled_steps
 from thermoloom.engine.compiled.streams import STEPS_PER_BLOCK, fill_normals
 from thermoloom.machine.action import StepConstants
@@ -53,13 +53,13 @@ def uneven_steps(x, field, amplitude, key, trajectory, first_unit, constants, pa
     z = np.empty((STEPS_PER_BLOCK, x.size), np.float32)
     keep = path.shape[0] > 0
     if keep:
-        path[0, first_unit : first_unit + x.size] = x
+        copy(x, path[0, first_unit : first_unit + x.size])
     for first in range(0, steps, STEPS_PER_BLOCK):
         fill_normals(key, trajectory, first // STEPS_PER_BLOCK, first_unit, z)
         for j in range(min(STEPS_PER_BLOCK, steps - first)):
             x += drift * (amplitude[first + j] * field - onsite.gradient(x)) + kick * z[j]
             if keep:
-                path[first + j + 1, first_unit : first_unit + x.size] = x
+                copy(x, path[first + j + 1, first_unit : first_unit + x.size])
 
 
 @jit

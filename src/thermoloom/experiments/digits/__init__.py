@@ -1,7 +1,7 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
 Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
-learns all of MNIST and is held against test images. The machine was chosen after looking at many,
+learns all of MNIST and is compared with test images. The machine was chosen after looking at many,
 by the same classifier and the same kind of images; the curves show what was looked at.
 """
 

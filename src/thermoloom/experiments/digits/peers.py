@@ -59,7 +59,7 @@ def has_scikit() -> bool:
 
 
 def available(peers: tuple[str, ...]) -> list[str]:
-    """Those of the peers that can be computed here."""
+    """The peers that can be computed here."""
     return [peer for peer in peers if has_scikit() or peer not in SCIKIT]
 
 
@@ -139,7 +139,7 @@ def draw_shared(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed
 
 
 def draw_mixture(patterns: Patterns, classes: NDArray[np.intp], styles: int, seed: int) -> Float32:
-    """As many components as the machine has styles, where a class has ten images for each."""
+    """A Gaussian mixture per class: as many components as styles, of ten images or more each."""
     from sklearn.mixture import GaussianMixture
 
     def draw(rows: Float32, count: int, asked: int) -> NDArray[Any]:

@@ -72,7 +72,7 @@ class FrontierPlan(PairPlan):
     weights: tuple[float, ...] = WEIGHTS
     """λ, what a k_BT of expected heat costs beside the loss; 0 is the optimum itself."""
     few_weights: tuple[float, ...] = (0.0, 0.15, 0.4)
-    """Those of them at which other machines are solved."""
+    """The weights at which other machines are solved."""
     durations: tuple[float, ...] = (1.25, 5.0)
     """t_f of other machines."""
     temperatures: tuple[float, ...] = (0.05, 0.2)
@@ -393,7 +393,7 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
 
 
 POINTS = 100
-"""Of a ramp that is drawn."""
+"""Points on a ramp in the figure."""
 
 
 def ramp_rows(schedules: Sequence[dict[str, Any]], machine: Machine) -> list[dict[str, Any]]:

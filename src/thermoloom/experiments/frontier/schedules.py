@@ -36,7 +36,7 @@ TOLERANCE = 1e-3
 SLACK = 1e-3
 """A miss is the same as another up to this fraction of it."""
 BOUNDS = ((0.3, 1.0), (math.log(0.4), math.log(4.0)))
-"""Of the end of the ramp and of the logarithm of its power."""
+"""Bounds on the end of the ramp and on the logarithm of its power."""
 LONGEST = 1.5
 """Bound on the logarithm of the length of a window, that of the last one being 0."""
 FIRST_STEP = 0.25

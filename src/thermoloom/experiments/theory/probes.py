@@ -1,4 +1,4 @@
-"""Short measured runs that predictions are held against: rate scans, an offset, a grid of bits."""
+"""Short runs that predictions are compared with: rate scans, an offset, a grid of bits."""
 
 from __future__ import annotations
 

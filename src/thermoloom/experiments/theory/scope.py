@@ -18,7 +18,7 @@ from thermoloom.runs.store import RunDirectory
 
 @dataclass(frozen=True)
 class TheoryPlan(PairPlan):
-    """The pairs whose spread is explained, and the probes that predictions are held against."""
+    """The pairs whose spread is explained, and the probes that predictions are compared with."""
 
     batch_scan: tuple[float, ...] = (0.7, 0.9, 0.95, 1.05, 1.1, 1.3)
     """Learning rates of short batch trainings, in units of the predicted critical one."""

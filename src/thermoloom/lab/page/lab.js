@@ -239,7 +239,7 @@ find("clear").addEventListener("click", () => { known.clear(); document.querySel
 async function open(file) {
   if (!file) return;
   try { known.set(await fromFile(file, known.columns, known.rows)); notice(""); }
-  catch { notice(`${file.name || "this"}: no picture that this browser can read`); }
+  catch { notice(`${file.name || "this"}: not a picture that this browser can read`); }
 }
 find("picture").addEventListener("change", event => { open(event.target.files[0]); event.target.value = ""; });
 for (const name of ["dragover", "drop", "dragleave"]) addEventListener(name, event => {
@@ -278,8 +278,8 @@ function words({temperature, bits, noise, dead_wires, dead_units}) {
   if (temperature !== 1) found.push(`T × ${show(temperature, temperature < 1 ? 2 : 1)}`);
   if (bits < 32) found.push(`${bits} bits`);
   if (noise) found.push(`noise ${Math.round(100 * noise)} %`);
-  if (dead_wires) found.push(`${Math.round(100 * dead_wires)} % of wires`);
-  if (dead_units) found.push(`${Math.round(100 * dead_units)} % of units`);
+  if (dead_wires) found.push(`${Math.round(100 * dead_wires)} % dead wires`);
+  if (dead_units) found.push(`${Math.round(100 * dead_units)} % dead units`);
   return found.join(", ") || "nothing";
 }
 const noiseOf = ({computer, samples, seed, classes}) => JSON.stringify([computer, samples, seed, classes]);
@@ -456,7 +456,7 @@ function unit(head, bytes) {
   parts.push(equation("F<sub>i</sub> = −V′<sub>onsite</sub>(x<sub>i</sub>) − Σ<sub>j</sub> J<sub>ij</sub> x<sub>j</sub> − b<sub>i</sub>"), bars);
   parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force and does not follow it."
     : `<i>x<sub>i</sub></i> = ${fixed(head.x)}. In this step the force moves it by μΔ<i>t F<sub>i</sub></i> = ${fixed(head.drift)}, the thermal kick by about ±${fixed(head.kick)}: `
-      + (Math.abs(head.drift) < head.kick ? "noise wins the single step, force wins in the long run." : "force wins at once.")}));
+      + (Math.abs(head.drift) < head.kick ? "noise wins the single step, the force wins in the long run." : "the force wins at once.")}));
   if (head.rule) parts.push(...rule(head));
   parts.push(partners(head));
   box.replaceChildren(...parts);
@@ -464,7 +464,7 @@ function unit(head, bytes) {
 function equation(html, numbers = false) { return make("p", {className: numbers ? "equation numbers" : "equation", innerHTML: html}); }
 function rule(head) {
   const r = head.rule, title = make("h3", {textContent: `The local rule between ${head.name} and ${r.name}`});
-  if (!r.wired) return [title, make("p", {className: "note", textContent: "These two units are not wired to each other: there is nothing to learn between them."})];
+  if (!r.wired) return [title, make("p", {className: "note", textContent: "These two units are not wired to each other, so there is nothing to learn between them."})];
   const what = r.name === "bias" ? equation("b<sub>i</sub> ← b<sub>i</sub> − α r<sub>i</sub>")
     : equation("J<sub>ij</sub> ← J<sub>ij</sub> − α (r<sub>i</sub> x<sub>j</sub>′ + r<sub>j</sub> x<sub>i</sub>′), &nbsp; r<sub>i</sub> = [−Δx<sub>i</sub> + μΔt ∂<sub>i</sub>V(x′)] / 2k<sub>B</sub>T");
   const sum = `${fixed(r.after, 5)} ← ${fixed(r.J, 5)} − ${fixed(r.alpha)} × (${fixed(r.r_i)} × ${bracket(r.x_j)} + ${bracket(r.r_j)} × ${bracket(r.x_i)})`;

@@ -77,8 +77,8 @@ export function chart(canvas, at, curves, {now = Infinity, left = "", right = ""
   let low = Math.min(...all), high_ = Math.max(...all);
   if (high_ - low < 1e-9) { low -= 1; high_ += 1; }
   const rough = (high_ - low) / 4, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find(m => m * power >= rough);
-  const digits = Math.max(0, -Math.floor(Math.log10(step)));
+  const times = [1, 2, 2.5, 5, 10].find(m => m * power >= rough), step = times * power;
+  const digits = Math.max(0, (times === 2.5 ? 1 : 0) - Math.floor(Math.log10(step) + 1e-9));
   context.font = "12px system-ui, sans-serif";
   const ticks = [];
   for (let v = Math.ceil(low / step) * step; v <= high_ + 1e-9 * step; v += step) ticks.push(v);

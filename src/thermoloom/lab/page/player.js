@@ -116,7 +116,7 @@ export class Player {
 
   who() {
     const {samples, seconds, verdicts} = this.scene, right = verdicts.filter(v => v.asked !== null && v.asked === v.seen).length;
-    const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are what they were asked to be. ` : "";
+    const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are recognized as the class requested. ` : "";
     find("whose").textContent = (this.chosen < 0 ? `${count}Curves: mean of ${samples} ${samples > 1 ? "samples" : "sample"}. `
       : `Curves: sample ${this.chosen + 1} alone. `) + `Computed in ${show(seconds, 1)} s, shown slower.`;
     find("units-of").textContent = `of sample ${this.sample + 1}`;

@@ -1,0 +1,5 @@
+"""``python -m thermoloom``: the command line."""
+
+from thermoloom.cli import main
+
+main()
