@@ -23,7 +23,14 @@ from thermoloom.config import Imperfections, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.plan import SECTION, VARIED, Plan
-from thermoloom.experiments.results import Model, ended, measures_path, save_rows, why_missing
+from thermoloom.experiments.results import (
+    Model,
+    ended,
+    measures_path,
+    save_rows,
+    seconds_by_stage,
+    why_missing,
+)
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.responses import KEYS, Measured, Responses
 from thermoloom.runs.manifest import flatten
@@ -122,12 +129,8 @@ class Screens(Responses):
 
     def timing(self) -> dict[str, float]:
         """Seconds of work by stage, summed over all computers and processes."""
-        total = dict.fromkeys(STAGES, 0.0)
-        for model in {model.measures.path: model for model in self.models}.values():
-            for stage, seconds in model.results.get("timing", {}).items():
-                if stage in total:
-                    total[stage] += seconds
-        return total
+        once = {model.measures.path: model for model in self.models}
+        return seconds_by_stage(once.values(), STAGES)
 
 
 def _row(condition: Condition, model: Model) -> dict[str, Any]:

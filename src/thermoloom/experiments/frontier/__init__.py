@@ -38,6 +38,7 @@ from thermoloom.experiments.results import (
     measures_path,
     order_of,
     save_rows,
+    seconds_by_stage,
     why_missing,
 )
 from thermoloom.experiments.screens import STAGES, check_grid
@@ -209,7 +210,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "schedules": schedules,
         "schedule": _headline(schedules, plan.settings.machine.duration),
         "quality": "asked" if asked else _quality(rows[0]),
-        "timing": _timing(found),
+        "timing": seconds_by_stage(found, (*STAGES, "diagnostics")),
     }
 
 
@@ -431,15 +432,6 @@ def _headline(rows: Sequence[dict[str, Any]], duration: float) -> dict[str, Any]
         "best_miss": 100 * best["miss"],
         "equal": best["miss"] <= own["miss"] * (1 + SLACK),
     }
-
-
-def _timing(found: Sequence[Model]) -> dict[str, float]:
-    total = dict.fromkeys((*STAGES, "diagnostics"), 0.0)
-    for model in found:
-        for stage, seconds in model.results.get("timing", {}).items():
-            if stage in total:
-                total[stage] += seconds
-    return total
 
 
 QUICK = FrontierPlan(

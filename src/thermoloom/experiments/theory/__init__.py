@@ -15,7 +15,8 @@ from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
 from thermoloom.experiments.plan import VARIED, Experiment, brief
-from thermoloom.experiments.results import finished, measures_path, trained_path
+from thermoloom.experiments.results import finished, measures_path, seconds_by_stage, trained_path
+from thermoloom.experiments.screens import STAGES
 from thermoloom.experiments.theory import findings
 from thermoloom.experiments.theory.findings import Findings
 from thermoloom.experiments.theory.mixtures import CENTRES, LINES, NOISES
@@ -146,12 +147,9 @@ def timing(found: Findings) -> dict[str, float]:
     }
     if found.limits is not None:
         works["probes"].append(plan.grid(found.limits))
-    measured = [model.results["timing"] for model in found.pairs.models.values()]
-    measured += [model.results["timing"] for model in found.optimum]
-    stages = ("training", "generation", "quality", "diagnostics")
-    return {stage: found.seconds(own) for stage, own in works.items()} | {
-        stage: sum(spent.get(stage, 0.0) for spent in measured) for stage in stages
-    }
+    models = (*found.pairs.models.values(), *found.optimum)
+    own = {stage: found.seconds(own) for stage, own in works.items()}
+    return own | seconds_by_stage(models, (*STAGES, "diagnostics"))
 
 
 EXPERIMENT = Experiment(
