@@ -54,7 +54,7 @@ def step_bytes(settings: Settings) -> int:
 
 def run(options: Options) -> Result:
     result, cores = Result(), all_threads()
-    engine().warm_up(sparse=True)
+    engine().warm_up()
     chosen = {name: on_wires(wiring) for name, wiring in WIRINGS.items()}
     dense = settings_for()
     contestants = {"copy": memory_copy(COPIED, cores, 2), "dense": cycles(Trainee.new(dense))}

@@ -15,7 +15,7 @@ from thermoloom.config import Settings
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
-from thermoloom.machine.action import PathTerms, learn_stepwise, path_terms
+from thermoloom.machine.action import PathLoss, PathTerms, learn_stepwise, path_terms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
@@ -33,7 +33,7 @@ CALLS: list[str] = []
 """What was asked of this engine."""
 
 
-def warm_up(learning: bool = True, sparse: bool = False) -> None:
+def warm_up(models: object = None, learning: bool = True) -> None:
     """There is nothing to compile."""
     CALLS.append("warm_up")
 
@@ -85,6 +85,14 @@ def learner(settings: Settings) -> PlainLearner:
 def terms(theta: Parameters, path: Path, field: np.ndarray | None = None) -> PathTerms:
     CALLS.append("terms")
     return path_terms(theta.on(path.machine), path.states, field, path.word)
+
+
+def watch(path: Path) -> Callable[[Parameters], PathLoss]:
+    def loss(theta: Parameters) -> PathLoss:
+        found = terms(theta, path)
+        return PathLoss(found.loss, found.reduced_loss)
+
+    return loss
 
 
 def generate(

@@ -23,6 +23,7 @@ from thermoloom.computers.tables import decode_couplings, encode_couplings
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import WIRES, Machine
+from thermoloom.machine.device import Device, felt
 from thermoloom.machine.netlist import Expression, netlist
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import quantized
@@ -33,9 +34,15 @@ from thermoloom.patterns.patterns import Patterns
 FEMTO = {"capacitance": 1e-15, "conductance": 1e-6}
 
 
-def kept(theta: Parameters) -> Kept:
+UNEVEN = Device(
+    spread_J2=0.5, spread_J4=0.5, spread_mobility=0.6, spread_temperature=0.6, gain_error=0.5,
+    offset=0.2, dead=0.1, stuck=0.1, stuck_at=0.8, drift=0.2, age=2,
+)  # fmt: skip
+
+
+def kept(theta: Parameters, device: Device = Device()) -> Kept:  # noqa: B008
     none = Patterns(np.empty((0, theta.machine.visible), np.float32), ())
-    return Kept(Settings(machine=theta.machine), theta, none, {})
+    return Kept(Settings(machine=theta.machine, device=device), theta, none, {})
 
 
 @pytest.fixture(scope="module")
@@ -180,16 +187,20 @@ def test_a_netlist_has_an_element_for_every_coupling() -> None:
 
 
 @pytest.mark.skipif(shutil.which("ngspice") is None, reason="no ngspice on this machine")
-@pytest.mark.parametrize("device", [{}, FEMTO], ids=["own units", "femtofarads"])
+@pytest.mark.parametrize(
+    ("units", "device"),
+    [({}, Device()), (FEMTO, Device()), (FEMTO, UNEVEN)],
+    ids=["own units", "femtofarads", "uneven device"],
+)
 def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
-    device: dict[str, float], tmp_path: Path
+    units: dict[str, float], device: Device, tmp_path: Path
 ) -> None:
     machine = Machine(
         visible=5, hidden=3, labels=2, wiring=WIRES, biases=("visible", "hidden"),
         stages=2, windows=(0.4, 1.0), duration=0.2, dt=4e-3, mobility=1.5,
     )  # fmt: skip
     theta = random_parameters(machine, 0.8, dtype=np.float32)
-    made = save_netlist(tmp_path / "m.cir", kept(theta), 32, 1, 150, 5, device)
+    made = save_netlist(tmp_path / "m.cir", kept(theta, device), 32, 1, 150, 5, units)
     compared = simulated(made)
     assert len(compared.circuit.heat) == 150
     assert compared.differences.shape == (2, 8)
@@ -198,6 +209,23 @@ def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
         error = np.hypot(row["sem"], row["engine_sem"])
         assert abs(row["ngspice"] - row["engine"]) < 4 * error
         assert error < 0.12 * abs(row["engine"])  # so that a wrong sign would be seen
+
+
+def test_couplings_felt_one_way_are_in_a_netlist_but_their_heat_is_not(tmp_path: Path) -> None:
+    theta = random_parameters(Machine(visible=3, hidden=2, duration=0.01), dtype=np.float32)
+    device = Device(non_reciprocity=0.5, dead=0.2, spread_mobility=0.4, seed=3)
+    made = save_netlist(tmp_path / "m.cir", kept(theta, device), 32)
+    found = np.zeros((5, 5))
+    for line in made.path.read_text().splitlines():
+        if line[:2] == "Gu" and "_one_" not in line:
+            _, to, _, source, _, gain = line.split()
+            found[int(to[1:]), int(source[1:-2])] = eval(gain.strip("{}"), {"G": 1.0})
+    mobility = made.parameters.machine.step[0] / theta.machine.drift
+    zero = felt(made.parameters).gradient(np.zeros(5))
+    expected = np.stack([felt(made.parameters).gradient(x) - zero for x in np.eye(5)], axis=1)
+    np.testing.assert_allclose(found, mobility[:, None] * expected, rtol=1e-5, atol=1e-7)
+    with pytest.raises(UserError, match="by the path"):
+        simulated(made)
 
 
 # --- units ----------------------------------------------------------------------------------------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 from scipy.linalg import cython_blas
 
-from thermoloom.engine.compiled.linear_algebra import (
-    Blas,
-    _capsule_address,
-    blas,
-    multiply,
-    multiply_symmetric,
-)
+from thermoloom.engine.compiled import linear_algebra
+from thermoloom.engine.compiled.linear_algebra import Blas, _capsule_address, blas
+
+# as they are compiled for other kernels, they cannot be called from here
+multiply = njit(linear_algebra.multiply.py_func)
+multiply_symmetric = njit(linear_algebra.multiply_symmetric.py_func)
 
 
 def scipys() -> Blas:

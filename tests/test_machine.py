@@ -18,6 +18,7 @@ from machines import (
 from scipy import integrate
 
 from thermoloom.engine import engine
+from thermoloom.engine.compiled import watched_loss
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.errors import UserError
 from thermoloom.machine.action import (
@@ -46,6 +47,7 @@ from thermoloom.theory import expected_loss
 from thermoloom.theory.expected_loss import ExpectedLoss, TimeModes
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
+from thermoloom.threads import threads
 
 ROUND_OFF = 5e-6
 
@@ -156,6 +158,21 @@ def test_the_engine_sums_a_path_as_the_reference_does(machine: Machine) -> None:
     assert plain.identity_error < 1e-12
     r = residuals(theta.astype(np.float64), path.states.astype(np.float64), path.word)
     assert plain.loss == pytest.approx(loss_scale(machine) * np.sum(r**2) / machine.steps)
+
+
+@every_machine
+def test_the_form_of_a_path_is_its_loss(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At θ = 0 and at another, in panels narrower than groups, on any number of threads."""
+    monkeypatch.setattr(watched_loss, "PANEL", 3)
+    path, found = some_path(machine), []
+    for theta in (Parameters.zeros(machine), random_parameters(machine, 0.1, dtype=np.float32)):
+        plain = path_terms(theta, path.states, word=path.word)
+        for count in (1, 2):
+            with threads(count):
+                found.append(watched_loss.WatchedLoss(path)(theta))
+        assert found[-1] == found[-2]
+        assert found[-1].loss == pytest.approx(plain.loss, rel=1e-7)
+        assert found[-1].reduced_loss == pytest.approx(plain.reduced_loss, rel=1e-5)
 
 
 def test_residual_is_drive_plus_coupling() -> None:

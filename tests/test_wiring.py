@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from experiment_runs import run
 from machines import MACHINES, random_parameters, some_fields, some_path, some_word
+from typer.testing import CliRunner
 
 import thermoloom as tl
+from thermoloom.cli.commands import app
 from thermoloom.config import Settings
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.engine.compiled.sparse_forces import few_wires
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
@@ -211,10 +214,19 @@ def test_fast_rules_are_swept_longer_or_in_shorter_blocks(rate: float) -> None:
     assert np.abs(found.vector - expected.vector).max() < 1e-6 * max(change, 0.3)
 
 
+def test_residuals_made_in_passing_are_those_of_a_prepared_path() -> None:
+    machine = thinned("everything", GRID)  # stages that end within a block, units beyond vectors
+    theta, path = masked_parameters(machine, 0.05), some_path(machine)
+    prepared = replace(path, prepared=drives_of(machine, path.states))
+    learner = SparseLearner(machine, 4e-3)
+    assert path.prepared is None
+    assert learner.learn(theta, path).same_as(learner.learn(theta, prepared))
+
+
 def test_residual_errors_enter_the_rule_on_wires() -> None:
     machine = thinned("paper", GRID)
     theta, path = masked_parameters(machine, 0.05), some_path(machine)
-    errors = np.random.default_rng(3).normal(size=path.prepared.shape).astype(np.float32)
+    errors = np.random.default_rng(3).normal(size=path.states[1:].shape).astype(np.float32)
     found = SparseLearner(machine, 4e-3).learn(theta, path, 0.1 * errors)
     expected = learn_stepwise(theta, path.states, 4e-3, errors=0.1 * errors)
     assert np.abs(found.vector - expected.vector).max() < 3e-7
@@ -381,6 +393,12 @@ def test_a_machine_on_few_wires_learns_saves_and_loads(tmp_path: Path) -> None:
     assert np.isfinite(again.generate(2).images).all()
 
 
+def test_a_command_takes_one_wiring() -> None:
+    done = CliRunner().invoke(app, ["solve", "--radius", "3", "--degree", "4"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("--radius 3 and --degree 4: a machine has one wiring;")
+
+
 # --- the experiment -------------------------------------------------------------------------------
 
 SMALL_PLAN: dict[str, dict[str, Any]] = {
@@ -410,7 +428,8 @@ def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
         grids = [r["expected_loss"] for r in own if r["wiring"] == "grid"]
         assert grids == sorted(grids, reverse=True)
     trained = [r for r in rows if r["rule"] == "online"]
-    assert [r["wiring"] for r in trained] == ["complete", "grid", "random"]
+    assert [r["wiring"] for r in trained] == 2 * ["complete", "grid", "random"]
+    assert {r["rule"] for r in done.summary["asked"]} <= {"optimum"}
     text = (done.path / "report.html").read_text(encoding="utf-8")
     plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
     assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))

@@ -16,8 +16,7 @@ from thermoloom.inputs import is_folder
 
 def demo(
     out: Annotated[
-        Path,
-        typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out")),
+        Path, typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out"))
     ] = Path("results/demo.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     as_json: AsJson = False,
@@ -29,7 +28,7 @@ def demo(
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.files import write_atomically, write_error
 
-    compile_now(learning=False)
+    compile_now([], learning=False)
     with console().status("solving a ten-digit machine") as status:
         optimum = solve_demo(
             on_iteration=lambda step, size: status.update(

@@ -18,7 +18,7 @@ from thermoloom.inputs import LARGEST_SEED, shown
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
-DEFAULT_OUT = {"paper": "results", "quick": "results/quick"}
+DEFAULT_OUT = {"paper": "results", "quick": "results/quick", "ten": "results/ten"}
 """Results folder by preset: a quick look never gets in the way of the full experiment."""
 
 run_app = typer.Typer(
@@ -26,7 +26,11 @@ run_app = typer.Typer(
 )
 
 Preset = Annotated[
-    str, typer.Option(help="paper (full size; also called full) or quick (a small version).")
+    str,
+    typer.Option(
+        help="paper (full size; also called full) or quick (a small version); of devices also ten "
+        "(ten digits)."
+    ),
 ]
 Out = Annotated[
     Path | None,
@@ -136,7 +140,7 @@ def run_all(
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in TOGETHER]
     for one, plan in chosen:
         check(one, plan, folder, resources)
-    compile_now()
+    compile_now([model for one, plan in chosen for model in one.models(plan)])
     needed = estimate(chosen, folder, resources.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
@@ -145,7 +149,7 @@ def run_all(
     )
     if sys.stdin.isatty() and needed.seconds > 600 and not yes:
         typer.confirm("go on?", abort=True)
-    failed = []
+    failed: list[str] = []
     for name in TOGETHER:
         typer.echo(f"--- {name} ---", err=True)
         try:
@@ -154,7 +158,8 @@ def run_all(
             failed.append(name)
     from thermoloom.presentation.report import write_report
 
-    typer.echo(f"report of all  {write_report(folder).path}")
+    drawn = [name for name in TOGETHER if name not in failed]
+    typer.echo(f"report of all  {write_report(folder, kept=drawn).path}")
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
@@ -212,7 +217,7 @@ def run_share(
     from thermoloom.runs.progress import progress_for
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     done = compute_share(chosen, plan, folder, share, resources, progress_for())
     for line in dict.fromkeys(done.warnings):
         typer.echo(f"note: {line}", err=True)
@@ -223,11 +228,7 @@ def run_share(
 
 
 def run_experiment(
-    name: str,
-    preset: str,
-    values: Values,
-    folder: Path,
-    resources: Resources,
+    name: str, preset: str, values: Values, folder: Path, resources: Resources
 ) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
@@ -240,13 +241,14 @@ def run_experiment(
     from thermoloom.runs.store import RunDirectory
 
     check(chosen, plan, folder, resources)
-    compile_now(sparse=any(model.machine.sparse for model in chosen.models(plan)))
+    compile_now(chosen.models(plan))
     compiled = time.monotonic()
     progress = progress_for()
 
     def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
         seeds = summary["interim"]
-        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {write_page(run).path}")
+        page = write_page(run, pdf=False).path
+        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {page}")
 
     done = reproduce(chosen, plan, folder, resources, progress, so_far)
     for line in dict.fromkeys(done.warnings):

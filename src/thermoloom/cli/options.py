@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import parse_assignment
+from thermoloom.config import Settings, parse_assignment
 from thermoloom.errors import UserError
-from thermoloom.inputs import read_toml, user_path
+from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
@@ -27,7 +27,20 @@ def path_of(name: str) -> Callable[[str], Path]:
     return lambda text: user_path(name, text)
 
 
-def prepare_streams() -> None:
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"thermoloom {version('thermoloom')}")
+        raise typer.Exit
+
+
+def prepare_streams(
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
+    ] = False,
+) -> None:
     """Settings files are UTF-8 and results are full of symbols, whatever the locale says.
 
     Warnings of libraries are for programmers: a user's mistake is reported in one line.
@@ -53,8 +66,12 @@ class OneLineErrors(TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
                 sys.exit(error.exit_code)
-            where = f"; see {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
-            raise UserError(f"{error.format_message().strip().rstrip('.')}{where}") from None
+            text = error.format_message().strip().rstrip(".")
+            if getattr(error, "ctx", None):
+                text += (
+                    f"{' See' if text.endswith('?') else '; see'} {error.ctx.command_path} --help"
+                )
+            raise UserError(text) from None
         except typer.Abort:
             say("stopped; nothing was changed")
             sys.exit(1)
@@ -114,17 +131,23 @@ def wired(
     """Settings of the wires: what is given says which topology is meant."""
     own = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
     meant = {"radius": "grid", "degree": "random", "edges": "edges"}
-    implied = next((meant[key] for key, value in own.items() if value is not None), None)
-    return {"topology": topology or implied} | own
+    given = [key for key, value in own.items() if value is not None]
+    if len(given) > 1:
+        named = " and ".join(f"--{key} {shown(own[key])}" for key in given)
+        raise UserError(
+            f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
+            "wires) and --edges (a list)"
+        )
+    return {"topology": topology or next((meant[key] for key in given), None)} | own
 
 
-def compile_now(learning: bool = True, sparse: bool = False) -> None:
-    """Compile the kernels, or load them, before anything is timed or touched."""
+def compile_now(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    """Compile the kernels that these computers need, or load them, before anything is timed."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up(learning, sparse)
+        engine().warm_up(models, learning)
     interrupts_wind_up()
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from thermoloom.computers.stored import Kept
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.netlist import netlist
 from thermoloom.machine.parameters import Array, Parameters
@@ -49,11 +50,12 @@ def save_netlist(
 ) -> Netlist:
     """θ in b bits as a circuit in units of a device, or in the machine's own.
 
-    Of a class with several styles, the most frequent one is generated.
+    What was trained on a device is a circuit with its imperfections. Of a class with several
+    styles, the most frequent one is generated.
     """
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
-    theta = quantized(kept.exported, bits)
+    theta = quantized(kept.exported, bits).on(kept.settings.built)
     word, weights = label_word(theta.machine, chosen), theta.style_weights
     if weights is not None and chosen is not None:
         word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))
@@ -90,6 +92,11 @@ class Compared:
 def simulated(made: Netlist, engine_samples: int = ENGINE_SAMPLES) -> Compared:
     """Run a netlist with ngspice in a folder of its own, and compare."""
     theta, word = made.parameters, made.word
+    if felt(theta).twisted is not None:
+        raise UserError(
+            "device.non_reciprocity: heat is by the path here, and a netlist writes voltages at a "
+            f"few times only; run ngspice -b {made.path} for its samples"
+        )
     with tempfile.TemporaryDirectory() as folder:
         data = run_circuit(made.path, Path(folder))
         circuit = read_circuit(theta, data, word, made.realization)

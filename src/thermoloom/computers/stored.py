@@ -143,7 +143,7 @@ def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]
 
 
 def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
-    data = read_file(path, MOST_BYTES, f"{kind} file, nor a run directory")
+    data = read_file(path, MOST_BYTES, f"{kind} file, and no run directory")
     try:
         arrays, metadata = decode_arrays(data)
     except ValueError as error:

@@ -74,6 +74,7 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
         "couplings": {
             "thermoloom": package_version(),
             "bits": bits,
+            "biases": "float32, without range and code",
             "image": None if shape is None else list(shape),
             "style_weights": None if theta.style_weights is None else theta.style_weights.tolist(),
         },

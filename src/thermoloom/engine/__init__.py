@@ -3,6 +3,7 @@
     path      a noising path, which never sees θ
     learner   a noising path → θ, by the rule of the settings
     terms     loss and path-action terms of a path
+    watch     the loss on one path as a function of θ
     generate  the frozen computer sampled, with its heat and work
 
 Nothing outside knows of kernels. Another engine is a module with these functions and a line in
@@ -12,7 +13,7 @@ Nothing outside knows of kernels. Another engine is a module with these function
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.machine.action import PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
@@ -67,10 +68,10 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self, learning: bool = True, sparse: bool = False) -> None:
-        """Compile, or load, what the other functions need, so that the wait is seen as such.
+    def warm_up(self, models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+        """Compile or load what computers of these settings need, so that the wait is seen as such.
 
-        Without ``learning``: only what ``generate`` needs. ``sparse``: also for few wires.
+        None: what any computer needs. Without ``learning``: only what ``generate`` needs.
         """
 
     def path(
@@ -92,6 +93,9 @@ class Engine(Protocol):
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""
+
+    def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
+        """The loss on this path as a function of θ, for many of them."""
 
     def generate(
         self,

@@ -5,7 +5,8 @@
 
 Each imperfection comes at several strengths, each with a device of its own; a device without any
 shows what the rule itself does to θ*. Couplings that drift are compared with a device that was
-left alone for as long as the other one learned.
+left alone for as long as the other one learned. Preset ``ten``: ten digits on demand, by the asked
+class.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 
 from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import parameters_of
-from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
+from thermoloom.experiments.digits import HARMONIC, DigitsPlan
 from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import (
     RUNS,
@@ -57,7 +59,10 @@ LABELS = {
 NONE = "none"
 QUALITY = "absolute_correlation"
 """The measure to watch: the classifier still accepts much that no longer looks like a prototype."""
-COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", "asked", *MEASURES)
+ASKED = "asked"
+"""What is watched where classes are asked for: how often they are recognized."""
+MEASURED = {QUALITY: "correlation with the nearest prototype", ASKED: "recognized as asked"}
+COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", ASKED, f"{ASKED}_sem", *MEASURES)
 """Numbers of a set of samples."""
 SHOWN = 8
 """Samples of each computer whose images are kept."""
@@ -66,6 +71,8 @@ SHOWN = 8
 @dataclass(frozen=True)
 class DevicesPlan(Plan):
     """Strengths of every imperfection, and how long the rule continues."""
+
+    optional = tuple(LABELS)
 
     settings: Settings = field(
         default_factory=lambda: Settings(generation=GenerationSettings(samples=50))
@@ -93,7 +100,7 @@ class DevicesPlan(Plan):
             for strength in getattr(self, name):
                 Device(**{name: strength})
                 if strength == 0:
-                    raise UserError(f"{SECTION}.{name}: 0 is the ideal one, always included")
+                    raise UserError(f"{SECTION}.{name}: 0 is the ideal device, always included")
 
     @property
     def optimum(self) -> Settings:
@@ -162,13 +169,17 @@ def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], 
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
     asked = asked_classes(theta, samples, None)
     heat = spread(made.heat)
-    right = asked is not None and quality.sample_class is not None
+    right, error = None, None
+    if asked is not None and quality.sample_class is not None:
+        right = float(np.mean(quality.sample_class == asked))
+        error = math.sqrt(right * (1 - right) / samples)
     values = (
         heat.mean,
         heat.sem,
         float(made.work.mean()),
         spread(np.abs(quality.sample_correlation)).sem,
-        float(np.mean(quality.sample_class == asked)) if right else None,
+        right,
+        error,
         *quality.summary().values(),
     )
     return dict(zip(COLUMNS, values, strict=True)), states[:SHOWN]
@@ -219,16 +230,17 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
     save_rows(run, "courses", rows)
     shape = patterns_of(plan.settings, folder / RUNS).shape
     run.save_arrays("images", pictures, {"shape": shape})
-    conditions = _conditions(rows)
+    measure = ASKED if any(row[ASKED] is not None for row in rows) else QUALITY
+    conditions = _conditions(rows, measure)
     return {
         "seeds": sorted({row["seed"] for row in rows}),
         "missing": missing,
-        "measure": QUALITY,
-        "measured": "correlation with the nearest prototype",
+        "measure": measure,
+        "measured": MEASURED[measure],
         "samples": plan.settings.generation.samples,
         "trajectories": plan.trajectories[-1],
         "kT": plan.settings.machine.kT,
-        "imperfections": LABELS,
+        "imperfections": {k: v for k, v in LABELS.items() if getattr(plan, k)},
         "conditions": conditions,
         "groups": _groups(conditions),
         "rows": rows,
@@ -242,15 +254,15 @@ def _plain(value: Any) -> Any:
     return None if isinstance(found, float) and math.isnan(found) else found
 
 
-def _conditions(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _conditions(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[dict[str, Any]]:
     """A row for each imperfection and strength: before, after, and what came back."""
     found = []
     seeds = sorted({row["seed"] for row in rows})
     ideal = _of(rows, NONE, 0.0, "written", seeds)
-    error = f"{QUALITY}_sem"
+    error = f"{measure}_sem"
     for name, strength in dict.fromkeys((row["imperfection"], row["strength"]) for row in rows):
         before, after = (_of(rows, name, strength, how, seeds) for how in ("written", "learning"))
-        base, last, best = before[QUALITY], after[QUALITY], ideal[QUALITY]
+        base, last, best = before[measure], after[measure], ideal[measure]
         lost = None if base is None else best - base
         noise = math.hypot(ideal[error] or 0.0, before[error] or 0.0)
         resolved = lost is not None and lost > 3 * noise
@@ -262,7 +274,7 @@ def _conditions(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "heat_before": before["heat"], "heat_after": after["heat"],
             "work_before": before["work"], "work_after": after["work"],
             "softmax_before": before["max_softmax"], "softmax_after": after["max_softmax"],
-            "asked_before": before["asked"], "asked_after": after["asked"],
+            "asked_before": before[ASKED], "asked_after": after[ASKED],
         })  # fmt: skip
     return found
 
@@ -315,10 +327,29 @@ _QUICK = replace(
     **{name: getattr(_FULL, name)[-1:] for name in LABELS},
 )
 
+_ONLINE = DigitsPlan()
+_TEN = replace(
+    _FULL,
+    settings=Settings(
+        replace(HARMONIC, styles=10, label_amplitude=_ONLINE.online_amplitude),
+        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        training=Training(learning_rate=_ONLINE.online_rate),
+        generation=GenerationSettings(samples=200),
+    ),
+    trajectories=(10, 30, 100),
+    **dict.fromkeys(LABELS, ())
+    | {
+        "gain_error": (1.0,), "offset": (0.03,), "dead": (0.1, 0.3), "stuck": (0.05,),
+        "spread_J2": (0.3,), "spread_mobility": (0.5,),
+    },
+)  # fmt: skip
+"""A label unit for each of the hundred bundled images, and rates that its rule is stable at: each
+line of a label learns from every hundredth trajectory."""
+
 EXPERIMENT = Experiment(
     name="devices",
     title="Devices that are not as they should be",
-    presets={"full": _FULL, "paper": _FULL, "quick": _QUICK},
+    presets={"full": _FULL, "paper": _FULL, "quick": _QUICK, "ten": _TEN},
     models=models,
     tasks=tasks,
     assemble=assemble,

@@ -12,9 +12,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
-from thermoloom.config import Settings, toml_of
+from thermoloom.config import GenerationSettings, Settings, Training, toml_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import MOST_SEEDS
 from thermoloom.inputs import shown
@@ -37,6 +37,9 @@ class Plan:
     seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
     """Training seeds; one seed is one independent observation."""
 
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Lists that may be empty."""
+
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
@@ -46,7 +49,7 @@ class Plan:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
         for entry in fields(self):
             value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
-            if value == ():
+            if value == () and entry.name not in self.optional:
                 raise UserError(f"{key} = []: at least one is needed")
             least = int(entry.name.endswith(("cycles", "samples")))
             if isinstance(value, int) and value < least:
@@ -103,6 +106,16 @@ def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
     return coerced
 
 
+VARIED = ("training.rule", "training.period", "training.seed")
+"""Settings that every experiment sets itself."""
+
+
+def brief(cycles: int, samples: int, **more: Any) -> Settings:
+    """Settings of a quick look: few cycles, few samples."""
+    generation = GenerationSettings(samples=samples)
+    return Settings(training=Training(cycles=cycles), generation=generation, **more)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """An experiment by name: its plans, tasks, tables and summary."""
@@ -122,7 +135,7 @@ class Experiment:
     ready: Callable[[Any, Path], int] | None = None
     """``ready(plan, folder)``: number of complete seeds; where given, tables and a
     page appear with the first of them and are renewed as others come in."""
-    varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
+    varied: tuple[str, ...] = VARIED
     """Settings that the experiment itself sets; the user cannot."""
 
     def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:

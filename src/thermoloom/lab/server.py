@@ -67,11 +67,11 @@ class Lab:
         """Compile and solve; pages that are already open are told how far it is."""
         try:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
-            engine().warm_up(learning=False)
+            engine().warm_up([], learning=False)
             with threads(available_cores()):  # nobody else computes yet
                 found = self._prepare(lambda text: setattr(self.bench, "doing", text))
             self.bench.computer = found
-            engine().warm_up()
+            engine().warm_up([])
             self.bench.teaches.set()
         except Exception as error:
             self.bench.doing, self.bench.failed = f"the lab cannot begin: {error}", True

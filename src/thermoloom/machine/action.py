@@ -128,6 +128,15 @@ class PathTerms(NamedTuple):
         return abs(self.log_ratio - self.heat_like - self.force_squared) / size
 
 
+class PathLoss(NamedTuple):
+    """What is watched in training: two of the terms of a path."""
+
+    loss: float
+    """L/K"""
+    reduced_loss: float
+    """L/K without the θ-independent squared-increment term."""
+
+
 def terms_of_sums(machine: Machine, sums: Sequence[float], steps: int) -> PathTerms:
     """The terms of a path of ``steps`` steps from the seven sums over it."""
     found = dict(zip(SUMS, sums, strict=True))

@@ -10,6 +10,9 @@ first order of Δt, as two integrators of one equation.
 
 Preparation (couplings off, from u = 0) takes t_f, then the stages follow. Couplings of a stage read
 copies of the node voltages that are zero outside of its window.
+
+On a device (``machine.device``) every unit has its own J̃₂, J̃₄, a conductance G μ̃_i/μ and noise of
+its own temperature, and a transconductor has the coupling that its unit feels, J̃_{i←j}.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import seed_number, whole
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.device import Built, felt
 from thermoloom.machine.energy import group_states
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -87,7 +92,7 @@ def netlist(
     ``word``: states of the label units. Without a realization a unit of energy is 1 J, of time 1 s
     and of x 1 V.
     """
-    machine = theta.machine
+    machine, built = theta.machine, isinstance(theta.machine, Built)
     if machine.units > MOST_UNITS:
         raise UserError(
             f"format spice: {machine.units} units are too many for a netlist, which has at most "
@@ -105,6 +110,7 @@ def netlist(
         [
             f"* thermoloom: {machine.visible} visible and {machine.hidden} hidden units",
             "* a unit x is the voltage of its node over V0, a coupling J a transconductance G J",
+            *(["* on a device: units and couplings as they are, not as they were meant"] * built),
             f".param C={C!r} G={G!r} V0={V0!r}",
             f".param dt={dt!r} noise={math.sqrt(2 * scale.kT * G / dt)!r}",
             *_units(theta),
@@ -123,11 +129,30 @@ def netlist(
 
 def _units(theta: Parameters) -> Iterator[str]:
     """Capacitor, onsite current and noise of each unit."""
-    for unit in range(theta.machine.units):
-        onsite = theta.machine.potential.gradient(Expression(f"(v(u{unit})/{{V0}})"))
+    machine = theta.machine
+    strength = np.broadcast_to(machine.step[1] / machine.noise_amplitude, machine.units)
+    for unit, (G, own) in enumerate(zip(_conductances(machine), _onsite(machine), strict=True)):
+        onsite = own.gradient(Expression(f"(v(u{unit})/{{V0}})"))
         yield f"C{unit} u{unit} 0 {{C}} ic=0"
-        yield f"B{unit} u{unit} 0 I={{G*V0}}*{onsite.text}"
-        yield f"I{unit} 0 u{unit} dc 0 trnoise({{noise}} {{dt}} 0 0)"
+        yield f"B{unit} u{unit} 0 I={{{G}*V0}}*{onsite.text}"
+        yield f"I{unit} 0 u{unit} dc 0 trnoise({{{_times('noise', strength[unit])}}} {{dt}} 0 0)"
+
+
+def _onsite(machine: Machine) -> Iterator[Any]:
+    """The potential of each unit."""
+    shared: Any = machine.potential
+    for coefficients in zip(*(np.broadcast_to(c, machine.units) for c in shared), strict=True):
+        yield type(shared)(*map(float, coefficients))
+
+
+def _conductances(machine: Machine) -> list[str]:
+    """G of each unit: its mobility."""
+    ratios = np.broadcast_to(machine.step[0] / machine.drift, machine.units)
+    return [_times("G", ratio) for ratio in ratios]
+
+
+def _times(name: str, factor: float) -> str:
+    return name if factor == 1 else f"{name}*{float(factor)!r}"
 
 
 def _names(theta: Parameters) -> dict[str, list[str]]:
@@ -157,14 +182,18 @@ def _stage(theta: Parameters, stage: int, dt: float) -> Iterator[str]:
     for name in (name for group in names.values() for name in group):
         yield f"B{name}_{stage} 0 {name}_{stage} I=v({name})*(u(time-{on!r})-u(time-{off!r}))"
         yield f"R{name}_{stage} {name}_{stage} 0 1"
+    conductance = dict(zip((f"u{unit}" for unit in range(theta.machine.units)),
+                           _conductances(theta.machine), strict=True))  # fmt: skip
+    both, twisted = felt(theta)
     for block in theta.layout.blocks:
-        J = block.matrix(theta.vector[stage])
+        J = block.matrix(both.vector[stage])
+        more = 0 * J if twisted is None else block.matrix(twisted.vector[stage])
         back = block.columns in theta.machine.groups and not block.symmetric
         for i, j in np.argwhere(J):
-            a, b, value = names[block.rows][i], names[block.columns][j], float(J[i, j])
-            yield f"G{a}_{b}_{stage} {a} 0 {b}_{stage} 0 {{G*({value!r})}}"
-            if back:
-                yield f"G{b}_{a}_{stage} {b} 0 {a}_{stage} 0 {{G*({value!r})}}"
+            a, b = names[block.rows][i], names[block.columns][j]
+            for to, source, value in ((a, b, J + more), (b, a, J - more))[: 1 + back]:
+                gain = f"{conductance[to]}*({float(value[i, j])!r})"
+                yield f"G{to}_{source}_{stage} {to} 0 {source}_{stage} 0 {{{gain}}}"
 
 
 def _control(units: int, samples: int, seed: int) -> Iterator[str]:

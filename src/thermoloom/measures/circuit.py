@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_file
+from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy
 from thermoloom.machine.netlist import DATA, switch_steps, written_steps
 from thermoloom.machine.parameters import Array, Parameters
@@ -61,10 +62,7 @@ def run_circuit(netlist: Path, folder: Path) -> Path:
 
 
 def read_circuit(
-    theta: Parameters,
-    data: Path,
-    word: Array | None = None,
-    realization: Realization | None = None,
+    theta: Parameters, data: Path, word: Array | None = None, realization: Realization | None = None
 ) -> Circuit:
     """Node voltages, divided by V₀, and Q = Σ V_t(start) − V_t(end) over the stages."""
     scale, written = realization or reduced(theta.machine), written_steps(theta)
@@ -81,8 +79,9 @@ def read_circuit(
 def _books(theta: Parameters, states: Float64, word: Array | None) -> Circuit:
     """Heat of each stage and work of each switch, from states (S, T + 1, N) at the switches."""
     order: Sequence[int] = [stage for stage, _, _ in generation_windows(theta.machine)]
+    known = felt(theta).both
     V = [
-        [energy(theta, states[:, place], stage, word) for place in (position, position + 1)]
+        [energy(known, states[:, place], stage, word) for place in (position, position + 1)]
         for position, stage in enumerate(order)
     ]
     heat = sum((start - end for start, end in V), start=np.zeros(len(states)))

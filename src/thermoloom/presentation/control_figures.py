@@ -8,14 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import (
-    curve_of,
-    legend_above,
-    light_grid,
-    panel,
-    response,
-    two_by_two,
-)  # fmt: skip
+from thermoloom.presentation.drawing import curve_of, finish, legend_above, response, two_by_two
 from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
 
@@ -28,24 +21,15 @@ def draw_heat(saved: Saved) -> Figure:
     figure, (rates, rate_pairs, periods, period_pairs) = two_by_two(4.6)
     _rates(rates, saved)
     _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
-    rate_pairs.set_ylabel("batch − online ($E_0$)")
     _periods(periods, saved)
     _pairs(period_pairs, saved.summary["period_differences"], GREEN)
-    period_pairs.set_ylabel("heat relative to $M$ = 1 ($E_0$)")
-    for axes in (rates, rate_pairs):
-        axes.set_xlabel(r"learning rate $\alpha$ / ($\Delta t/t_f$)")
-    for axes in (periods, period_pairs):
-        axes.set_xlabel("update period $M$ (steps)")
-    for axes in (rates, periods):
-        axes.set_ylabel("mean heat ($E_0$)")
-    for axes, letter, title in (
-        (rates, "a", "learning rate"),
-        (rate_pairs, "b", "paired difference of the rules"),
-        (periods, "c", "update period"),
-        (period_pairs, "d", "paired difference to $M$ = 1"),
-    ):
-        light_grid(axes)
-        panel(axes, letter, title)
+    rate, period = r"learning rate $\alpha$ / ($\Delta t/t_f$)", "update period $M$ (steps)"
+    heat, against = "mean heat ($E_0$)", "heat relative to $M$ = 1 ($E_0$)"
+    finish(rates, "a", "learning rate", xlabel=rate, ylabel=heat)
+    title = "paired difference of the rules"
+    finish(rate_pairs, "b", title, xlabel=rate, ylabel="batch − online ($E_0$)")
+    finish(periods, "c", "update period", xlabel=period, ylabel=heat)
+    finish(period_pairs, "d", "paired difference to $M$ = 1", xlabel=period, ylabel=against)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Figures of devices: quality and heat as written and after recalibration, and the way back."""
+"""Figures of devices: quality and heat as written and after recalibration, and recovery."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
 from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
@@ -19,7 +20,7 @@ GAP = 2
 
 
 def draw_devices(saved: Saved) -> Figure:
-    """(a) quality and (b) heat before and after, (c) the way back of every imperfection."""
+    """(a) quality and (b) heat before and after, (c) recovery of every imperfection."""
     figure = Figure(figsize=(WIDTH, 6.9), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.05))
     above, below = figure.subfigures(2, 1, height_ratios=(1.35, 1), squeeze=False).flat
     quality, heat = above.subplots(1, 2, sharey=True)
@@ -33,6 +34,9 @@ def draw_devices(saved: Saved) -> Figure:
     ideal, most = rows[0]["heat_before"], max(row["heat_before"] or 0.0 for row in rows)
     if ideal and most > 5 * abs(ideal):
         heat.set_xscale("symlog", linthresh=abs(ideal))
+        heat.set_xticks([0, *(m * 10**d for d in range(1, 6) for m in (0.5, 1, 2) if
+                              abs(ideal) / 3 < m * 10**d < 1.1 * most)])  # fmt: skip
+        heat.xaxis.set_major_formatter(ScalarFormatter())
     quality.legend(loc="lower left", fontsize=6.5)
     panel(quality, "a", "quality")
     panel(heat, "b", "heat")
@@ -94,13 +98,13 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
         axes.minorticks_off()
         axes.set_title(label, fontsize=6.5)
         if strengths:
-            axes.legend(fontsize=5.5, loc="lower right", handlelength=1.0)
+            axes.legend(fontsize=5.5, loc="best", handlelength=1.0)
         light_grid(axes)
     for axes in grid[len(names) :]:
         axes.axis("off")
     figure.supxlabel("trajectories on the device", fontsize=7)
     figure.supylabel(saved.summary["measured"], fontsize=7)
-    figure.suptitle(r"$\bf{(c)}$  the way back", x=0.01, ha="left", fontsize=8)
+    figure.suptitle(r"$\bf{(c)}$  recovery", x=0.01, ha="left", fontsize=8)
 
 
 def _course(axes: Axes, own: Table, measure: str, colour: str, label: str) -> None:

@@ -87,10 +87,7 @@ def draw_confusion(saved: Saved) -> Figure:
             if count:
                 colour = "white" if i == j else INK
                 left.text(j, i, str(count), ha="center", va="center", fontsize=6, color=colour)
-    left.set_xticks(range(10))
-    left.set_yticks(range(10))
-    left.set_xlabel("recognized as")
-    left.set_ylabel("requested")
+    left.set(xticks=range(10), yticks=range(10), xlabel="recognized as", ylabel="requested")
     panel(left, "a")
     if saved.run.has("inpainting.safetensors"):
         _completed(right, saved)
@@ -191,7 +188,13 @@ def _asked(axes: Axes, x: NDArray[Any], table: Table) -> None:
     """Rates at which the asked class is recognized, with their 95 % intervals."""
     rate, low, high = (table[key].astype(float) for key in ("asked", "asked_low", "asked_high"))
     axes.errorbar(
-        x, rate, (rate - low, high - rate), fmt="o-", color=BLUE, elinewidth=0.8, label="as requested"
+        x,
+        rate,
+        (rate - low, high - rate),
+        fmt="o-",
+        color=BLUE,
+        elinewidth=0.8,
+        label="as requested",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -37,6 +37,7 @@ from thermoloom.presentation.style import (
 from thermoloom.presentation.verdicts import mark
 
 Draw = Callable[[Saved], Figure]
+DrawTable = Callable[[Axes, Table], None]
 MARK_HEIGHT = 0.28
 """Inches above a figure that the mark of a short run takes."""
 
@@ -50,15 +51,16 @@ def styled() -> Iterator[None]:
         yield
 
 
-def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
+def render(spec: FigureSpec, saved: Saved, pdf: bool = True) -> dict[str, bytes]:
     """The figure as ``{file name: bytes}``, PNG and PDF, the same bytes for the same tables."""
     with styled():
         figure = spec.draw(saved)
         box = _marked(figure, text) if (text := mark(saved.summary)) else None
-        png = _bytes(figure, "png", {"Software": None}, box)
-        figure.set_layout_engine("none")  # laid out once, and alike in both
-        pdf = _bytes(figure, "pdf", {"CreationDate": None}, box)
-        return {f"{spec.name}.png": png, f"{spec.name}.pdf": pdf}
+        files = {f"{spec.name}.png": _bytes(figure, "png", {"Software": None}, box)}
+        if pdf:
+            figure.set_layout_engine("none")  # laid out once, and alike in both
+            files[f"{spec.name}.pdf"] = _bytes(figure, "pdf", {"CreationDate": None}, box)
+        return files
 
 
 def _marked(figure: Figure, text: str) -> Bbox:
@@ -119,11 +121,21 @@ def light_grid(axes: Axes, axis: str = "y") -> None:
     axes.grid(axis=axis, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
 
 
+def finish(axes: Axes, letter: str, title: str = "", axis: str = "y", **labels: Any) -> None:
+    """A panel with its labels and limits (those of ``Axes.set``), grid, letter and title."""
+    axes.set(**labels)
+    light_grid(axes, axis)
+    panel(axes, letter, title)
+
+
+def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> None:
+    """Grids, letters from (a) on, and titles of panels in a row."""
+    for axes, letter, title in zip(row, "abcdefghijkl", titles, strict=False):
+        finish(axes, letter, title, axis)
+
+
 def image(
-    axes: Axes,
-    state: NDArray[Any],
-    shape: Sequence[int] | None,
-    limits: tuple[float, float],
+    axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
     """A visible state on a given grey scale; a strip where the layer is not an image."""
     picture = state.reshape(tuple(shape) if shape else (1, -1))
@@ -148,6 +160,14 @@ def empty(axes: Axes, text: str) -> None:
         0.5, 0.5, text, ha="center", va="center", color=FAINT, style="italic",
         transform=axes.transAxes, parse_math=False,
     )  # fmt: skip
+
+
+def drawn(axes: Axes, saved: Saved, table: str, draw: DrawTable, why: str = "not measured") -> None:
+    """A table of the experiment drawn, or why there is none."""
+    if saved.has(table):
+        draw(axes, saved.table(table))
+    else:
+        empty(axes, why)
 
 
 def intervals(

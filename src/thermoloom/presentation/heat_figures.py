@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from thermoloom.presentation.drawing import (
     empty,
+    finish,
+    finish_all,
     in_a_row,
     in_rows,
     legend_above,
-    light_grid,
-    panel,
 )
 from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import (
@@ -31,6 +31,7 @@ from thermoloom.presentation.style import (
     RULES,
     SKY,
 )  # fmt: skip
+from thermoloom.theory.expected_heat import excess_loss
 
 
 def draw_ledger(saved: Saved) -> Figure:
@@ -52,13 +53,10 @@ def draw_ledger(saved: Saved) -> Figure:
         pairs.errorbar(own["heat"], own["speed_limit"], own["speed_limit_sem"], own["heat_sem"],
                        MARKERS[rule], color=COLOURS[rule], markersize=4, elinewidth=0.8,
                        label=rule)  # fmt: skip
-    pairs.set_xlabel("heat ($k_BT$)")
-    pairs.set_ylabel("speed limit ($k_BT$)")
+    pairs.set(xlabel="heat ($k_BT$)", ylabel="speed limit ($k_BT$)")
     pairs.legend(fontsize=6.5)
     titles = ("heat and its bounds", "heat by part", "distance and heat")
-    for axes, letter, title in zip((bars, parts, pairs), "abc", titles, strict=True):
-        light_grid(axes)
-        panel(axes, letter, title)
+    finish_all((bars, parts, pairs), titles)
     return figure
 
 
@@ -99,12 +97,10 @@ def draw_frontier(saved: Saved) -> Figure:
                    color=COLOURS["optimum"], elinewidth=0.8, label="generated")  # fmt: skip
     limit = along["speed_limit"].astype(float) * summary["kT"]
     heats.plot(along["weight"], limit, ":", color=PURPLE, label="speed limit")
-    heats.set_xlabel(r"weight of heat $\lambda$")
-    heats.set_ylabel("heat ($E_0$)")
+    heats.set(xlabel=r"weight of heat $\lambda$", ylabel="heat ($E_0$)")
     quality.plot(along["heat"], along[measure], "^-", color=COLOURS["optimum"], markersize=3.5,
                  label=r"$\theta(\lambda)$")  # fmt: skip
-    quality.set_xlabel("heat of generation ($E_0$)")
-    quality.set_ylabel(label)
+    quality.set(xlabel="heat of generation ($E_0$)", ylabel=label)
     for rule in RULES:
         own = only(table, rule=rule)
         style: dict[str, Any] = {"color": COLOURS[rule], "markersize": 4, "label": rule}
@@ -113,10 +109,9 @@ def draw_frontier(saved: Saved) -> Figure:
         for value in own["heat"]:
             heats.axhline(value, color=COLOURS[rule], linewidth=0.5, alpha=0.5, zorder=0)
     titles = ("least loss at every heat", "what generation does", "quality and heat")
-    for axes, letter, title in zip((plane, heats, quality), "abc", titles, strict=True):
-        light_grid(axes)
+    for axes in (plane, heats, quality):
         axes.legend(fontsize=6)
-        panel(axes, letter, title)
+    finish_all((plane, heats, quality), titles)
     return figure
 
 
@@ -128,7 +123,8 @@ def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
     if rate is not None:
         weight = np.linspace(0, float(np.max(along["weight"])), 200)
         heat = float(along["expected_heat"][0]) + rate * weight
-        axes.plot(heat, -(weight**2) * rate / (2 * kT), "-", color=COLOURS["optimum"], linewidth=1)
+        excess = excess_loss(weight, rate, kT)
+        axes.plot(heat, excess, "-", color=COLOURS["optimum"], linewidth=1)
     axes.set_xlabel("expected heat of the reverse path ($E_0$)")
     axes.set_ylabel("loss above the optimum's (nats)")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -158,9 +154,8 @@ def draw_variants(saved: Saved) -> Figure:
                 panels.set_xticks(places, [f"{value:g}" for value in own["value"]])
         quality.set_xlabel(VARIED[key])
         heats.set_ylim(bottom=0)
-        for own_axes, letter in ((heats, "abc"[column]), (quality, "def"[column])):
-            light_grid(own_axes)
-            panel(own_axes, letter)
+        finish(heats, "abc"[column])
+        finish(quality, "def"[column])
     axes[0].set_ylabel("heat ($E_0$); dotted: speed limit")
     axes[len(shown)].set_ylabel(QUALITIES[measure])
     axes[0].legend(fontsize=6.5)
@@ -211,8 +206,7 @@ def draw_schedules(saved: Saved) -> Figure:
     ramps.plot(own["time"], own["amplitude"], "--", color=FAINT, linewidth=0.8)
     reference = saved.summary["schedule"]["own"]["miss"]
     quality.axhline(100 * reference, color=FAINT, linestyle="--", linewidth=0.8)
-    ramps.set_xlabel("time on the noising path / $t_f$")
-    ramps.set_ylabel("amplitude of the field $a(t)$")
+    ramps.set(xlabel="time on the noising path / $t_f$", ylabel="amplitude of the field $a(t)$")
     heats.set_ylabel("heat ($E_0$)")
     quality.set_ylabel("miss (%)")
     for axes in (heats, quality):
@@ -221,9 +215,7 @@ def draw_schedules(saved: Saved) -> Figure:
         axes.minorticks_off()
         axes.set_xlabel("duration $t_f$")
     titles = ("heat at equal quality", "ramps and windows found", "distance from the image")
-    for axes, letter, title in zip((heats, ramps, quality), "abc", titles, strict=True):
-        light_grid(axes)
-        panel(axes, letter, title)
+    finish_all((heats, ramps, quality), titles)
     heats.legend(fontsize=6, loc="upper right")
     ramps.legend(fontsize=6)
     return figure

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from thermoloom.presentation.drawing import (
     baseline,
     curve_of,
-    light_grid,
+    finish,
     logarithmic,
-    panel,
     response,
     two_by_two,
 )  # fmt: skip
@@ -27,27 +26,24 @@ def draw_heat(saved: Saved) -> Figure:
     figure, (update, residual, offset, memory) = two_by_two(4.5)
     amplitude = saved.summary["amplitude"]
     _screen(update, saved, UPDATE, ORANGE)
-    update.set_xlabel(r"update noise $\sigma_{\rm upd}$")
     _mark_crossover(update, saved)
-    panel(update, "a", "noise on formed updates")
     _screen(residual, saved, RESIDUAL, BLUE)
-    residual.set_xlabel(r"residual noise $\sigma_{\rm res}$")
-    panel(residual, "b", "independent noise on residuals")
     _screen(offset, saved, OFFSET, PURPLE)
     _offset_axis(offset, saved)
-    offset.set_xlabel(r"residual offset $\mu_{\rm bias}$")
-    panel(offset, "c", rf"offset, $\sigma_{{\rm res}}$ = {amplitude:g}")
     _screen(memory, saved, MEMORY, GREEN)
-    memory.set_xlabel(r"correlation $\rho$ of successive errors")
-    panel(memory, "d", rf"AR(1) noise, $\sigma_{{\rm res}}$ = {amplitude:g}")
     logarithmic(offset, curve_of(saved, OFFSET))
     logarithmic(memory, curve_of(saved, MEMORY))
     for axes in (update, residual):
         low, high = axes.get_ylim()
         axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
-    for axes in (update, residual, offset, memory):
-        axes.set_ylabel("mean heat ($E_0$)")
-        light_grid(axes)
+    level = rf"$\sigma_{{\rm res}}$ = {amplitude:g}"
+    for axes, letter, title, along in (
+        (update, "a", "noise on formed updates", r"update noise $\sigma_{\rm upd}$"),
+        (residual, "b", "independent noise on residuals", r"residual noise $\sigma_{\rm res}$"),
+        (offset, "c", f"offset, {level}", r"residual offset $\mu_{\rm bias}$"),
+        (memory, "d", f"AR(1) noise, {level}", r"correlation $\rho$ of successive errors"),
+    ):
+        finish(axes, letter, title, xlabel=along, ylabel="mean heat ($E_0$)")
     return figure
 
 

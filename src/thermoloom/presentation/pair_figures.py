@@ -10,6 +10,7 @@ from matplotlib.gridspec import GridSpec
 
 from thermoloom.presentation.drawing import (
     empty,
+    finish,
     image,
     in_a_row,
     intervals,
@@ -20,6 +21,7 @@ from thermoloom.presentation.drawing import (
     tag,
 )  # fmt: skip
 from thermoloom.presentation.saved import Saved, only
+from thermoloom.presentation.sheets import grey_scale
 from thermoloom.presentation.style import (
     COLOURS,
     FAINT,
@@ -48,7 +50,7 @@ def draw_trajectories(saved: Saved) -> Figure:
         empty(figure.add_subplot(), "no trajectory was replayed for this model")
         return figure
     snapshots, steps = arrays["snapshots"], arrays["steps"]
-    limits = _grey(snapshots) if snapshots.size else (0.0, 1.0)
+    limits = grey_scale(snapshots) if snapshots.size else (0.0, 1.0)
     duration = saved.summary["settings"]["machine"]["duration"]
     columns = len(steps)
     height = 0.905 * len(targets) + 0.25
@@ -93,11 +95,6 @@ def _no_sample(about: dict[str, Any], target: str) -> str:
     return f"{target}: {how} no sample to it"
 
 
-def _grey(states: np.ndarray[Any, Any]) -> tuple[float, float]:
-    low, high = np.percentile(states, (1, 99))
-    return float(low), float(high)
-
-
 # --- paired comparison ----------------------------------------------------------------------------
 
 
@@ -119,11 +116,9 @@ def _loss_curves(axes: Any, saved: Saved) -> None:
         for rule in RULES
     }
     _bands(axes, cycle, losses)
-    axes.set_xlabel("training cycle")
-    axes.set_ylabel("validation loss per step")
     axes.legend(loc="upper right")
-    light_grid(axes)
-    panel(axes, "a", "loss on the fixed path")
+    labels = {"xlabel": "training cycle", "ylabel": "validation loss per step"}
+    finish(axes, "a", "loss on the fixed path", **labels)
     later = cycle >= cycle[-1] / 3
     if later.sum() >= 8:  # the fall at the beginning hides all else
         inset = axes.inset_axes((0.42, 0.28, 0.55, 0.4))
@@ -155,12 +150,11 @@ def _heat_pairs(axes: Any, saved: Saved) -> None:
         MARKERS,
         [str(row["seed"]) for row in rows],
     )
-    axes.set_ylabel("mean heat $\\langle Q\\rangle$ ($E_0$)")
-    light_grid(axes)
     heat = saved.summary["heat"]
     percent = "" if heat["percent"] is None else f": −{heat['percent']:.1f} %"
     sign = percent.replace("−-", "+")
-    panel(axes, "b", f"{heat['pairs']} pair{'s' if heat['pairs'] > 1 else ''}{sign}")
+    title = f"{heat['pairs']} pair{'s' if heat['pairs'] > 1 else ''}{sign}"
+    finish(axes, "b", title, ylabel="mean heat $\\langle Q\\rangle$ ($E_0$)")
 
 
 def _heat_distributions(axes: Any, saved: Saved) -> None:
@@ -173,12 +167,10 @@ def _heat_distributions(axes: Any, saved: Saved) -> None:
         axes.hist(heat, edges, color=COLOURS[rule], alpha=0.35, label=rule)
         axes.hist(heat, edges, color=COLOURS[rule], histtype="step", linewidth=0.9)
         axes.axvline(heat.mean(), color=COLOURS[rule], linestyle="--", linewidth=1.1)
-    axes.set_xlabel("heat $Q$ of a trajectory ($E_0$)")
-    axes.set_ylabel("samples")
     axes.yaxis.get_major_locator().set_params(integer=True)
     legend_above(axes, 0.18, ncols=2)
-    light_grid(axes)
-    panel(axes, "c", f"trajectories of pair {seed}")
+    labels = {"xlabel": "heat $Q$ of a trajectory ($E_0$)", "ylabel": "samples"}
+    finish(axes, "c", f"trajectories of pair {seed}", **labels)
 
 
 # --- samples and quality --------------------------------------------------------------------------
@@ -274,9 +266,7 @@ def _softmax(axes: Any, scores: np.ndarray[Any, Any]) -> None:
 
 
 def _quality(axes: Any, saved: Saved) -> None:
-    rows = saved.summary["quality"]
     # a percentage of a batch mean near zero says nothing; the table has the numbers themselves
-    rows = [row for row in rows if row["key"] in PERCENT_MEASURES]
     labels = {
         "max_softmax": "maximum softmax",
         "target_fraction": "target fraction",
@@ -285,6 +275,7 @@ def _quality(axes: Any, saved: Saved) -> None:
         "pairwise_distance": "pairwise distance",
         "absolute_correlation": "strongest correlation",
     }
+    rows = [row for row in saved.summary["quality"] if row["key"] in labels]
     intervals(
         axes,
         [labels[row["key"]] for row in rows],
@@ -292,21 +283,9 @@ def _quality(axes: Any, saved: Saved) -> None:
         [row.get("percent_interval") for row in rows],
         colour=PURPLE,
     )
-    light_grid(axes, "x")
-    axes.set_xlabel("online − batch (% of the batch mean)")
     pairs = saved.summary["pairs"]
     title = f"{pairs} pairs, 95 % intervals" if pairs > 1 else "one pair: no interval"
-    panel(axes, "d", title)
-
-
-PERCENT_MEASURES = (
-    "max_softmax",
-    "target_fraction",
-    "class_entropy",
-    "prototype_distance",
-    "pairwise_distance",
-    "absolute_correlation",
-)
+    finish(axes, "d", title, "x", xlabel="online − batch (% of the batch mean)")
 
 
 # --- where the heat difference sits -----------------------------------------------------------
@@ -335,10 +314,8 @@ def _energy_parts(axes: Any, saved: Saved) -> None:
             offset,
             moment,
         )
-    axes.set_xlabel("mean energy, online − batch ($E_0$)")
     legend_above(axes, 0.1, ncols=2)
-    light_grid(axes, "x")
-    panel(axes, "a", "energy by part")
+    finish(axes, "a", "energy by part", "x", xlabel="mean energy, online − batch ($E_0$)")
 
 
 def _cross(axes: Any, saved: Saved) -> None:
@@ -381,6 +358,4 @@ def _norms(axes: Any, saved: Saved) -> None:
     axes.set_xticks(range(len(keys)), names)
     axes.set_xlim(-0.6, len(keys) - 0.4)
     axes.margins(y=0.12)
-    axes.set_ylabel("norm, online − batch (%)")
-    light_grid(axes)
-    panel(axes, "c", "coupling norms")
+    finish(axes, "c", "coupling norms", ylabel="norm, online − batch (%)")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from thermoloom.presentation.drawing import (
     baseline,
     curve_of,
+    finish,
     in_a_row,
     legend_above,
     light_grid,
@@ -148,8 +149,7 @@ def _distributions(axes: Axes, saved: Saved) -> None:
     axes.set_ylabel("heat of a trajectory ($E_0$)")
     _bit_axis(axes, places, "storage")
     axes.set_xlim(-0.5 - 0.08 * len(places), len(places) - 0.5)
-    light_grid(axes)
-    panel(axes, "a", "heats, and KS distance to 32 bits")
+    finish(axes, "a", "heats, and KS distance to 32 bits")
 
 
 def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, str]]) -> None:
@@ -196,10 +196,7 @@ def _couplings(axes: Axes, saved: Saved) -> None:
             axes.plot([places[b] for b in bits], share, line, color=COLOURS[rounding],
                       marker=MARKERS[rounding], markersize=3.5,
                       label=f"{label}, {rounding}")  # fmt: skip
-    axes.set_ylim(-5, 105)
-    axes.set_yticks(range(0, 101, 25))
-    axes.set_ylabel("nonzero couplings (%)")
+    axes.set(ylim=(-5, 105), yticks=range(0, 101, 25), ylabel="nonzero couplings (%)")
     legend_above(axes, 0.3, ncols=2)
     _bit_axis(axes, places, TRAINING)
-    light_grid(axes)
-    panel(axes, "d", "couplings that are not zero")
+    finish(axes, "d", "couplings that are not zero")

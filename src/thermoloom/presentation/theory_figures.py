@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from thermoloom.presentation.drawing import (
+    drawn,
     empty,
     in_a_row,
     intervals,
@@ -26,15 +27,9 @@ from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PU
 def draw_training(saved: Saved) -> Figure:
     """Learning curves and noise across seeds, predicted and measured."""
     figure, axes = in_a_row([1.5, 1.25], 2.5)
-    if saved.has("curves"):
-        _curves(axes[0], saved.table("curves"))
-    else:
-        empty(axes[0], "no predicted curves")
+    drawn(axes[0], saved, "curves", _curves, "no predicted curves")
     panel(axes[0], "a", "validation loss: lines predicted, points measured")
-    if saved.has("noise"):
-        _noise(axes[1], saved.table("noise"))
-    else:
-        empty(axes[1], "no spread across seeds")
+    drawn(axes[1], saved, "noise", _noise, "no spread across seeds")
     panel(axes[1], "b", "noise across seeds")
     return figure
 
@@ -49,8 +44,7 @@ def _curves(axes: Axes, table: Table) -> None:
         axes.errorbar(own["cycle"], own["measured"], own["sd"], fmt=MARKERS[rule], markersize=2.6,
                       color=COLOURS[rule], elinewidth=0.7, markerfacecolor="white",
                       markeredgewidth=0.8)  # fmt: skip
-    axes.set_xlabel("training cycle")
-    axes.set_ylabel("validation loss per step\nminus squared increments")
+    axes.set(xlabel="training cycle", ylabel="validation loss per step\nminus squared increments")
     axes.legend(loc="upper right")
     light_grid(axes)
     if len(np.unique(table["cycle"])) > 15:
@@ -106,11 +100,8 @@ def draw_limits(saved: Saved) -> Figure:
             _scan(part, only(scan, rule=rule), rule)
         else:
             empty(part, "not measured")
-    for part, name, draw in ((axes[2], "offset", _offset), (axes[3], "bits", _bits)):
-        if saved.has(name):
-            draw(part, saved.table(name))
-        else:
-            empty(part, "not measured")
+    drawn(axes[2], saved, "offset", _offset)
+    drawn(axes[3], saved, "bits", _bits)
     for part, letter, title in zip(axes, "abcd", titles, strict=True):
         panel(part, letter, title)
     return figure
@@ -156,8 +147,7 @@ def _offset(axes: Axes, table: Table) -> None:
                   linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
         axes.plot(own["cycle"], own["measured"], MARKERS[rule], color=COLOURS[rule],
                   markerfacecolor="white", markersize=3.4)  # fmt: skip
-    axes.set_xlabel("training cycle")
-    axes.set_ylabel("mean shift of hidden biases (E₀)")
+    axes.set(xlabel="training cycle", ylabel="mean shift of hidden biases (E₀)")
     axes.legend(loc="upper right")
     light_grid(axes)
 
@@ -167,9 +157,7 @@ def _bits(axes: Axes, table: Table) -> None:
     axes.plot(table["bits"], table["measured"], "o", color=INK, markerfacecolor="white")
     axes.plot(table["bits"], table["nonzero"], "D--", color=PURPLE, markersize=3.2, linewidth=0.8,
               label="couplings moved")  # fmt: skip
-    axes.set_xlabel("bits")
-    axes.set_ylabel("fraction")
-    axes.set_ylim(-0.04, 1.38)
+    axes.set(xlabel="bits", ylabel="fraction", ylim=(-0.04, 1.38))
     axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_xticks(table["bits"])
     axes.legend(loc="upper left", borderaxespad=0.1)
@@ -227,8 +215,7 @@ def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
         if points:
             axes.plot([p["value"] for p in points], [p["heat"] for p in points], style,
                       color=colour, markersize=3.4, label=name)  # fmt: skip
-    axes.set_xlabel("position on the line")
-    axes.set_ylabel("mean heat (E₀)")
+    axes.set(xlabel="position on the line", ylabel="mean heat (E₀)")
     legend_above(axes, 0.42)
     light_grid(axes)
 
@@ -253,7 +240,6 @@ def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
                   markerfacecolor="white")  # fmt: skip
     for fill, label in ((FAINT, "θ* + noise of trained computers"), ("white", "trained computers")):
         axes.plot([], [], "D", color=FAINT, markerfacecolor=fill, markersize=4, label=label)
-    axes.set_xlabel("variance of the noise (10⁻⁴ E₀²)")
-    axes.set_ylabel("mean heat (E₀)")
+    axes.set(xlabel="variance of the noise (10⁻⁴ E₀²)", ylabel="mean heat (E₀)")
     legend_above(axes, 0.42)
     light_grid(axes)

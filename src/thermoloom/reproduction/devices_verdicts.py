@@ -17,7 +17,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     for row in (ideal, *(row for row in others if row["recovered"] is not None)):
         name = row["label"] + (f" {row['strength']:g}" if row["strength"] else "")
         for key, when in (("before", "θ* as written"), ("after", "recalibrated")):
-            label = f"correlation, {name}: {when}"
+            label = f"{evidence.summary['measured']}, {name}: {when}"
             own = f"{row['imperfection']}_{row['strength']:g}_{key}"
             quantities.append(said.quantity(own, label, row[key], digits=".3f"))
     return {"quantities": quantities, "statements": []}

@@ -18,9 +18,12 @@ from thermoloom.engine import Diverged, Learner, Path, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
+from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
 
 Float32 = NDArray[np.float32]
+Watched = Callable[[Parameters], PathLoss]
+"""The loss on a validation path as a function of θ."""
 
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
@@ -87,7 +90,7 @@ class Trainee:
     def finished(self) -> bool:
         return self.diverged or self.cycle >= self.settings.training.cycles
 
-    def learn(self, path: Path, validation: Mapping[int, Path]) -> None:
+    def learn(self, path: Path, validation: Mapping[int, Watched]) -> None:
         """One cycle, all of it or, whatever is raised on the way, nothing."""
         theta, diverged = self.parameters, False
         try:
@@ -111,7 +114,9 @@ def train_together(
     settings = trainees[0].settings
     machine, seed = settings.built, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
-    validation = {seed: validation_path(each, fields, words) for seed, each in watched.items()}
+    validation = {
+        seed: engine().watch(validation_path(each, fields, words)) for seed, each in watched.items()
+    }
     for trainee in trainees:
         theta = trainee.parameters.with_styles_of(words)
         trainee.reached = trainee.reached._replace(parameters=theta)
@@ -137,14 +142,13 @@ def validation_path(settings: Settings, fields: Float32, words: Float32 | None =
     return engine().path(settings.built, fields[0], seed, 0, word, stream="validation ")
 
 
-def _validated(settings: Settings, reached: Reached, paths: Mapping[int, Path]) -> Reached:
+def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watched]) -> Reached:
     """The same, with one more point on the validation curve of its seed where one is due."""
     every, cycles = settings.training.validation_every, settings.training.cycles
     if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
         return reached
-    terms = engine().terms(reached.parameters, paths[settings.training.validation_seed])
-    point = (reached.cycle, terms.loss, terms.reduced_loss)
-    return reached._replace(curve=(*reached.curve, point))
+    found = watched[settings.training.validation_seed](reached.parameters)
+    return reached._replace(curve=(*reached.curve, (reached.cycle, *found)))
 
 
 def _check_sharing(trainees: Sequence[Trainee]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +22,9 @@ from thermoloom.engine.compiled.sampling import generate as generate
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
+from thermoloom.engine.compiled.watched_loss import WatchedLoss, worth_a_form
 from thermoloom.machine import action
-from thermoloom.machine.action import PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import Parameters
@@ -40,10 +42,16 @@ def path(
     stream: str = "",
     reuse: Path | None = None,
 ) -> Path:
-    """One noising trajectory, with the residuals that it would have at θ = 0."""
+    """One noising trajectory, with the residuals that it would have at θ = 0.
+
+    Of a machine with few wires without them: its learner makes them in passing.
+    """
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
     states = noising_path(machine, field, seed, number, stream, states)
-    return Path(machine, states, number, word, drives_of(machine, states, drives))
+    passing = machine.sparse and not isinstance(machine, Built)
+    return Path(
+        machine, states, number, word, None if passing else drives_of(machine, states, drives)
+    )
 
 
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
@@ -56,6 +64,18 @@ def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTe
     return path_terms(theta, path.states, field, path.word)
 
 
+def watch(path: Path) -> Callable[[Parameters], PathLoss]:
+    """The loss on this path as a function of θ: a quadratic form where that is cheaper."""
+    if worth_a_form(path.machine):
+        return WatchedLoss(path)
+
+    def loss(theta: Parameters) -> PathLoss:
+        found = terms(theta, path)
+        return PathLoss(found.loss, found.reduced_loss)
+
+    return loss
+
+
 class _LearnerOfSettings:
     """A learner with the residual errors and on the device of the settings.
 
@@ -66,10 +86,13 @@ class _LearnerOfSettings:
         self._settings = settings
         self._built = settings.built
         self._inner = _inner(settings)
+        self._passing = isinstance(self._inner, SparseLearner) and not isinstance(
+            self._built, Built
+        )
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
-        if path.prepared is None:  # of another engine, or made by hand
+        if path.prepared is None and not self._passing:  # of another engine, or made by hand
             path = replace(path, prepared=drives_of(self._built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number

@@ -45,7 +45,13 @@ def compiler(**options: Any) -> Any:
 jit = compiler()
 inline = compiler(inline="always")
 # Sums may be reordered, so that they run in vector registers; non-finite values still show.
-fast_jit = compiler(fastmath={"reassoc", "contract", "nsz"})
+_FAST = {"fastmath": {"reassoc", "contract", "nsz"}}
+fast_jit = compiler(**_FAST)
+# Called by other kernels only: without the code by which Python would call them, which takes longer
+# to compile than they do where their arguments are tuples of arrays.
+_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = compiler(**_INNER)
+fast_inner = compiler(**_FAST, **_INNER)
 
 
 @inline

@@ -16,9 +16,9 @@ The tile of rows 4q … 4q + 3 and columns 16b … 16b + 15 of B in a row has th
 lower (s even) or upper half of word 2⌊s/2⌋ + t of counter i. Each u is uniform to 2⁻²³, symmetric
 about ½ and never 0 or 1; two of a row are correlated by less than 2⁻³².
 
-d, ⌊ ⌋, round and clip keep to the letter, so that a reference can reproduce them; sums of forces run
-in any order, once and for all. Compilers do not find this by themselves, so it is written in LLVM's
-language; registers of any width serve.
+d, ⌊ ⌋, round and clip keep to the letter, so that a reference can reproduce them; sums of forces
+run in any order, once and for all. Compilers do not find this by themselves, so it is written in
+LLVM's language; registers of any width serve.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class _Tile:
         of_rows = [builder.add(self._row, _INDEX(s)) for s in range(ROWS)]
         self._of_rows = of_rows
         self._rows = [
-            tuple(self._everywhere(self._at(data, i)) for data in (self._moves, self._x, self._next))
+            tuple(
+                self._everywhere(self._at(data, i)) for data in (self._moves, self._x, self._next)
+            )
             for i in of_rows
         ]
         self._random = arrays[10:]
@@ -140,6 +142,10 @@ class _Tile:
             k0, k1 = b.add(k0, _SMALL(_W0)), b.add(k1, _SMALL(_W1))
         return [c0, c1, c2, c3]
 
+    def _draw(self, vector: Value) -> None:
+        for word, place in zip(self._words(vector), self._drawn, strict=True):
+            self._builder.store(word, place)
+
     def _uniforms(self, words: list[Value]) -> list[Value]:
         """u of four rows."""
         b = self._builder
@@ -166,7 +172,11 @@ class _Tile:
         b = self._builder
         first = b.mul(vector, _INDEX(LANES))
         p, x, y = (self._of_columns(data, first) for data in (self._moves, self._x, self._next))
-        uniforms = self._uniforms(self._words(vector)) if self._random else [None] * ROWS
+        uniforms = [None] * ROWS
+        if self._random:
+            # the next tile's words are drawn beside this one's moves: neither waits for the other
+            uniforms = self._uniforms([b.load(place) for place in self._drawn])
+            self._draw(b.add(vector, _INDEX(1)))
         others = cgutils.alloca_once_value(b, _ZERO)
         b.store(self._of_columns(self._forces, first), others)
         stored = ir.VectorType(self._codes.data.type.pointee, LANES)
@@ -196,6 +206,9 @@ class _Tile:
     def pass_over(self) -> None:
         b = self._builder
         sums = [cgutils.alloca_once_value(b, _ZERO) for _ in range(ROWS)]
+        if self._random:
+            self._drawn = [cgutils.alloca_once(b, _PAIRS) for _ in range(4)]
+            self._draw(_INDEX(0))
         loop = cgutils.for_range_slice(b, _INDEX(0), self._whole, _INDEX(1), _INDEX, inc=True)
         with loop as (vector, _):
             self._tile(vector, sums, diagonal=False)

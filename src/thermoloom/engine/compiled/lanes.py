@@ -6,14 +6,17 @@ whoever the neighbours are. Step k = q·P + p of a block is number p·L + q of i
 p holds every P-th step. Sums over earlier steps, which a causal rule needs, are P − 1 additions of
 vectors, and the totals of the lanes are added up once for all of them.
 
-    row_forces    out_i(k) = Σ_j J_ij x_j(k)
-    row_sweep     out_i(k) = start_i(k) − α Σ_j x_j(k) Σ_{l<k} u_ij(l)      u_ij = x_j r_i + r_j x_i
+    row_forces    out(k) = Σ_j J_ij x_j(k)
+    row_sweep     S_ij(k) = Σ_{l<k} u_ij(l),   u_ij = x_j r_i + r_j x_i,   added to both its ends:
+                  sum_i(k) += x_j(k) S_ij(k),   sum_j(k) += x_i(k) S_ij(k)
+    row_swept     out_i(k) = R⁰_i(k) − α sum_i(k)
     row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
     turn          states of steps, as a path has them, into rows
 
-Compilers do not find this by themselves, so the loops are written in LLVM's language; registers of
-any width serve. ``begin`` … ``end`` are the wires of unit i in ``columns`` (the other end) and
-``numbers`` (which coupling).
+All rows are in one array: that of x_i is row 2i, that of R⁰_i row 2i + 1, as a wire needs both; r_i
+is any row ``first`` + ``apart``·i. Compilers do not find this by themselves, so the loops are
+written in LLVM's language; registers of any width serve. ``begin`` … ``end`` are the wires of unit
+i in ``columns`` (the other end) and ``numbers`` (which coupling).
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ Value = Any
 
 
 def _order(lanes: list[int]) -> ir.Constant:
-    return ir.Constant(ir.VectorType(_SMALL, LANES), lanes)
+    return ir.Constant(ir.VectorType(_SMALL, len(lanes)), lanes)
 
 
 class _Rows:
@@ -60,8 +63,19 @@ class _Rows:
         first = self.builder.bitcast(first, _VECTOR.as_pointer())
         return [self.builder.gep(first, [_INDEX(vector)]) for vector in range(VECTORS)]
 
+    def number(self, first: Value, apart: Value, unit: Value) -> Value:
+        """first + apart · unit."""
+        return self.builder.add(first, self.builder.mul(apart, unit))
+
     def load(self, data: Value, row: Value) -> list[Value]:
         return [self.builder.load(at, align=4) for at in self._vectors(data, row)]
+
+    def pair(
+        self, data: Value, first: Value, apart: Value, unit: Value
+    ) -> tuple[list[Value], list[Value]]:
+        """x and r of a unit."""
+        x = self.load(data, self.number(_INDEX(0), _INDEX(2), unit))
+        return x, self.load(data, self.number(first, apart, unit))
 
     def store(self, data: Value, row: Value, values: list[Value]) -> None:
         for at, value in zip(self._vectors(data, row), values, strict=True):
@@ -78,33 +92,44 @@ class _Rows:
         """a·b + c."""
         return self.add(self.builder.fmul(a, b, flags=_FAST), c)
 
-    def _turned(self, value: Value, distance: int) -> Value:
-        """Every lane as many places higher, the last ones first."""
-        order = [(lane - distance) % LANES for lane in range(LANES)]
-        return self.builder.shuffle_vector(value, value, _order(order))
-
     def everywhere(self, number: Value) -> Value:
         """A number in all lanes."""
         first = self.builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _SMALL(0))
         return self.builder.shuffle_vector(first, first, _order([0] * LANES))
 
-    def sums_before(self, value: Value) -> Value:
+    def sums_before(self, value: Value, zeros: Value) -> Value:
         """Sum of the lanes before each lane."""
-        found = self._moved(value, 1)
+        found = self._moved(value, 1, zeros)
         for distance in (2**n for n in range(LANES.bit_length() - 1)):
-            found = self.add(found, self._moved(found, distance))
+            found = self.add(found, self._moved(found, distance, zeros))
         return found
 
-    def _moved(self, value: Value, distance: int) -> Value:
+    def _moved(self, value: Value, distance: int, zeros: Value) -> Value:
         """Every lane as many places higher, zeros below."""
-        lanes = [p - distance if p >= distance else LANES for p in range(LANES)]
-        return self.builder.shuffle_vector(value, _ZERO, _order(lanes))
+        lanes = [(p - distance) % (2 * LANES) for p in range(LANES)]
+        return self.builder.shuffle_vector(value, zeros, _order(lanes))
+
+    def hidden_zeros(self, value: Value) -> Value:
+        """v − v: zeros that the compiler does not know of, or it moves lanes in a slower way."""
+        return self.builder.fsub(value, value)
 
     def total(self, value: Value) -> Value:
-        """Sum of all lanes."""
-        for distance in (2**n for n in range(LANES.bit_length() - 1)):
-            value = self.add(value, self._turned(value, distance))
+        """Sum of all lanes: of one half and the other, again and again."""
+        half = LANES // 2
+        while half:
+            low, high = (
+                self.builder.shuffle_vector(value, value, _order(list(range(first, first + half))))
+                for first in (0, half)
+            )
+            value, half = self.add(low, high), half // 2
         return self.builder.extract_element(value, _SMALL(0))
+
+    def fetch(self, at: Value) -> None:
+        """Ask for what will be read next: the steps of a path are too far apart to be foreseen."""
+        place = self.builder.bitcast(at, ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, _SMALL, _SMALL, _SMALL])
+        routine = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        self.builder.call(routine, [place, _SMALL(0), _SMALL(3), _SMALL(1)])
 
     @contextmanager
     def sums(self, begin: Value, end: Value) -> Iterator[tuple[Value, list[Value]]]:
@@ -124,9 +149,12 @@ class _Rows:
 
 @intrinsic
 def turn(
-    typingctx: Any, source: Any, width: Any, step: Any, unit: Any, vector: Any, out: Any
-) -> Any:
-    """Vector ``vector`` of L rows from ``unit`` on, from the L steps step, step + P, … of a path.
+    typingctx: Any, source: Any, width: Any, step: Any, unit: Any, vector: Any, second: Any,
+    out: Any,
+) -> Any:  # fmt: skip
+    """Vector ``vector`` of the rows of L units, from the L steps step, step + P, … of a path.
+
+    Rows 2i, or 2i + 1 if ``second`` is 1, of the units from ``unit`` on.
 
     ``width``: units of the path. A square of L × L numbers is transposed in registers: in turn n,
     pairs of vectors at a distance of 2ⁿ exchange every other 2ⁿ lanes.
@@ -134,13 +162,14 @@ def turn(
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        path, result = rows.data(0), rows.data(5)
-        _, across, step, unit, which, _ = arguments
+        path, result = rows.data(0), rows.data(6)
+        _, across, step, unit, which, second, _ = arguments
         found = []
         for lane in range(LANES):
             row = builder.mul(builder.add(step, _INDEX(lane * VECTORS)), across)
             at = builder.gep(path, [builder.add(row, unit)])
             found.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+            rows.fetch(builder.gep(at, [_INDEX(LANES)]))
         distance = 1
         while distance < LANES:
             low = [p ^ distance | LANES if p & distance else p for p in range(LANES)]
@@ -152,107 +181,133 @@ def turn(
                 )
             distance *= 2
         for lane, value in enumerate(found):
-            row = builder.mul(builder.add(unit, _INDEX(lane)), _INDEX(BLOCK))
+            row = rows.number(second, _INDEX(2), builder.add(unit, _INDEX(lane)))
+            row = builder.mul(row, _INDEX(BLOCK))
             at = builder.gep(result, [builder.add(row, builder.mul(which, _INDEX(LANES)))])
             builder.store(value, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(source, at, at, at, at, out), codegen
+    return types.void(source, at, at, at, at, at, out), codegen
 
 
 @intrinsic
 def row_forces(
-    typingctx: Any, x: Any, J: Any, columns: Any, numbers: Any, begin: Any, end: Any, i: Any,
-    out: Any,
-) -> Any:  # fmt: skip
-    """out_i(k) = Σ_j J_ij x_j(k)."""
+    typingctx: Any, data: Any, J: Any, columns: Any, numbers: Any, begin: Any, end: Any, out: Any
+) -> Any:
+    """out(k) = Σ_j J_ij x_j(k)."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        states, couplings, others, which, result = (rows.data(n) for n in (0, 1, 2, 3, 7))
+        all_rows, couplings, others, which, result = (rows.data(n) for n in (0, 1, 2, 3, 6))
         with rows.sums(arguments[4], arguments[5]) as (wire, sums):
             at = builder.gep(couplings, [rows.entry(which, wire)])
             coupling = rows.everywhere(builder.load(at))
-            for place, x_j in zip(sums, rows.load(states, rows.entry(others, wire)), strict=True):
-                rows.added(place, coupling, x_j)
-        rows.store(result, arguments[6], rows.loaded(sums))
+            x_j = rows.load(all_rows, rows.number(_INDEX(0), _INDEX(2), rows.entry(others, wire)))
+            for place, own in zip(sums, x_j, strict=True):
+                rows.added(place, coupling, own)
+        rows.store(result, _INDEX(0), rows.loaded(sums))
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(x, J, columns, numbers, at, at, at, out), codegen
+    return types.void(data, J, columns, numbers, at, at, out), codegen
 
 
 @intrinsic
 def row_sweep(
-    typingctx: Any, x: Any, r: Any, columns: Any, begin: Any, end: Any, i: Any, start: Any,
-    rate: Any, out: Any, norms: Any,
+    typingctx: Any, data: Any, first: Any, apart: Any, columns: Any, begin: Any, end: Any, i: Any,
+    sums: Any,
 ) -> Any:  # fmt: skip
-    """out_i(k) = start_i(k) − rate · Σ_j x_j(k) Σ_{l<k} u_ij(l).
+    """sum_i += Σ_j x_j S_ij and sum_j += x_i S_ij, in the rows from ``sums`` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        all_rows, others = rows.data(0), rows.data(3)
+        _, first, apart, _, begin, end, i, sums = arguments
+        x_i, r_i = rows.pair(all_rows, first, apart, i)
+        zeros = rows.hidden_zeros(x_i[0])
+        with rows.sums(begin, end) as (wire, own):
+            j = rows.entry(others, wire)
+            x_j, r_j = rows.pair(all_rows, first, apart, j)
+            before, total = [], _ZERO
+            for p in range(VECTORS):
+                before.append(total)
+                product = builder.fmul(r_j[p], x_i[p], flags=_FAST)
+                total = rows.add(total, rows.multiply_add(x_j[p], r_i[p], product))
+            of_lanes = rows.sums_before(total, zeros)
+            theirs = rows.load(all_rows, builder.add(sums, j))
+            for p, place in enumerate(own):
+                moved = rows.add(of_lanes, before[p])
+                rows.added(place, moved, x_j[p])
+                theirs[p] = rows.multiply_add(moved, x_i[p], theirs[p])
+            rows.store(all_rows, builder.add(sums, j), theirs)
+        at = builder.add(sums, i)
+        found = zip(rows.load(all_rows, at), rows.loaded(own), strict=True)
+        rows.store(all_rows, at, [rows.add(*pair) for pair in found])
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(data, at, at, columns, at, at, at, at), codegen
+
+
+@intrinsic
+def row_swept(
+    typingctx: Any, data: Any, first: Any, apart: Any, i: Any, sums: Any, more: Any, rate: Any,
+    norms: Any,
+) -> Any:  # fmt: skip
+    """out_i = R⁰_i − rate · sum_i, of the sums from rows ``sums`` and ``more`` on; in the first.
 
     ``norms`` at 2i and 2i + 1 become Σ_k (out_i − r_i)² and Σ_k out_i².
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        states, residuals, others, first, result, squares = (
-            rows.data(n) for n in (0, 1, 2, 6, 8, 9)
-        )
-        i = arguments[5]
-        x_i, r_i = (rows.load(data, i) for data in (states, residuals))
-        with rows.sums(arguments[3], arguments[4]) as (wire, sums):
-            other = rows.entry(others, wire)
-            x_j, r_j = rows.load(states, other), rows.load(residuals, other)
-            before, total = [], _ZERO
-            for p in range(VECTORS):
-                before.append(total)
-                product = builder.fmul(r_j[p], x_i[p], flags=_FAST)
-                total = rows.add(total, rows.multiply_add(x_j[p], r_i[p], product))
-            of_lanes = rows.sums_before(total)
-            for p, place in enumerate(sums):
-                rows.added(place, rows.add(of_lanes, before[p]), x_j[p])
-        back = rows.everywhere(builder.fneg(arguments[7]))
+        all_rows, squares = rows.data(0), rows.data(7)
+        _, first, apart, i, sums, more, rate, _ = arguments
+        own = [rows.load(all_rows, builder.add(at, i)) for at in (sums, more)]
+        start = rows.load(all_rows, rows.number(_INDEX(1), _INDEX(2), i))
+        back = rows.everywhere(builder.fneg(rate))
         found = [
-            rows.multiply_add(back, own, alone)
-            for own, alone in zip(rows.loaded(sums), rows.load(first, i), strict=True)
+            rows.multiply_add(back, rows.add(a, b), alone)
+            for a, b, alone in zip(*own, start, strict=True)
         ]
-        rows.store(result, i, found)
         change = size = _ZERO
-        for value, old in zip(found, r_i, strict=True):
+        for value, old in zip(found, rows.pair(all_rows, first, apart, i)[1], strict=True):
             moved = builder.fsub(value, old, flags=_FAST)
             change = rows.multiply_add(moved, moved, change)
             size = rows.multiply_add(value, value, size)
+        rows.store(all_rows, builder.add(sums, i), found)
         for place, norm in enumerate((change, size)):
             at = builder.add(builder.mul(i, _INDEX(2)), _INDEX(place))
             builder.store(rows.total(norm), builder.gep(squares, [at]))
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(x, r, columns, at, at, at, start, types.float32, out, norms), codegen
+    return types.void(data, at, at, at, at, at, types.float32, norms), codegen
 
 
 @intrinsic
 def row_updates(
-    typingctx: Any, x: Any, r: Any, columns: Any, numbers: Any, begin: Any, end: Any, i: Any,
-    rate: Any, J: Any,
+    typingctx: Any, data: Any, first: Any, apart: Any, columns: Any, numbers: Any, begin: Any,
+    end: Any, i: Any, rate: Any, J: Any,
 ) -> Any:  # fmt: skip
     """J_ij ← J_ij − rate · Σ_k u_ij(k)."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        states, residuals, others, which, couplings = (rows.data(n) for n in (0, 1, 2, 3, 8))
-        x_i, r_i = (rows.load(data, arguments[6]) for data in (states, residuals))
-        with rows.sums(arguments[4], arguments[5]) as (wire, _):
-            other = rows.entry(others, wire)
-            x_j, r_j = rows.load(states, other), rows.load(residuals, other)
+        all_rows, others, which, couplings = (rows.data(n) for n in (0, 3, 4, 9))
+        _, first, apart, _, _, _, _, i, _, _ = arguments
+        x_i, r_i = rows.pair(all_rows, first, apart, i)
+        with rows.sums(arguments[5], arguments[6]) as (wire, _):
+            x_j, r_j = rows.pair(all_rows, first, apart, rows.entry(others, wire))
             total = _ZERO
             for p in range(VECTORS):
                 total = rows.multiply_add(x_j[p], r_i[p], total)
                 total = rows.multiply_add(r_j[p], x_i[p], total)
             at = builder.gep(couplings, [rows.entry(which, wire)])
-            moved = builder.fmul(arguments[7], rows.total(total))
+            moved = builder.fmul(arguments[8], rows.total(total))
             builder.store(builder.fsub(builder.load(at), moved), at)
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(x, r, columns, numbers, at, at, at, types.float32, J), codegen
+    return types.void(data, at, at, columns, numbers, at, at, at, types.float32, J), codegen

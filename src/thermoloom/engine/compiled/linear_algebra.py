@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from scipy.linalg import cython_blas
 from threadpoolctl import threadpool_info
 
-from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.compiling import inner
 
 
 class Blas(NamedTuple):
@@ -86,7 +86,7 @@ def _call(typingctx: Any, address: Any, arguments: Any) -> Any:
 _N, _T, _U = ord("N"), ord("T"), ord("U")
 
 
-@jit
+@inner
 def _layout(a):  # type: ignore[no-untyped-def]
     """How Fortran, which sees rows as columns, must read ``a``, and its leading dimension."""
     if a.strides[1] == 4:
@@ -94,7 +94,7 @@ def _layout(a):  # type: ignore[no-untyped-def]
     return _T, max(a.strides[1] // 4, 1)
 
 
-@jit
+@inner
 def multiply(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
     """C ← α A B + β C, in place; rows of C are contiguous."""
     if c.size == 0 or a.shape[1] == 0:  # BLAS takes no empty matrices
@@ -121,7 +121,7 @@ def multiply(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
     _call(routines.sgemm, arguments)
 
 
-@jit
+@inner
 def multiply_symmetric(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
     """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n) with contiguous rows."""
     arguments = (

@@ -25,17 +25,19 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import jit, residual
+from thermoloom.engine.compiled.compiling import drive, inline, inner, jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
     VECTORS,
     row_forces,
     row_sweep,
+    row_swept,
     row_updates,
     turn,
 )
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
@@ -45,8 +47,11 @@ from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
-PIECES = 8
-"""Pieces of about as many wires that the units are cut into, on up to as many threads."""
+PIECES = 2
+"""Pieces of about as many wires that the units are cut into, on up to as many threads. Each adds up
+sweeps in rows of its own: more of them would not stay in the cache."""
+PAGE = 1 << 21
+"""Bytes of a large page of memory."""
 TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
@@ -58,7 +63,7 @@ MEASURED_EVERY = 16
 
 class _Graph(NamedTuple):
     """Who is wired to whom. The wires of unit i are start[i] … start[i + 1]; from middle[i] on they
-    are those that i takes care of: to later units, the last one to its clamped unit.
+    are those that i takes care of: about half of them, the last one to its clamped unit.
     """
 
     start: NDArray[np.int64]
@@ -76,13 +81,17 @@ def _graph(machine: Machine) -> _Graph:
     for order, where in enumerate(machine.groups.values()):
         joined[where, n + order] = True
     rows, columns = np.nonzero(joined)
+    # of the two ends of a wire the earlier one, or the later one where both are even or odd
+    others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
+    order = np.lexsort((columns, ~others, rows))
+    rows, columns, others = rows[order], columns[order], others[order]
     number = np.zeros((n, n), np.int32)
     i, j = wires(machine).T
     number[i, j] = number[j, i] = np.arange(len(i))
     clamped = columns >= n
     numbers = np.where(clamped, len(i) + rows, number[rows, np.where(clamped, 0, columns)])
     start = np.concatenate([[0], np.cumsum(joined.sum(axis=1))])
-    middle = start[:-1] + np.bincount(rows[columns < rows], minlength=n)
+    middle = start[:-1] + np.bincount(rows[others], minlength=n)
     shares = np.linspace(0, start[-1], PIECES + 1)
     pieces = np.searchsorted(start, shares[:-1])
     return _Graph(
@@ -123,13 +132,14 @@ class _Rule(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Memory for a block, rows one after the other; the last two are those of clamped units."""
+    """Memory for a block. The last two units are the clamped ones."""
 
-    x: Float32
-    start: Float32
-    """Residuals without couplings, then R⁰."""
-    r: Float32
-    """(2, …): R before and after a sweep, in turns."""
+    rows: Float32
+    """x and R⁰ of every unit (residuals without couplings, before forces are there); then the R of
+    all units after a sweep, and after the next one, in turns (``_place``); then sums of the second
+    piece. Those of the first are where R will be."""
+    forces: Float32
+    """(PIECES, B): Σ_j J_ij x_j of the unit in hand."""
     norms: Float32
     """Σ change² and Σ r² of each unit in the last sweep, in turns."""
     pending: Float32
@@ -138,104 +148,149 @@ class _Work(NamedTuple):
     """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
 
 
-@jit
-def _rows(source, low, high, rows):  # type: ignore[no-untyped-def]
+@inline
+def _place(sweeps, graph):  # type: ignore[no-untyped-def]
+    """First row of the residuals after so many sweeps, and how far apart those of units are."""
+    units = graph.middle.size + 2
+    return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
+
+
+@inner
+def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
     steps, width = source.shape
     whole = (high - low) // LANES * LANES if steps == BLOCK else 0
     for first in range(low, low + whole, LANES):
         for p in range(VECTORS):
-            turn(source, width, p, first, p, rows)
+            turn(source, width, p, first, p, second, rows)
     for i in range(low + whole, high):
         for p in range(VECTORS):
             for q in range(LANES):
                 k = q * VECTORS + p
-                rows[i * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
+                rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
 
 
-@jit
-def _load(piece, after, start, clamped, graph, work):  # type: ignore[no-untyped-def]
-    """X′ and residuals without couplings of a piece's units, as rows."""
+@inner
+def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
+    """Residuals without couplings, from rows of x and the states before ``first``."""
+    for i in range(low, high):
+        x = rows[2 * i * BLOCK : (2 * i + 1) * BLOCK]
+        r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(LANES, BLOCK):
+            r[k] = drive(constants, x[k - LANES], x[k])
+        for q in range(LANES):  # their last steps are in the last vector, a lane before
+            r[q] = drive(constants, x[BLOCK - LANES + q - 1], x[q])
+        r[0] = drive(constants, first[i], x[0])
+        if steps < BLOCK:
+            for k in range(BLOCK):
+                if k % LANES * VECTORS + k // LANES >= steps:
+                    r[k] = 0
+
+
+@inner
+def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
+    """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
+
+    ``states``: those of a block's steps, and those before them.
+    """
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    steps, n = after.shape[0], graph.middle.size
-    _rows(after, low, high, work.x)
-    _rows(start, low, high, work.start)
-    if piece == 0:
+    steps, n = states.shape[0] - 1, graph.middle.size
+    _rows(states[1:], 0, low, high, work.rows)
+    if start.shape[0]:
+        _rows(start, 1, low, high, work.rows)
+    else:
+        _drives(states[0], steps, low, high, rule.constants, work.rows)
+    if piece == 0:  # the residuals of clamped units are 0, and stay so
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
-                work.x[(n + group) * BLOCK + k] = clamped[group] if inside else 0
-                work.r[:, (n + group) * BLOCK + k] = 0
+                work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
 
 
-@jit
+@inner
 def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
-    low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    forces = work.r[0]
-    for i in range(low, high):
-        begin, end = graph.start[i], graph.start[i + 1]
-        row_forces(work.x, couplings, graph.columns, graph.numbers, begin, end, i, forces)
-    own = slice(low * BLOCK, high * BLOCK)
-    start, out = work.start[own], forces[own]
-    for k in range(out.size):
-        start[k] = residual(rule.constants, start[k], out[k])
-        out[k] = start[k]
-
-
-@jit
-def _sweep(piece, now, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R of a piece's units from the R of all in r[now], into the other one."""
-    change = np.float64(0)
-    size = np.float64(0)
-    old, new, columns, norms = work.r[now], work.r[1 - now], graph.columns, work.norms
+    forces = work.forces[piece]
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
-        row_sweep(work.x, old, columns, begin, end, i, work.start, rule.rate, new, norms)
+        row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
+        own = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(BLOCK):
+            own[k] = residual(rule.constants, own[k], forces[k])
+
+
+@inner
+def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
+    """What the wires of a piece do to R, from the R of all after so many sweeps, in its sums."""
+    rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
+    first, apart = _place(sweeps, graph)
+    sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
+    for k in range(sums * BLOCK, (sums + units) * BLOCK):
+        rows[k] = 0
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        row_sweep(rows, first, apart, columns, graph.middle[i], graph.start[i + 1], i, sums)
+
+
+@inner
+def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R of a piece's units from the sums of all pieces, and by how much it changed."""
+    change = np.float64(0)
+    size = np.float64(0)
+    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.middle.size
+    first, apart = _place(sweeps, graph)
+    new, more = _place(sweeps + 1, graph)[0], 4 * (n + 2)
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        row_swept(rows, first, apart, i, new, more, rate, norms)
         change += norms[2 * i]
         size += norms[2 * i + 1]
+    if piece == 0:  # clamped units have no residuals
+        for k in range((new + n) * BLOCK, (new + n + 2) * BLOCK):
+            rows[k] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
 
-@jit
+@inner
 def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R of a block by sweeps: where R is, and by how much a sweep contracts (0: not known).
+    """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
 
     −1 if they do not contract fast enough.
     """
-    before, now = 1.0, 0
+    before = 1.0
     for sweep in range(MOST_SWEEPS):
         for p in range(thread, PIECES, threads):
-            _sweep(p, now, graph, rule, work)
+            _sweep(p, sweep, graph, work)
         wait_for_all(threads, barrier)
-        now = 1 - now
+        for p in range(thread, PIECES, threads):
+            _swept(p, sweep, graph, rule, work)
+        wait_for_all(threads, barrier)
+        # they are written again only after the next barrier
         changed, size = work.squares[:, 0].sum(), work.squares[:, 1].sum()
-        wait_for_all(threads, barrier)  # squares have been read
         # NaN ends the sweeps too; ``learn`` will find it in θ
         change = np.sqrt(changed / size) if size > 0 else 0.0
         if sweep > 0:
             contraction = change / before
         # what is left after this sweep is about change · contraction
         if change == 0 or (contraction > 0 and change * contraction <= TOLERANCE):
-            return now, contraction
+            return sweep + 1, contraction
         if not change <= 0.5 * before:
             return -1, 0.0
         before = change
     return -1, 0.0
 
 
-@jit
-def _update(piece, now, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
+@inner
+def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
     """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
-    x, r = work.x, work.r[now]
-    columns, numbers = graph.columns, graph.numbers
+    rows, columns, numbers = work.rows, graph.columns, graph.numbers
+    first, apart = _place(sweeps, graph)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.middle[i], graph.start[i + 1]
         if rule.period == 1:
-            row_updates(x, r, columns, numbers, begin, end, i, rule.alpha, couplings)
+            row_updates(rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings)
             continue
-        row_updates(x, r, columns, numbers, begin, end, i, np.float32(-1), work.pending)
+        minus = np.float32(-1)
+        row_updates(rows, first, apart, columns, numbers, begin, end, i, minus, work.pending)
         if closes:
             for wire in range(begin, end):
                 number = numbers[wire]
@@ -244,32 +299,44 @@ def _update(piece, now, closes, graph, rule, work, couplings):  # type: ignore[n
 
 
 @jit
-def _learn(thread, threads, barrier, after, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
+def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """One thread's share of a window, in step with the others; returns the length of blocks."""
-    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, after.shape[0]
+    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, states.shape[0] - 1
     while first < steps:
         last = min(first + block, steps)
         if rule.period > 1:
             last = min(last, (first // rule.period + 1) * rule.period)
         for p in range(thread, PIECES, threads):
-            _load(p, after[first:last], start[first:last], clamped, graph, work)
+            _load(p, states[first : last + 1], start[first:last], clamped, graph, rule, work)
         wait_for_all(threads, barrier)
         for p in range(thread, PIECES, threads):
             _residuals(p, couplings, graph, rule, work)
         wait_for_all(threads, barrier)
-        now = 0
+        sweeps = 0
         if rule.period == 1 and last - first > 1:
             known = contraction if blocks % MEASURED_EVERY else 0.0
-            now, contraction = _solve(thread, threads, barrier, known, graph, rule, work)
-            if now < 0:
+            sweeps, contraction = _solve(thread, threads, barrier, known, graph, rule, work)
+            if sweeps < 0:
                 block = max(1, block // 2)
                 continue
         closes = last % rule.period == 0 or last == steps
         for p in range(thread, PIECES, threads):
-            _update(p, now, closes, graph, rule, work, couplings)
+            _update(p, sweeps, closes, graph, rule, work, couplings)
         wait_for_all(threads, barrier)
         first, blocks = last, blocks + 1
     return block
+
+
+def _zeros(size: int) -> Float32:
+    """Zeros in one large page, as NumPy asks for where an array is large.
+
+    Rows are read here and there, and every small page has to be looked up.
+    """
+    memory = np.empty(max(2 * PAGE, 4 * size) + PAGE, np.uint8)
+    first = -memory.ctypes.data % PAGE
+    zeros = memory[first : first + 4 * size].view(np.float32)
+    zeros[:] = 0
+    return zeros
 
 
 class SparseLearner:
@@ -283,14 +350,13 @@ class SparseLearner:
         self.shortest_block = block
         """Steps in a block at the end of the latest path, the least of all stages."""
         self._graph, self._places = _graph(machine), _places(machine)
-        self._constants = step_constants(machine)._replace(onsite=None)
+        self._constants = step_constants(machine)
         rows = machine.units + 2
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            x=np.zeros(rows * BLOCK, np.float32),
-            start=np.zeros(rows * BLOCK, np.float32),
-            r=np.zeros((2, rows * BLOCK), np.float32),
+            rows=_zeros(5 * rows * BLOCK),
+            forces=np.zeros((PIECES, BLOCK), np.float32),
             norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
@@ -305,17 +371,22 @@ class SparseLearner:
     ) -> Parameters:
         """θ after one noising path; ``errors`` (K, N) are added to the residuals.
 
+        A path need not be ``prepared``: drives are made in the cache, from states that are there.
         ``rate``: α on this path, where it is another one.
         """
         check_path(self.machine, path)
         alpha = self.learning_rate if rate is None else rate
         scale = np.float32(alpha * self.machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        start = path.prepared if errors is None else path.prepared + errors
+        start = path.prepared
+        if errors is not None:
+            start = errors + (drives_of(self.machine, path.states) if start is None else start)
+        elif start is None:
+            start = np.empty((0, self.machine.units), np.float32)
         learned = np.array(theta.vector, np.float32)
         blocks = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
-            steps = path.states[first + 1 : last + 1], start[first:last]
+            steps = path.states[first : last + 1], start[first:last]
             blocks.append(self._learn_window(rule, *steps, theta, stage, path.word, learned[stage]))
         self.shortest_block = min(blocks)
         return theta.with_vector(learned)
@@ -323,7 +394,7 @@ class SparseLearner:
     def _learn_window(
         self,
         rule: _Rule,
-        after: Float32,
+        states: Float32,
         start: Float32,
         theta: Parameters,
         stage: int,
@@ -344,7 +415,7 @@ class SparseLearner:
         self._memory.pending[:] = 0
         count = min(thread_count(), PIECES)
         barrier = new_barrier()
-        given = (after, start, clamped.astype(np.float32), couplings, self._graph, rule)
+        given = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
         pieces = [(thread, count, barrier, *given, self._memory) for thread in range(count)]
         found: int = in_threads(_learn, pieces, barrier)[0]
         if not np.isfinite(couplings).all():

@@ -1,37 +1,151 @@
-"""Compile every kernel once, on a computer of four units, so that the wait is seen as such."""
+"""Compile kernels once, on computers of a few units, so that the wait is seen as such.
+
+Numba compiles one kernel at a time. So where nothing is compiled yet and there are two cores,
+another process goes through the same list from its end: what either has compiled, the other finds
+on the disk. Nothing waits for that process, so nothing is lost where it fails.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path as Folder
 
-from thermoloom.config import Settings
+import numpy as np
+from numba import config
+
+from thermoloom.config import Imperfections, Settings
+from thermoloom.engine import Path
+from thermoloom.engine.compiled.learner import compile_strips
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.threads import thread_count, threads
+
+DENSE = Machine(visible=2, hidden=2, duration=0.01)
+SPARSE = Machine(visible=10, hidden=10, duration=0.01, topology="random", degree=1)
+ERRORS = {
+    "plain": {},
+    "residual": {"residual_noise": 0.1},
+    "update": {"update_noise": 0.1},
+    "grid": {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0},
+}
+"""Imperfections by the kernels that they need."""
 
 
-def warm_up(learning: bool = True, sparse: bool = False) -> None:
-    """Run the whole way at the smallest size; takes seconds the first time, then milliseconds.
-
-    Without ``learning`` only what generates is compiled, which is a fraction of all. ``sparse``:
-    what machines with few wires need, too.
+def warm_up(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    """Run all that these computers need, at the smallest size: seconds the first time, then
+    milliseconds. None: what any computer needs. Without ``learning``: only what generates.
     """
+    names = _names(models, learning)
+    with _another_from_the_end(names):
+        for name in names:
+            _JOBS[name]()
+
+
+def _names(models: Iterable[Settings] | None, learning: bool) -> list[str]:
+    """What is to be compiled: what takes longest first, what others need last."""
+    if models is None:
+        wanted = list(_JOBS)
+    else:
+        wanted = ["plain", "terms", "generation", "strips"]
+        for model in models:
+            wanted += _errors(model.imperfections)
+            wanted += ["sparse", "sparse generation"] if model.machine.sparse else []
+    return [name for name in _JOBS if name in wanted and (learning or "generation" in name)]
+
+
+def _errors(chosen: Imperfections) -> list[str]:
+    present = {
+        "residual": chosen.residual_noise != 0 or chosen.residual_offset != 0,
+        "update": chosen.update_noise > 0,
+        "grid": chosen.bits < UNQUANTIZED,
+    }
+    return [name for name, there in present.items() if there]
+
+
+def _learn(machine: Machine, errors: str) -> None:
     from thermoloom.engine import compiled
 
-    machine = Machine(visible=2, hidden=2, duration=0.01)
-    compiled.generate(Parameters.zeros(machine), samples=1, seed=0)
-    if sparse:
-        few = Machine(visible=10, hidden=10, duration=0.01, topology="random", degree=1)
-        theta = Parameters.zeros(few)
-        compiled.generate(theta, samples=1, seed=0)
-        if learning:
-            path = compiled.path(few, np.zeros(20, np.float32), 0, 0)
-            compiled.learner(Settings(machine=few)).learn(theta, path)
-    if not learning:
-        return
-    settings = Settings(machine=machine).updated({"training": {"cycles": 1}})
-    path = compiled.path(machine, np.zeros(4, np.float32), 0, 0)
-    grid = {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
-    for imperfections in ({"residual_noise": 0.1}, {"update_noise": 0.1}, grid):
-        learner = compiled.learner(settings.updated({"imperfections": imperfections}))
-        theta = learner.learn(Parameters.zeros(machine), path)
+    # a path by hand: the kernels that make one are compiled by the other process
+    states = np.zeros((machine.steps + 1, machine.units), np.float32)
+    path = Path(machine, states, 0, prepared=states[1:])
+    settings = Settings(machine=machine).updated({"imperfections": ERRORS[errors]})
+    compiled.learner(settings).learn(Parameters.zeros(machine), path)
+
+
+def _terms() -> None:
+    from thermoloom.engine import compiled
+
+    path = compiled.path(DENSE, np.zeros(DENSE.units, np.float32), 0, 0)
+    theta = Parameters.zeros(DENSE)
     compiled.terms(theta, path)
+    compiled.watch(path)(theta)
+
+
+def _generate(machine: Machine) -> None:
+    from thermoloom.engine import compiled
+
+    compiled.generate(Parameters.zeros(machine), samples=1, seed=0)
+
+
+_JOBS: dict[str, Callable[[], None]] = {
+    **{errors: partial(_learn, DENSE, errors) for errors in ERRORS},
+    "sparse": partial(_learn, SPARSE, "plain"),
+    "sparse generation": partial(_generate, SPARSE),
+    "terms": _terms,
+    "generation": partial(_generate, DENSE),
+    "strips": partial(compile_strips, DENSE),
+}
+
+
+@contextlib.contextmanager
+def _another_from_the_end(names: list[str]) -> Iterator[None]:
+    """Another process that compiles beside this one, as long as this one does."""
+    if len(names) < 2 or thread_count() < 2 or not _first_time() or getattr(sys, "frozen", False):
+        yield
+        return
+    script = f"from thermoloom.engine.compiled.warmup import backwards; backwards({names!r})"
+    search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": search_path, "NUMBA_CACHE_DIR": config.CACHE_DIR},
+        )
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def backwards(names: list[str]) -> None:
+    """Life of the other process: all but the first, which the one that started it is at."""
+
+    def end_with_parent() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    with threads(1):
+        for name in reversed(names[1:]):
+            _JOBS[name]()
+
+
+def _first_time() -> bool:
+    """Whether there is a folder for kernels, or can be one, and none is in it."""
+    folder = Folder(config.CACHE_DIR)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return os.access(folder, os.W_OK | os.X_OK) and not any(folder.rglob("*.nbi"))

@@ -80,10 +80,10 @@ def predict_rule(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     rule = mean_rule(machine, job.fields, job.marginals, settings.learning_rate, settings.period)
     cycles, every = settings.training.cycles, settings.training.validation_every
     watched = ExpectedLoss(machine, job.fields[:1], job.marginals)
-    path = validation_path(settings, job.fields)
+    loss_of = engine().watch(validation_path(settings, job.fields))
 
     def on_path(vector: NDArray[np.float64]) -> float:
-        return engine().terms(job.parameters(vector), path).reduced_loss
+        return loss_of(job.parameters(vector)).reduced_loss
 
     best, rows = loss.total(job.optimum) / loss.steps, []
     means = mean_parameters(rule, cycles, every)
