@@ -148,7 +148,7 @@ if hasattr(os, "register_at_fork"):
 
 def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:
     """``units`` cut into at most ``pieces`` ranges (low, high) of nearly equal size."""
-    edges = [units * piece // pieces for piece in range(pieces + 1)]
+    edges = [units * piece // max(pieces, 1) for piece in range(pieces + 1)]
     return [(low, high) for low, high in pairwise(edges) if high > low]
 
 
