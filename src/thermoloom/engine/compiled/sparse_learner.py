@@ -83,8 +83,8 @@ def _graph(machine: Machine) -> _Graph:
     rows, columns = np.nonzero(joined)
     # of the two ends of a wire the earlier one, or the later one where both are even or odd
     others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
-    order = np.lexsort((columns, ~others, rows))
-    rows, columns, others = rows[order], columns[order], others[order]
+    sequence = np.lexsort((columns, ~others, rows))
+    rows, columns, others = rows[sequence], columns[sequence], others[sequence]
     number = np.zeros((n, n), np.int32)
     i, j = wires(machine).T
     number[i, j] = number[j, i] = np.arange(len(i))
