@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-import thermoloom.engine.compiled.learner as kernels
 from benchmarks import peers
 from benchmarks.harness import (
     Contestant,
@@ -33,7 +33,7 @@ from benchmarks.harness import (
 from thermoloom.config import Settings
 from thermoloom.engine import Path, engine
 from thermoloom.engine.compiled.barrier import new_barrier
-from thermoloom.engine.compiled.learner import PIECES, Learner
+from thermoloom.engine.compiled.learner import Learner, _Piece
 from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.machine.energy import effective_bias
@@ -41,6 +41,8 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together, validation_path
 
+# the module: in its package, a function has the same name
+kernels = import_module("thermoloom.engine.compiled.learner")
 # inner kernels, compiled once more so that Python can call them
 _apply, _fill, _forces, _solve, _start_residuals, _take = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")
