@@ -1,74 +1,80 @@
 """How time and memory grow: 128 to 8,192 units in training, 1 to 10,000 patterns in the solver.
 
-Each measurement has a process of its own. Limits: of time, the FLOP of forces and updates at the
-sgemm rate of this run; of memory, θ before and after a path, the path and its drives.
+Each measurement has a process of its own. Limits: of time, the FLOP of the work at the sgemm rate
+of this run; of memory, what the work cannot do without (``benchmarks.memory``).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.harness import Options, Result, Row, all_threads, force_flops, sgemm, update_flops
-from benchmarks.memory import MEGABYTE, SIZES, Spent, growing_machine, inherent_memory, measure
+from benchmarks.harness import Options, Result, Row, all_threads, sgemm
+from benchmarks.memory import MEGABYTE, SIZES, Spent, growing_machine, measure
 
 PATTERNS = (1, 10, 100, 1000, 10000)
-FIGURE = Path("growth.png")
+FIGURE = Path(__file__).parents[1] / "docs/images/growth.svg"
 
 
 def run(options: Options) -> Result:
     rate = 1 / sgemm(all_threads())()
-    result = Result()
-    sizes: list[tuple[int, Spent, float, float]] = []
+    trained, solved = {}, {}
     for units in SIZES:
         options.say(f"training of {units} units, in a process of its own")
-        machine, spent = growing_machine(units), measure(f"units {units}")
-        limit = (force_flops(machine) + update_flops(machine)) / rate
-        sizes.append((units, spent, limit, inherent_memory(machine)))
-        step, memory = spent.seconds / machine.steps, spent.peak - spent.before
-        result.rows += [
-            Row(f"training step, {units} units", step * 1e6, "µs", limit=limit * 1e6),
-            Row("  its memory", memory / MEGABYTE, "MB", limit=sizes[-1][3] / MEGABYTE),
-        ]
-    solved: list[tuple[int, Spent]] = []
+        trained[units] = measure(f"units {units}")
     for count in PATTERNS if options.full else PATTERNS[:-1]:
         options.say(f"the optimum of {count} patterns, in a process of its own")
-        solved.append((count, measure(f"solve {count}")))
-        spent = solved[-1][1]
-        memory = spent.peak - spent.before
-        result.rows += [
-            Row(f"optimum of {count} patterns", spent.seconds, "s"),
-            Row("  its memory", memory / MEGABYTE, "MB"),
-        ]
-    _draw(sizes, solved)
-    result.notes.append(f"drawn in {FIGURE}")
-    return result
+        solved[count] = measure(f"solve {count}")
+    rows = []
+    for units, spent in trained.items():
+        per_step = 1e6 / growing_machine(units).steps
+        rows += _rows(f"training step, {units} units", spent, "µs", per_step, rate)
+    for count, spent in solved.items():
+        rows += _rows(f"optimum of {count} patterns", spent, "s", 1.0, rate)
+    _draw(trained, solved, rate)
+    return Result(rows, notes=[f"drawn in {FIGURE}"])
 
 
-def _draw(sizes: list[tuple[int, Spent, float, float]], solved: list[tuple[int, Spent]]) -> None:
+def _rows(name: str, spent: Spent, unit: str, scale: float, rate: float) -> list[Row]:
+    return [
+        Row(name, scale * spent.seconds, unit, limit=scale * spent.flops / rate),
+        Row("  its memory", _used(spent), "MB", limit=spent.inherent / MEGABYTE),
+    ]
+
+
+def _used(spent: Spent) -> float:
+    return (spent.peak - spent.before) / MEGABYTE
+
+
+def _draw(trained: dict[int, Spent], solved: dict[int, Spent], rate: float) -> None:
     """Time and memory over units and over patterns, limits dashed."""
+    import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
-    (time_units, time_patterns), (memory_units, memory_patterns) = figure.subplots(2, 2)
-    units = [size for size, *_ in sizes]
-    steps = [growing_machine(size).steps for size in units]
-    used = [(spent.peak - spent.before) / MEGABYTE for _, spent, *_ in sizes]
-    each = [1e6 * spent.seconds / k for (_, spent, *_), k in zip(sizes, steps, strict=True)]
-    time_units.plot(units, each, "o-", label="measured")
-    time_units.plot(units, [1e6 * limit for *_, limit, _ in sizes], "--", label="sgemm rate")
-    memory_units.plot(units, used, "o-", label="measured")
-    memory_units.plot(units, [m / MEGABYTE for *_, m in sizes], "--", label="θ twice, path, drives")
-    counts = [count for count, _ in solved]
-    time_patterns.plot(counts, [spent.seconds for _, spent in solved], "o-", label="measured")
-    memory_patterns.plot(
-        counts, [(s.peak - s.before) / MEGABYTE for _, s in solved], "o-", label="measured"
-    )
-    for axes, x, y in (
-        (time_units, "units", "training step (µs)"),
-        (memory_units, "units", "training, memory (MB)"),
-        (time_patterns, "patterns", "exact optimum (s)"),
-        (memory_patterns, "patterns", "exact optimum, memory (MB)"),
-    ):
-        axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-        axes.legend(frameon=False)
-    figure.savefig(FIGURE, dpi=120)
+    from thermoloom.presentation.style import FAINT, ORANGE, STYLE, WIDTH
+
+    step = {units: 1e6 / growing_machine(units).steps for units in trained}
+    with matplotlib.rc_context(STYLE | {"svg.fonttype": "none", "svg.hashsalt": "growth"}):
+        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+        panels = figure.subplots(2, 2, sharex="col")
+        for column, (found, scales, what, unit, title) in enumerate(
+            (
+                (trained, step, "units", "µs per step", "Training, with its path"),
+                (solved, dict.fromkeys(solved, 1.0), "patterns", "s", "Exact optimum, 1,296 units"),
+            )
+        ):
+            x = list(found)
+            time_axes, memory_axes = panels[0, column], panels[1, column]
+            seconds = [scales[n] * spent.seconds for n, spent in found.items()]
+            limits = [scales[n] * spent.flops / rate for n, spent in found.items()]
+            measured = {"marker": "o", "color": ORANGE, "label": "measured"}
+            limit = {"linestyle": "--", "color": FAINT, "label": "limit"}
+            time_axes.plot(x, seconds, **measured)
+            time_axes.plot(x, limits, **limit)
+            memory_axes.plot(x, [_used(spent) for spent in found.values()], **measured)
+            memory_axes.plot(x, [s.inherent / MEGABYTE for s in found.values()], **limit)
+            time_axes.set(xscale="log", yscale="log", title=title, ylabel=unit)
+            memory_axes.set(yscale="log", ylabel="MB", xlabel=what)
+            memory_axes.set_xticks(x, [f"{n:,}" for n in x])
+            memory_axes.minorticks_off()
+            time_axes.legend()
+        figure.savefig(FIGURE, metadata={"Date": None})

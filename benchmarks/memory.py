@@ -12,6 +12,7 @@ import json
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,8 +27,10 @@ from benchmarks.harness import (
     Row,
     clocked,
     default_fields,
+    force_flops,
     many_fields,
     parameter_bytes,
+    update_flops,
 )
 from thermoloom.config import Settings
 from thermoloom.engine import engine
@@ -48,6 +51,10 @@ class Spent(NamedTuple):
     peak: float
     """Most bytes in memory."""
     seconds: float
+    flops: float = 0.0
+    """What the work cannot do without, float64 counted twice."""
+    inherent: float = 0.0
+    """Bytes that it cannot do without."""
 
 
 def train_both() -> None:
@@ -58,11 +65,26 @@ def train_both() -> None:
         pass
 
 
-def solve(prototypes: int) -> None:
-    """The exact optimum for so many prototypes."""
+def solve(prototypes: int) -> tuple[float, float]:
+    """The exact optimum for so many prototypes; the FLOP and bytes it cannot do without.
+
+    Few patterns are kept as modes, m for each, and every step of the solver multiplies J with them
+    and back. Of many, Σ m mᵀ and Σ d mᵀ are summed up first, and a step multiplies J with these.
+    Memory: four vectors as long as θ, and the modes or sums.
+    """
+    from thermoloom.theory.expected_loss import TimeModes
+    from thermoloom.theory.marginals import solve_marginals
     from thermoloom.theory.solver import solve_optimum
 
-    solve_optimum(Settings().machine, many_fields(prototypes))
+    machine, fields = Settings().machine, many_fields(prototypes)
+    steps = solve_optimum(machine, fields).iterations
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    n, modes = machine.units, prototypes * len(TimeModes(marginals, 0, machine.steps).one)
+    of_modes = 2 * force_flops(machine) * modes * steps
+    v, h = machine.visible, machine.hidden
+    of_sums = 4 * n * n * modes + 2 * (v * h * h + h * n * n) * steps
+    vectors = 4 * 2 * parameter_bytes(machine)
+    return 2.0 * min(of_modes, of_sums), vectors + 8.0 * min(2 * modes * n, 2 * n * n)
 
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
@@ -80,18 +102,23 @@ def inherent_memory(machine: Machine) -> int:
     return 2 * 4 * (machine.steps + 1) * machine.units + 2 * parameter_bytes(machine)
 
 
-def train_once(units: int) -> None:
-    """One noising path of a machine of so many units, learned."""
-    machine = growing_machine(units)
+def train_growing(units: int) -> Spent:
+    """Noising paths of a machine of so many units, learned: the fastest of three."""
+    machine, before = growing_machine(units), resident()
     learner = engine().learner(replace(Settings(), machine=machine))
-    path = engine().path(machine, np.ones(units, np.float32), 1, 0)
-    learner.learn(Parameters.zeros(machine), path)
+    field, theta = np.ones(units, np.float32), Parameters.zeros(machine)
+
+    def learn() -> None:
+        learner.learn(theta, engine().path(machine, field, 1, 0))
+
+    seconds = clocked(learn, tries=4)()  # the first touches its memory for the first time
+    flops = machine.steps * (force_flops(machine) + update_flops(machine))
+    return Spent(before, peak(), seconds, flops, inherent_memory(machine))
 
 
-WORK: dict[str, Callable[[], None]] = {
+WORK: dict[str, Callable[[], tuple[float, float] | None]] = {
     "training": train_both,
     **{f"solve {n}": partial(solve, n) for n in (1, 3, 10, 100, 1000, 10000)},
-    **{f"units {n}": partial(train_once, n) for n in SIZES},
 }
 
 
@@ -142,9 +169,14 @@ def run(options: Options) -> Result:
 
 def _child(work: str) -> None:
     engine().warm_up()
-    before = resident()
-    seconds = clocked(WORK[work], tries=3 if work.startswith("units") else 1)()
-    print(json.dumps(Spent(before, peak(), seconds)._asdict()))
+    kind, _, units = work.partition(" ")
+    if kind == "units":
+        spent = train_growing(int(units))
+    else:
+        before, began = resident(), time.perf_counter()
+        needed = WORK[work]() or (0.0, 0.0)
+        spent = Spent(before, peak(), time.perf_counter() - began, *needed)
+    print(json.dumps(spent._asdict()))
 
 
 if __name__ == "__main__":

@@ -41,8 +41,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together, validation_path
 
-# the module: in its package, a function has the same name
-kernels = import_module("thermoloom.engine.compiled.learner")
+kernels = import_module("thermoloom.engine.compiled.learner")  # compiled.learner is a function
 # inner kernels, compiled once more so that Python can call them
 _apply, _fill, _forces, _solve, _start_residuals, _take = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")

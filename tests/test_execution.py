@@ -107,6 +107,14 @@ def count_threads(workdir: Path, report: Any) -> dict[str, Any]:
     }
 
 
+def wait_for_threads(workdir: Path, report: Any, wanted: int) -> dict[str, Any]:
+    """Until so many are allowed, or for half a minute."""
+    deadline = time.monotonic() + 30
+    while thread_count() < wanted and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return {"threads": thread_count()}
+
+
 def look(workdir: Path, report: Any, source: str) -> dict[str, Any]:
     """Reads another run's arrays."""
     theta = RunDirectory.open(workdir / source).load_arrays("theta")["theta"]
@@ -281,6 +289,13 @@ def test_one_thread_each_unless_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         assert all((o.result["pid"] == os.getpid()) == (workers == 1) for o in outcomes)
     alone = run_tasks(several[:1], tmp_path, Resources(2))["0"]
     assert alone.result == {"threads": before, "pid": os.getpid()}
+
+
+def test_the_last_tasks_have_the_cores_of_idle_workers(tmp_path: Path) -> None:
+    wanted = {"first": 1, "last": 2}
+    tasks = [Task(name, name_of(wait_for_threads), {"wanted": n}) for name, n in wanted.items()]
+    outcomes = run_tasks(tasks, tmp_path, Resources(workers=2))
+    assert {name: outcome.result["threads"] for name, outcome in outcomes.items()} == wanted
 
 
 def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> None:

@@ -49,6 +49,15 @@ def threads(count: int) -> Iterator[None]:
         _limit = before
 
 
+def allow(count: int) -> None:
+    """Another limit for the block of ``threads`` that runs now: cores have become free.
+
+    Seen by the next computation that asks; the linear algebra libraries keep theirs.
+    """
+    global _limit
+    _limit = count
+
+
 class _GivenUp(BaseException):
     """Another piece has failed: what this one computes is of no use any more."""
 

@@ -149,7 +149,7 @@ def run_all(
     )
     if sys.stdin.isatty() and needed.seconds > 600 and not yes:
         typer.confirm("go on?", abort=True)
-    failed = []
+    failed: list[str] = []
     for name in TOGETHER:
         typer.echo(f"--- {name} ---", err=True)
         try:
@@ -158,7 +158,8 @@ def run_all(
             failed.append(name)
     from thermoloom.presentation.report import write_report
 
-    typer.echo(f"report of all  {write_report(folder).path}")
+    drawn = [name for name in TOGETHER if name not in failed]
+    typer.echo(f"report of all  {write_report(folder, kept=drawn).path}")
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
@@ -227,11 +228,7 @@ def run_share(
 
 
 def run_experiment(
-    name: str,
-    preset: str,
-    values: Values,
-    folder: Path,
-    resources: Resources,
+    name: str, preset: str, values: Values, folder: Path, resources: Resources
 ) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
@@ -250,7 +247,8 @@ def run_experiment(
 
     def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
         seeds = summary["interim"]
-        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {write_page(run).path}")
+        page = write_page(run, pdf=False).path
+        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {page}")
 
     done = reproduce(chosen, plan, folder, resources, progress, so_far)
     for line in dict.fromkeys(done.warnings):

@@ -119,7 +119,8 @@ class _Interim:
     """Results so far: with the first complete seed, then as more come in.
 
     Made between two tasks by the process that holds the experiment's run, with files that are
-    written whole, so a kill leaves the results before it. It takes a tenth of the time at most.
+    written whole, so a kill leaves the results before it. It takes a thirtieth of the time at most:
+    all cores are busy with tasks.
     """
 
     experiment: Experiment
@@ -143,7 +144,7 @@ class _Interim:
         with contextlib.suppress(UserError):  # what is wrong is told at the end, if it still is
             summary = summarized(self.experiment, self.plan, self.folder, self.run)
             self.on_interim(self.run, summary | so_far)
-        self.due = monotonic() + 9 * (monotonic() - began)
+        self.due = monotonic() + 29 * (monotonic() - began)
 
 
 def compute_share(

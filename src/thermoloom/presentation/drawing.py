@@ -51,15 +51,16 @@ def styled() -> Iterator[None]:
         yield
 
 
-def render(spec: FigureSpec, saved: Saved) -> dict[str, bytes]:
+def render(spec: FigureSpec, saved: Saved, pdf: bool = True) -> dict[str, bytes]:
     """The figure as ``{file name: bytes}``, PNG and PDF, the same bytes for the same tables."""
     with styled():
         figure = spec.draw(saved)
         box = _marked(figure, text) if (text := mark(saved.summary)) else None
-        png = _bytes(figure, "png", {"Software": None}, box)
-        figure.set_layout_engine("none")  # laid out once, and alike in both
-        pdf = _bytes(figure, "pdf", {"CreationDate": None}, box)
-        return {f"{spec.name}.png": png, f"{spec.name}.pdf": pdf}
+        files = {f"{spec.name}.png": _bytes(figure, "png", {"Software": None}, box)}
+        if pdf:
+            figure.set_layout_engine("none")  # laid out once, and alike in both
+            files[f"{spec.name}.pdf"] = _bytes(figure, "pdf", {"CreationDate": None}, box)
+        return files
 
 
 def _marked(figure: Figure, text: str) -> Bbox:
@@ -134,10 +135,7 @@ def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> N
 
 
 def image(
-    axes: Axes,
-    state: NDArray[Any],
-    shape: Sequence[int] | None,
-    limits: tuple[float, float],
+    axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
     """A visible state on a given grey scale; a strip where the layer is not an image."""
     picture = state.reshape(tuple(shape) if shape else (1, -1))

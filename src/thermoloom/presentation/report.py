@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,11 @@ class Written:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def write_report(path: Path) -> Written:
-    """Figures and page of an experiment, or one page for all experiments of a results folder."""
+def write_report(path: Path, kept: Collection[str] = ()) -> Written:
+    """Figures and page of an experiment, or one page for all experiments of a results folder.
+
+    ``kept``: experiments whose figures are as their tables are, so that they need no drawing.
+    """
     path = Path(path)
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; name an experiment or a results folder")
@@ -51,7 +54,7 @@ def write_report(path: Path) -> Written:
     began, parts = time.perf_counter(), []
     for one in found:
         with RunDirectory.open(one, write=True) as run:
-            parts.append(_drawn(run))
+            parts.append(_kept(run) if one.name in kept else _drawn(run))
     drawn = time.perf_counter()
     verdicts, page = _page(parts)
     experiments = {summary["experiment"]: summary for summary, _ in parts}
@@ -63,10 +66,10 @@ def write_report(path: Path) -> Written:
     return _written(path, began, drawn)
 
 
-def write_page(run: RunDirectory) -> Written:
-    """Figures and page of an experiment whose run is open for writing."""
+def write_page(run: RunDirectory, pdf: bool = True) -> Written:
+    """Figures and page of an experiment whose run is open for writing; PDFs cost half of it."""
     began = time.perf_counter()
-    part = _drawn(run)
+    part = _drawn(run, pdf)
     drawn = time.perf_counter()
     run.save_bytes(REPORT, _page([part])[1])
     return _written(run.path, began, drawn)
@@ -89,13 +92,20 @@ def _page(parts: Sequence[Part]) -> tuple[dict[str, int], bytes]:
     return verdicts, build(parts, verdicts).encode()
 
 
-def _drawn(run: RunDirectory) -> Part:
+def _kept(run: RunDirectory) -> Part:
+    """An experiment with its figures as they are."""
+    specs = CHAPTERS[run.kind]
+    pictures = {spec.name: (run.path / f"{spec.name}.png").read_bytes() for spec in specs}
+    return Saved.open(run.path).summary, pictures
+
+
+def _drawn(run: RunDirectory, pdf: bool = True) -> Part:
     """An experiment with its figures, which are saved beside its tables."""
     from thermoloom.presentation.drawing import render
 
     saved, pictures = Saved.open(run.path), {}
     for spec in CHAPTERS[run.kind]:
-        files = render(spec, saved)
+        files = render(spec, saved, pdf)
         for name, data in files.items():
             run.save_bytes(name, data)
         pictures[spec.name] = files[f"{spec.name}.png"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from thermoloom.runs.tasks import Outcome, Sweep, Task, execute, throttled
+from thermoloom.threads import allow
 
 RETRIES = 2
 """How often a task is tried again after its worker process has died."""
@@ -47,9 +48,16 @@ class _LocalWorker:
         self._buffer = b""
 
     def begin(self, task: Task) -> None:
-        assert self.process.stdin is not None
         self.task = task
-        line = json.dumps({"task": asdict(task), "workdir": str(self.workdir)}) + "\n"
+        self._say(task=asdict(task), workdir=str(self.workdir))
+
+    def allow(self, thread_count: int) -> None:
+        """More threads for the task that it is at; they never change its bits."""
+        self._say(allow=thread_count)
+
+    def _say(self, **order: Any) -> None:
+        assert self.process.stdin is not None
+        line = json.dumps(order) + "\n"
         with contextlib.suppress(BrokenPipeError):  # it has died: its own pipe will tell
             self.process.stdin.write(line.encode())
             self.process.stdin.flush()
@@ -96,11 +104,15 @@ def _single_thread_environment(thread_count: int) -> dict[str, str]:
 def serve(writer: int, thread_count: int) -> None:
     """Life of a local worker: read a task, do it, say how it went; die with the coordinator."""
     os.set_inheritable(writer, False)
-    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def listen() -> None:
         for line in sys.stdin.buffer:
-            tasks.put(line)
+            order = json.loads(line)
+            if "allow" in order:
+                allow(order["allow"])
+            else:
+                tasks.put(order)
         os._exit(0)  # the coordinator is gone, however it went
 
     threading.Thread(target=listen, daemon=True).start()
@@ -111,7 +123,7 @@ def serve(writer: int, thread_count: int) -> None:
             data = data[os.write(writer, data) :]
 
     while True:
-        order = json.loads(tasks.get())
+        order = tasks.get()
         report = throttled(lambda *values: say(advanced=values))
         outcome = execute(Task(**order["task"]), Path(order["workdir"]), report, thread_count)
         say(outcome=asdict(outcome))
@@ -132,6 +144,8 @@ def run_in_processes(sweep: Sweep, tasks: Sequence[Task], workers: int) -> None:
                     messages = worker.messages()
                     for message in messages or []:
                         _hear(sweep, worker, message, waiting)
+                        if "outcome" in message and not waiting:
+                            _share_cores([w for w in alive.values() if w.task], workers)
                     if messages is None:
                         selector.unregister(key.fd)
                         del alive[key.fd]
@@ -155,6 +169,12 @@ def _start_worker(
         alive[worker.reader] = worker
         selector.register(worker.reader, selectors.EVENT_READ)
         _give(sweep, worker, waiting)
+
+
+def _share_cores(busy: Sequence[_LocalWorker], cores: int) -> None:
+    """Nothing is left to begin: those who still work have the cores of those who do not."""
+    for worker in busy:
+        worker.allow(cores // len(busy))
 
 
 def _give(sweep: Sweep, worker: _LocalWorker, waiting: deque[Task]) -> None:

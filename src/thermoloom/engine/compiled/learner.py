@@ -649,16 +649,15 @@ def compile_strips(machine: Machine) -> None:
     """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
     own = Learner(machine, learning_rate=1.0)
     rule, work, group = own._rule, own._memory, own._memory.hidden
-    rate, range_of_steps = np.float32(1), (0, 1)
-
-    def compiled(kernel, *arguments):  # type: ignore[no-untyped-def]
+    rate, first, last, piece = np.float32(1), 0, 1, _Piece(0, 1)
+    acting = (0, 1, new_barrier(), blas(), first, last, first, last, rule, work.within, work)
+    for kernel, arguments in (
+        (_act, acting),
+        (_subtract, (piece, first, last, rate, group)),
+        (_begin, (piece, first, last, rule.period, rate, group)),
+        (_end, (piece, first, last, group)),
+    ):
         kernel.compile(tuple(map(typeof, arguments)))
-
-    act = (0, 1, new_barrier(), blas(), *range_of_steps, *range_of_steps)
-    compiled(_act, *act, rule, work.within, work)
-    compiled(_subtract, 0, *range_of_steps, rate, group)
-    compiled(_begin, 0, *range_of_steps, rule.period, rate, group)
-    compiled(_end, 0, *range_of_steps, group)
 
 
 class Learner:
@@ -704,9 +703,9 @@ class Learner:
         )
         self._memory = _work(machine, strip, strips, period, pieces)
         self._scratch = _Theta(
-            _padded(machine.visible, machine.hidden) if vh else _padded(0, 0),
-            _padded(machine.hidden, machine.hidden) if hh else _padded(0, 0),
-            _padded(machine.visible, machine.visible) if vv else _padded(0, 0),
+            padded(machine.visible, machine.hidden) if vh else padded(0, 0),
+            padded(machine.hidden, machine.hidden) if hh else padded(0, 0),
+            padded(machine.visible, machine.visible) if vv else padded(0, 0),
             np.empty(machine.units, np.float32),
         )
 
@@ -787,7 +786,7 @@ def check_path(machine: Machine, path: Path) -> None:
         )
 
 
-def _padded(rows: int, columns: int) -> Float32:
+def padded(rows: int, columns: int) -> Float32:
     """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
     of two, the rows of a column would all fall into the same few places of the cache. It begins
     at a large page of memory, as NumPy asks for where an array is large: small ones have to
