@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-import thermoloom.engine.compiled.learner as kernels
 from benchmarks import peers
 from benchmarks.harness import (
     Contestant,
@@ -41,6 +41,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together, validation_path
 
+kernels = import_module("thermoloom.engine.compiled.learner")  # compiled.learner is a function
 # inner kernels, compiled once more so that Python can call them
 _apply, _fill, _forces, _solve, _start_residuals, _take = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")
@@ -268,20 +269,20 @@ def _parts_of_a_cycle(
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
     scratch.bias[:] = effective_bias(theta)
     after, barrier = path[1:], new_barrier()
-    block = rule.strip * rule.strips
-    for piece in range(PIECES):
+    block, pieces = rule.strip * rule.strips, [_Piece(q, rule.pieces) for q in range(rule.pieces)]
+    for piece in pieces:
         timed("copying θ", _fill, piece, given, scratch)
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
-        for piece in range(PIECES):
+        for piece in pieces:
             timed("forces", _forces, piece, routines, x, scratch, rule, work)
-        for piece in range(PIECES):
+        for piece in pieces:
             for group in (work.visible, work.hidden):
                 given_start = (piece, x, r, scratch.bias, rule.constants, group)
                 timed("residuals", _start_residuals, *given_start)
         timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
-        for piece in range(PIECES):
+        for piece in pieces:
             timed("update", _apply, piece, routines, len(x), rule, work, scratch)
-    for piece in range(PIECES):
+    for piece in pieces:
         timed("copying θ", _take, piece, scratch, learned)
     return parts

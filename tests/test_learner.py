@@ -82,17 +82,21 @@ def test_large_learning_rate_needs_shorter_strips() -> None:
 @pytest.mark.parametrize(("period", "rate"), [(1, 4e-4), (1, 5.0), (10, 4e-4), (200, 4e-4)])
 @pytest.mark.parametrize("name", ["paper", "everything"])
 def test_threads_do_not_change_a_bit(name: str, period: int, rate: float) -> None:
-    """Nor where strips must be halved."""
+    """Nor where strips must be halved; eight pieces on any number of threads."""
     machine = replace(MACHINES[name], visible=64, hidden=33)
     path = some_path(machine)
     found = []
-    for count in (1, 2):
+    for count in (1, 2, 3, 8):
         with threads(count):
-            learner, theta = Learner(machine, rate, period), Parameters.zeros(machine)
+            learner = Learner(machine, rate, period, pieces=8)
+            theta = Parameters.zeros(machine)
             for _ in range(3 if rate < 1 else 1):
                 theta = learner.learn(theta, path)
             found.append(theta)
-    assert found[0].same_as(found[1])
+    assert all(theta.same_as(found[0]) for theta in found)
+    reference = Learner(machine, rate, period, pieces=2).learn(Parameters.zeros(machine), path)
+    once = Learner(machine, rate, period, pieces=8).learn(Parameters.zeros(machine), path)
+    assert relative_difference(once, reference) < (1e-6 if rate < 1 else 20 * ROUND_OFF)
 
 
 def test_batch_is_one_step_down_the_gradient(small: Machine) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -664,14 +665,7 @@ class Results(Mapping[str, dict[str, Array]]):
         >>> results = tl.results("results/comparison")
         >>> heat = results.frame("models").groupby("rule")["heat.mean"].mean()  # doctest: +SKIP
         """
-        try:
-            import pandas
-        except ImportError:
-            raise UserError(
-                "pandas is not installed: pip install pandas, or take the columns as NumPy "
-                f"arrays with results[{table!r}]"
-            ) from None
-        return pandas.DataFrame(self[table])
+        return _library("pandas", table).DataFrame(self[table])
 
     def dataset(self, table: str, *dimensions: str) -> Any:
         """A table as an xarray Dataset, where xarray is installed.
@@ -684,13 +678,7 @@ class Results(Mapping[str, dict[str, Array]]):
         >>> models = results.dataset("models", "rule", "seed")  # doctest: +SKIP
         >>> models["heat.mean"].sel(rule="online").mean()  # doctest: +SKIP
         """
-        try:
-            import xarray
-        except ImportError:
-            raise UserError(
-                "xarray is not installed: pip install xarray, or take the columns as NumPy arrays "
-                f"with results[{table!r}]"
-            ) from None
+        xarray = _library("xarray", table)
         columns = self[table]
         if not dimensions:
             return xarray.Dataset({name: ("row", values) for name, values in columns.items()})
@@ -702,6 +690,17 @@ class Results(Mapping[str, dict[str, Array]]):
                 f"{', '.join(dimensions)}: several rows of {table} have the same; name more columns"
             )
         return frame.to_xarray()
+
+
+def _library(name: str, table: str) -> Any:
+    """A library of tables that need not be there."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UserError(
+            f"{name} is not installed: pip install {name}, or take the columns as NumPy arrays "
+            f"with results[{table!r}]"
+        ) from None
 
 
 def results(path: str | Path) -> Results:

@@ -19,14 +19,7 @@ from typing import Any, ClassVar, get_type_hints
 import tomli_w
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import (
-    LARGEST,
-    SMALLEST,
-    InvalidTomlError,
-    parse_toml,
-    shown,
-    user_path,
-)
+from thermoloom.inputs import LARGEST, SMALLEST, InvalidTomlError, parse_toml, shown, user_path
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Device, build
 from thermoloom.sections import Section, require, unknown

@@ -5,12 +5,7 @@ from __future__ import annotations
 import sys
 
 from thermoloom.errors import UserError
-from thermoloom.interrupts import (
-    Interrupted,
-    exit_code,
-    interrupts_end_at_once,
-    interrupts_ignored,
-)
+from thermoloom.interrupts import Interrupted, exit_code, interrupts_end_at_once, interrupts_ignored
 
 
 def main() -> None:

@@ -68,8 +68,7 @@ Code = Annotated[
 Topology = Annotated[
     str | None,
     typer.Option(
-        help="Which units are wired: complete (default), grid, random or edges.",
-        metavar="TOPOLOGY",
+        help="Which units are wired: complete (default), grid, random or edges.", metavar="TOPOLOGY"
     ),
 ]
 Radius = Annotated[
@@ -222,8 +221,7 @@ def generate(
     hold: Annotated[
         bool,
         typer.Option(
-            "--hold",
-            help="Hold known pixels still, instead of moving them as in training.",
+            "--hold", help="Hold known pixels still, instead of moving them as in training."
         ),
     ] = False,
     assignments: Assignments = None,
@@ -339,7 +337,7 @@ def show(
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
     from thermoloom.computers.stored import beside, latest_samples, learning_at
-    from thermoloom.presentation.sheets import loss_curve, sample_sheet
+    from thermoloom.presentation.sheets import loss_curve, png, sample_figure
     from thermoloom.runs.files import write_atomically
 
     settings, patterns, curve = learning_at(run)
@@ -355,7 +353,8 @@ def show(
         heading = f"{title}: {name}, mean heat {generated.heat.mean():.1f} E0"
         images = generated.final_states[:, : settings.machine.visible]
         names = None if asked is None else [str(own) for own in asked]
-        pictures["samples.png"] = sample_sheet(images, patterns.shape, heading, samples, names)
+        sheet = sample_figure(images, patterns.shape, heading, samples, names)
+        pictures["samples.png"] = png(sheet)
     if movie and patterns.shape is None:
         notes.append("the visible layer is not an image, so there is no movie")
     elif movie:
@@ -395,8 +394,7 @@ def solve(
         typer.Option(help="Weight of the expected heat (in kT) beside the loss (default 0)."),
     ] = None,
     ridge: Annotated[
-        float | None,
-        typer.Option(help="ρ of a term ½ρ|θ|² added to the loss (default 0)."),
+        float | None, typer.Option(help="ρ of a term ½ρ|θ|² added to the loss (default 0).")
     ] = None,
     out: Out = None,
     config: Config = None,

@@ -16,8 +16,7 @@ from thermoloom.inputs import is_folder
 
 def demo(
     out: Annotated[
-        Path,
-        typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out")),
+        Path, typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out"))
     ] = Path("results/demo.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     as_json: AsJson = False,

@@ -228,11 +228,7 @@ def run_share(
 
 
 def run_experiment(
-    name: str,
-    preset: str,
-    values: Values,
-    folder: Path,
-    resources: Resources,
+    name: str, preset: str, values: Values, folder: Path, resources: Resources
 ) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()

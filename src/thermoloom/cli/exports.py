@@ -30,8 +30,7 @@ Energy = Annotated[
     float | None, typer.Option(help="E0 in joules, instead of a temperature.", metavar="J")
 ]
 Voltage = Annotated[
-    float | None,
-    typer.Option(help="Voltage V0 of x = 1, instead of a temperature.", metavar="V"),
+    float | None, typer.Option(help="Voltage V0 of x = 1, instead of a temperature.", metavar="V")
 ]
 TimeUnit = Annotated[
     float | None,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import GenerationSettings, Settings, Training
 from thermoloom.experiments.optimum import optimum_models, with_optimum
 from thermoloom.experiments.pair_tables import base_summary, save_tables
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
-from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
@@ -33,15 +32,7 @@ def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
 EXPERIMENT = Experiment(
     name="comparison",
     title="Online and batch training: heat and quality",
-    presets={
-        "paper": PairPlan(),
-        "quick": PairPlan(
-            settings=Settings(
-                training=Training(cycles=60), generation=GenerationSettings(samples=40)
-            ),
-            seeds=(101,),
-        ),
-    },
+    presets={"paper": PairPlan(), "quick": PairPlan(settings=brief(60, 40), seeds=(101,))},
     models=lambda plan: [*optimum_models(plan), *plan.models],
     tasks=tasks,
     assemble=assemble,

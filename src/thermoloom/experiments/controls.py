@@ -17,28 +17,19 @@ from typing import Any, Self
 import numpy as np
 
 from thermoloom.config import Settings
-from thermoloom.experiments.plan import SECTION, Experiment, Plan
-from thermoloom.experiments.screens import (
-    VARIED,
-    Condition,
-    base_summary,
-    check_grid,
-    collect,
-    save_tables,
-    screen_tasks,
-    trained,
-)
+from thermoloom.experiments import screens
+from thermoloom.experiments.plan import SECTION, Experiment
+from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
 from thermoloom.measures.statistics import PairedComparison, compare_pairs
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 
 RATE, PERIOD = "learning rate", "update period"
 
 
 @dataclass(frozen=True)
-class ControlsPlan(Plan):
+class ControlsPlan(ScreenPlan):
     """Grids, cycles and samples of both controls."""
 
     seeds: tuple[int, ...] = (101, 102, 103)
@@ -72,16 +63,8 @@ class ControlsPlan(Plan):
         return [trained(RATE, scale, self._rate(seed, rule, scale), rule) for scale in self.scales]
 
     def _rate(self, seed: int, rule: str, scale: float) -> Settings:
-        training = {
-            "rule": rule,
-            "period": None,
-            "seed": seed,
-            "learning_rate_scale": scale,
-            "cycles": self.rate_cycles,
-        }
-        return self.settings.updated(
-            {"training": training, "generation": {"samples": self.rate_samples}}
-        )
+        own = {"rule": rule, "period": None, "learning_rate_scale": scale}
+        return self._model(own, seed, self.rate_cycles, self.rate_samples)
 
     def delays(self, seed: int) -> list[Condition]:
         """The update periods; M = 1 is the online rule, M = K the batch rule."""
@@ -89,33 +72,26 @@ class ControlsPlan(Plan):
 
     def _delay(self, seed: int, period: int) -> Settings:
         rule = {1: "online", self.settings.machine.steps: "batch"}.get(period, "delayed")
-        training = {
-            "rule": rule,
-            "period": period if rule == "delayed" else None,
-            "seed": seed,
-            "cycles": self.period_cycles,
-        }
-        return self.settings.updated(
-            {"training": training, "generation": {"samples": self.period_samples}}
-        )
+        own = {"rule": rule, "period": period if rule == "delayed" else None}
+        return self._model(own, seed, self.period_cycles, self.period_samples)
+
+    def _model(self, own: dict[str, Any], seed: int, cycles: int, samples: int) -> Settings:
+        training = own | {"seed": seed, "cycles": cycles}
+        return self.settings.updated({"training": training, "generation": {"samples": samples}})
 
     def conditions(self) -> list[Condition]:
+        """By seed: the rates of each rule, then the periods."""
         rates = [c for seed in self.seeds for rule in RULES for c in self.rates(seed, rule)]
         return rates + [c for seed in self.seeds for c in self.delays(seed)]
 
 
-def tasks(plan: ControlsPlan, folder: Path, workers: int) -> list[Task]:
-    """By seed: the rates of each rule, then the periods."""
-    return screen_tasks(plan.conditions(), folder, workers)
-
-
 def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of both controls, and their summary."""
-    screens = collect(plan.conditions(), folder)
-    save_tables(screens, run)
-    return base_summary(screens, plan, ControlsPlan()) | {
-        "rate_differences": rate_rows({rule: screens.curve(RATE, rule) for rule in RULES}),
-        "period_differences": period_rows(screens.curve(PERIOD)),
+    found = screens.collect(plan.conditions(), folder)
+    screens.save_tables(found, run)
+    return screens.base_summary(found, plan) | {
+        "rate_differences": rate_rows({rule: found.curve(RATE, rule) for rule in RULES}),
+        "period_differences": period_rows(found.curve(PERIOD)),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},
         "samples": {"rate": plan.rate_samples, "period": plan.period_samples},
         "steps": plan.settings.machine.steps,
@@ -191,8 +167,8 @@ EXPERIMENT = Experiment(
             period_samples=12,
         ),
     },
-    models=lambda plan: [c.settings for c in plan.conditions()],
-    tasks=tasks,
+    models=screens.models,
+    tasks=screens.tasks,
     assemble=assemble,
-    varied=(*VARIED, "training.learning_rate_scale", "training.cycles", "generation.samples"),
+    varied=(*screens.SET, "training.learning_rate_scale", "training.cycles", "generation.samples"),
 )

@@ -100,7 +100,7 @@ class DevicesPlan(Plan):
             for strength in getattr(self, name):
                 Device(**{name: strength})
                 if strength == 0:
-                    raise UserError(f"{SECTION}.{name}: 0 is the ideal one, always included")
+                    raise UserError(f"{SECTION}.{name}: 0 is the ideal device, always included")
 
     @property
     def optimum(self) -> Settings:

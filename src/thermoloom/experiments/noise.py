@@ -20,19 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.config import Settings
-from thermoloom.experiments.plan import Experiment, Plan
-from thermoloom.experiments.screens import (
-    VARIED,
-    Condition,
-    base_summary,
-    check_grid,
-    collect,
-    save_tables,
-    screen_tasks,
-    trained,
-)
+from thermoloom.experiments import screens
+from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)
@@ -40,7 +31,7 @@ GRID = tuple(round(0.05 * i, 2) for i in range(9))
 
 
 @dataclass(frozen=True)
-class NoisePlan(Plan):
+class NoisePlan(ScreenPlan):
     """Grids, cycles and samples of the four screens."""
 
     seeds: tuple[int, ...] = (101,)
@@ -78,19 +69,12 @@ class NoisePlan(Plan):
 
     def screen(self, name: str) -> list[Condition]:
         """The conditions of one screen, seed by seed."""
+        noisy = {"residual_noise": self.amplitude}
         grid, key, more = {
             UPDATE: (self.update_noise, "update_noise", {}),
             RESIDUAL: (self.residual_noise, "residual_noise", {}),
-            OFFSET: (
-                self.residual_offset,
-                "residual_offset",
-                {"residual_noise": self.amplitude},
-            ),
-            MEMORY: (
-                self.residual_correlation,
-                "residual_correlation",
-                {"residual_noise": self.amplitude},
-            ),
+            OFFSET: (self.residual_offset, "residual_offset", noisy),
+            MEMORY: (self.residual_correlation, "residual_correlation", noisy),
         }[name]
         cycles, samples = (
             (self.update_cycles, self.update_samples)
@@ -104,19 +88,15 @@ class NoisePlan(Plan):
         ]
 
     def conditions(self) -> list[Condition]:
+        """Those with update noise, which cost most, first."""
         return [condition for name in SCREENS for condition in self.screen(name)]
-
-
-def tasks(plan: NoisePlan, folder: Path, workers: int) -> list[Task]:
-    """The computers of each screen, those with update noise, which cost most, first."""
-    return screen_tasks(plan.conditions(), folder, workers)
 
 
 def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the four screens, and their summary."""
-    screens = collect(plan.conditions(), folder)
-    save_tables(screens, run)
-    return base_summary(screens, plan, NoisePlan()) | {
+    found = screens.collect(plan.conditions(), folder)
+    screens.save_tables(found, run)
+    return screens.base_summary(found, plan) | {
         "cycles": {"update": plan.update_cycles, "residual": plan.residual_cycles},
         "samples": {"update": plan.update_samples, "residual": plan.residual_samples},
         "amplitude": plan.amplitude,
@@ -139,8 +119,8 @@ EXPERIMENT = Experiment(
             residual_samples=16,
         ),
     },
-    models=lambda plan: [c.settings for c in plan.conditions()],
-    tasks=tasks,
+    models=screens.models,
+    tasks=screens.tasks,
     assemble=assemble,
-    varied=(*VARIED, "training.cycles", "generation.samples"),
+    varied=(*screens.SET, "training.cycles", "generation.samples"),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
-from thermoloom.config import Settings, toml_of
+from thermoloom.config import GenerationSettings, Settings, Training, toml_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import MOST_SEEDS
 from thermoloom.inputs import shown
@@ -106,6 +106,16 @@ def _coerced(plan: type[Plan], values: Mapping[str, Any]) -> dict[str, Any]:
     return coerced
 
 
+VARIED = ("training.rule", "training.period", "training.seed")
+"""Settings that every experiment sets itself."""
+
+
+def brief(cycles: int, samples: int, **more: Any) -> Settings:
+    """Settings of a quick look: few cycles, few samples."""
+    generation = GenerationSettings(samples=samples)
+    return Settings(training=Training(cycles=cycles), generation=generation, **more)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """An experiment by name: its plans, tasks, tables and summary."""
@@ -125,7 +135,7 @@ class Experiment:
     ready: Callable[[Any, Path], int] | None = None
     """``ready(plan, folder)``: number of complete seeds; where given, tables and a
     page appear with the first of them and are renewed as others come in."""
-    varied: tuple[str, ...] = ("training.rule", "training.period", "training.seed")
+    varied: tuple[str, ...] = VARIED
     """Settings that the experiment itself sets; the user cannot."""
 
     def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:

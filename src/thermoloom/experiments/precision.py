@@ -26,10 +26,10 @@ import numpy as np
 
 from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import parameters_of
-from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.models import Clock, record_samples
-from thermoloom.experiments.plan import Experiment, Plan
+from thermoloom.experiments.plan import Experiment, Plan, brief
 from thermoloom.experiments.results import (
     RUNS,
     Model,
@@ -39,7 +39,7 @@ from thermoloom.experiments.results import (
     trained_path,
 )
 from thermoloom.experiments.screens import (
-    VARIED,
+    SET,
     Condition,
     Screens,
     base_summary,
@@ -233,7 +233,7 @@ def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, 
     screens = _with_couplings(collect(sorted(conditions, key=_order), folder))
     save_tables(screens, run)
     curves = {STORAGE: screens.curve(STORAGE), TRAINING: screens.curve(TRAINING, REFERENCE)}
-    return base_summary(screens, plan, PrecisionPlan()) | {
+    return base_summary(screens, plan) | {
         "references": {
             screen: curve.heat(UNQUANTIZED) if curve.has(UNQUANTIZED) else None
             for screen, curve in curves.items()
@@ -284,9 +284,7 @@ EXPERIMENT = Experiment(
     presets={
         "paper": PrecisionPlan(),
         "quick": PrecisionPlan(
-            settings=Settings(
-                training=Training(cycles=10), generation=GenerationSettings(samples=16)
-            ),
+            settings=brief(10, 16),
             storage_bits=(2, 4, 5, 32),
             training_bits=(8, 16),
             training_cycles=10,
@@ -296,5 +294,5 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=VARIED,
+    varied=SET,
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
+from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.experiments.pair_tables import base_summary, save_tables
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
-from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
 
 FIFTEEN = PrototypeSettings(per_digit=5)
@@ -29,13 +29,7 @@ EXPERIMENT = Experiment(
             settings=Settings(prototypes=FIFTEEN), seeds=(101, 102, 103), paths_per_prototype=2
         ),
         "quick": PairPlan(
-            settings=Settings(
-                prototypes=FIFTEEN,
-                training=Training(cycles=60),
-                generation=GenerationSettings(samples=40),
-            ),
-            seeds=(101,),
-            paths_per_prototype=2,
+            settings=brief(60, 40, prototypes=FIFTEEN), seeds=(101,), paths_per_prototype=2
         ),
     },
     models=lambda plan: plan.models,

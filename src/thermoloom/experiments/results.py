@@ -11,7 +11,7 @@ to be missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -189,3 +189,9 @@ class Model:
     def patterns(self) -> Patterns:
         """What it learned."""
         return learned_patterns(self.training)
+
+
+def seconds_by_stage(models: Iterable[Model], stages: Iterable[str]) -> dict[str, float]:
+    """Seconds of work by stage, summed over all computers and processes."""
+    spent = [model.results.get("timing", {}) for model in models]
+    return {stage: sum((one.get(stage, 0.0) for one in spent), 0.0) for stage in stages}

@@ -13,17 +13,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from thermoloom.config import Settings
+from thermoloom.config import Imperfections, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
-from thermoloom.experiments.plan import SECTION, Plan
-from thermoloom.experiments.results import Model, ended, measures_path, save_rows, why_missing
+from thermoloom.experiments.plan import SECTION, VARIED, Plan
+from thermoloom.experiments.results import (
+    Model,
+    ended,
+    measures_path,
+    save_rows,
+    seconds_by_stage,
+    why_missing,
+)
 from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.responses import KEYS, Measured, Responses
 from thermoloom.runs.manifest import flatten
@@ -31,19 +38,7 @@ from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 
 STAGES = ("training", "generation", "quality")
-VARIED = (
-    "training.rule",
-    "training.period",
-    "training.seed",
-    "imperfections.residual_noise",
-    "imperfections.residual_offset",
-    "imperfections.residual_correlation",
-    "imperfections.update_noise",
-    "imperfections.bits",
-    "imperfections.rounding",
-    "imperfections.range_visible_hidden",
-    "imperfections.range_hidden_hidden",
-)
+SET = (*VARIED, *(f"imperfections.{entry.name}" for entry in fields(Imperfections)))
 """Settings that a screen itself sets."""
 
 
@@ -104,6 +99,24 @@ def screen_tasks(conditions: Iterable[Condition], folder: Path, workers: int) ->
     return measuring_tasks(groups.items(), folder, workers)
 
 
+class ScreenPlan(Plan):
+    """A plan all of whose conditions are known in advance."""
+
+    def conditions(self) -> list[Condition]:
+        """Every condition of every screen."""
+        raise NotImplementedError
+
+
+def models(plan: ScreenPlan) -> list[Settings]:
+    """The computers of all conditions."""
+    return [condition.settings for condition in plan.conditions()]
+
+
+def tasks(plan: ScreenPlan, folder: Path, workers: int) -> list[Task]:
+    """The computers of each screen and variant, in the order of the conditions."""
+    return screen_tasks(plan.conditions(), folder, workers)
+
+
 # --- what the tasks left ------------------------------------------------------------------------
 
 
@@ -116,12 +129,8 @@ class Screens(Responses):
 
     def timing(self) -> dict[str, float]:
         """Seconds of work by stage, summed over all computers and processes."""
-        total = dict.fromkeys(STAGES, 0.0)
-        for model in {model.measures.path: model for model in self.models}.values():
-            for stage, seconds in model.results.get("timing", {}).items():
-                if stage in total:
-                    total[stage] += seconds
-        return total
+        once = {model.measures.path: model for model in self.models}
+        return seconds_by_stage(once.values(), STAGES)
 
 
 def _row(condition: Condition, model: Model) -> dict[str, Any]:
@@ -185,15 +194,12 @@ def shortened(plan: Plan, whole: Plan) -> list[str]:
     ]
 
 
-def base_summary(screens: Screens, plan: Plan, whole: Plan) -> dict[str, Any]:
-    """What every experiment of screens reports.
-
-    ``whole``: the plan of the paper, to which the lengths are compared.
-    """
+def base_summary(screens: Screens, plan: Plan) -> dict[str, Any]:
+    """What every experiment of screens reports; its lengths beside those of the paper's plan."""
     seeds = sorted({m.seed for m in screens.measured})
     return {
         "missing": screens.missing,
-        "shortened": shortened(plan, whole),
+        "shortened": shortened(plan, type(plan)()),
         "seeds": seeds,
         "seed_count": len(seeds),
         "conditions": len(screens.measured),

@@ -62,10 +62,7 @@ def run_circuit(netlist: Path, folder: Path) -> Path:
 
 
 def read_circuit(
-    theta: Parameters,
-    data: Path,
-    word: Array | None = None,
-    realization: Realization | None = None,
+    theta: Parameters, data: Path, word: Array | None = None, realization: Realization | None = None
 ) -> Circuit:
     """Node voltages, divided by V₀, and Q = Σ V_t(start) − V_t(end) over the stages."""
     scale, written = realization or reduced(theta.machine), written_steps(theta)

@@ -22,6 +22,8 @@ from scipy.spatial.distance import cdist
 from thermoloom.engine import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
+from thermoloom.measures.quality import unit_rows
+from thermoloom.theory.generation_law import Gaussian, gelbrich
 
 Array64 = NDArray[np.float64]
 
@@ -35,14 +37,11 @@ def _features(array: NDArray[Any], name: str) -> Array64:
 
 def frechet_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Fréchet distance of two sets of features, as if each were Gaussian."""
-    x, y = _features(a, "samples"), _features(b, "data")
-    shift = x.mean(axis=0) - y.mean(axis=0)
-    C_x, C_y = np.cov(x, rowvar=False), np.cov(y, rowvar=False)
-    values, vectors = np.linalg.eigh(np.atleast_2d(C_x))
-    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
-    both = np.linalg.eigvalsh(root @ np.atleast_2d(C_y) @ root)
-    overlap = np.sqrt(np.maximum(both, 0)).sum()
-    return float(shift @ shift + np.trace(np.atleast_2d(C_x + C_y)) - 2 * overlap)
+    laws = [
+        Gaussian(rows.mean(axis=0), np.atleast_2d(np.cov(rows, rowvar=False)))
+        for rows in (_features(a, "samples"), _features(b, "data"))
+    ]
+    return float(gelbrich(*laws))
 
 
 class KernelDistance(NamedTuple):
@@ -104,9 +103,7 @@ def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> P
 
 def class_diversity(images: NDArray[Any], classes: NDArray[Any]) -> float:
     """1 − mean correlation of two images of one class, averaged over classes."""
-    rows = _features(images, "images")
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-300)
+    unit = unit_rows(_features(images, "images"))
     found = []
     for own in np.unique(classes):
         members = unit[np.asarray(classes) == own]
@@ -135,19 +132,11 @@ class Nearest(NamedTuple):
 
 def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 2000) -> Nearest:
     """The training image of largest correlation with each image: memorized, or not?"""
-
-    def unit(rows: NDArray[Any]) -> NDArray[np.float32]:
-        wide = np.asarray(rows, np.float32)
-        centred = wide - wide.mean(axis=1, keepdims=True)
-        norm = np.linalg.norm(centred, axis=1, keepdims=True)
-        scaled: NDArray[np.float32] = centred / np.maximum(norm, np.float32(1e-20))
-        return scaled
-
-    samples = unit(images)
+    samples = unit_rows(np.asarray(images, np.float32))
     best = np.full(len(samples), -np.inf)
     index = np.zeros(len(samples), np.intp)
     for first in range(0, len(training), block):
-        alike = samples @ unit(training[first : first + block]).T
+        alike = samples @ unit_rows(np.asarray(training[first : first + block], np.float32)).T
         nearest = alike.argmax(axis=1)
         value = alike[np.arange(len(samples)), nearest]
         better = value > best

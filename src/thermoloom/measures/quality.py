@@ -137,17 +137,19 @@ def strongest_correlation(states: Float64, patterns: Float64) -> Float64:
 
     A constant state is correlated with nothing: 0.
     """
-    correlations = _unit(states) @ _unit(patterns).T
+    correlations = unit_rows(states) @ unit_rows(patterns).T
     strongest: Float64 = correlations[np.arange(len(states)), np.abs(correlations).argmax(axis=1)]
     return strongest
 
 
-def _unit(rows: Float64) -> Float64:
+def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
     """Every row centred and of length one; a constant row becomes zero."""
     varies = (rows != rows[:, :1]).any(axis=1, keepdims=True)
     centred = rows - rows.mean(axis=1, keepdims=True)
     length = np.linalg.norm(centred, axis=1, keepdims=True)
-    unit: Float64 = np.divide(centred, length, out=np.zeros_like(rows), where=varies & (length > 0))
+    unit: NDArray[Any] = np.divide(
+        centred, length, out=np.zeros_like(rows), where=varies & (length > 0)
+    )
     return unit
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
 from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
@@ -33,6 +34,9 @@ def draw_devices(saved: Saved) -> Figure:
     ideal, most = rows[0]["heat_before"], max(row["heat_before"] or 0.0 for row in rows)
     if ideal and most > 5 * abs(ideal):
         heat.set_xscale("symlog", linthresh=abs(ideal))
+        heat.set_xticks([0, *(m * 10**d for d in range(1, 6) for m in (0.5, 1, 2) if
+                              abs(ideal) / 3 < m * 10**d < 1.1 * most)])  # fmt: skip
+        heat.xaxis.set_major_formatter(ScalarFormatter())
     quality.legend(loc="lower left", fontsize=6.5)
     panel(quality, "a", "quality")
     panel(heat, "b", "heat")
@@ -94,7 +98,7 @@ def _ways_back(figure: SubFigure, saved: Saved) -> None:
         axes.minorticks_off()
         axes.set_title(label, fontsize=6.5)
         if strengths:
-            axes.legend(fontsize=5.5, loc="lower right", handlelength=1.0)
+            axes.legend(fontsize=5.5, loc="best", handlelength=1.0)
         light_grid(axes)
     for axes in grid[len(names) :]:
         axes.axis("off")

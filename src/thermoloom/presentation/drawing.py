@@ -135,10 +135,7 @@ def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> N
 
 
 def image(
-    axes: Axes,
-    state: NDArray[Any],
-    shape: Sequence[int] | None,
-    limits: tuple[float, float],
+    axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
     """A visible state on a given grey scale; a strip where the layer is not an image."""
     picture = state.reshape(tuple(shape) if shape else (1, -1))

@@ -40,17 +40,6 @@ def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
     return png(figure)
 
 
-def sample_sheet(
-    images: NDArray[np.float32],
-    shape: tuple[int, int],
-    title: str,
-    most: int = 60,
-    names: Sequence[str] | None = None,
-) -> bytes:
-    """``sample_figure`` as PNG bytes."""
-    return png(sample_figure(images, shape, title, most, names))
-
-
 class Sheet(Figure):
     """A figure that notebooks display, whatever its backend."""
 

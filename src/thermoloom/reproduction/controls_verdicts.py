@@ -29,10 +29,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
-    labels = {
-        "rate": "batch − online at scale {value:g}",
-        "period": "M = {value:g} minus M = 1",
-    }
+    labels = {"rate": "batch − online at scale {value:g}", "period": "M = {value:g} minus M = 1"}
     return [
         said.quantity(
             f"{key}_{row['value']:g}",

@@ -89,11 +89,7 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
     offset, memory = curves[OFFSET], curves[MEMORY]
     cycles = NoisePlan.update_cycles
     longer = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
-    of_update = {
-        "near_baseline": near_baseline,
-        "crossover": crossing_over,
-        "low_noise": low_noise,
-    }
+    of_update = {"near_baseline": near_baseline, "crossover": crossing_over, "low_noise": low_noise}
     return [
         *(
             check(update) if update_cycles <= cycles else said.missing(key, longer)

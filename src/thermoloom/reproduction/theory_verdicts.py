@@ -17,10 +17,7 @@ from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
 said = paper.Said("theory")
-LABELS = {
-    "visible_hidden": "visible–hidden couplings",
-    "hidden_hidden": "hidden–hidden couplings",
-}
+LABELS = {"visible_hidden": "visible–hidden couplings", "hidden_hidden": "hidden–hidden couplings"}
 Row = dict[str, Any]
 
 
@@ -57,11 +54,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     }
     return [held] + [
         said.quantity(
-            key,
-            label,
-            accounts[key]["mean"],
-            interval=accounts[key]["interval"],
-            unit="E₀",
+            key, label, accounts[key]["mean"], interval=accounts[key]["interval"], unit="E₀"
         )
         for key, label in labels.items()
         if key in accounts
@@ -94,6 +87,15 @@ def unmeasured(quantity: str, reason: str) -> Row:
 
 def near(predicted: float, measured: float) -> bool:
     return abs(measured - predicted) <= said.limit("sizes", "near") * abs(predicted)
+
+
+def sized(
+    quantity: str, expected: str, found: str, predicted: float, measured: float, **values: Any
+) -> Row:
+    """A row that holds where what was measured is near what was predicted."""
+    verdict = paper.holds_if(near(predicted, measured))
+    numbers = {"predicted": predicted, "measured": measured} | values
+    return row(quantity, expected, found, verdict, "sizes", **numbers)
 
 
 def solve_rows(evidence: Evidence) -> list[Row]:
@@ -188,15 +190,13 @@ def growth_rows(scan: Sequence[Row]) -> list[Row]:
         return []
     steepest = growing[-1]
     return [
-        row(
+        sized(
             "growth of the deviation in one round of prototypes, batch at {factor:g} × critical",
             "× {predicted:.2f} (of the mean)",
             "× {measured:.2f} (root of the growth of the excess loss)",
-            paper.holds_if(near(steepest["predicted_growth"], steepest["growth"])),
-            "sizes",
+            steepest["predicted_growth"],
+            steepest["growth"],
             factor=steepest["factor"],
-            predicted=steepest["predicted_growth"],
-            measured=steepest["growth"],
         )
     ]
 
@@ -247,38 +247,26 @@ def noise_rows(evidence: Evidence) -> list[Row]:
             own = (table["rule"] == rule) & (table["block"] == block)
             predicted, measured = (float(table[kind][own][0]) for kind in ("predicted", "measured"))
             rows.append(
-                row(
+                sized(
                     f"noise of {label}, {rule}",
                     "{predicted:.5f} ({stationary:.5f} once stationary)",
                     "{measured:.5f} (standard deviation across {seeds} seeds)",
-                    paper.holds_if(near(predicted, measured)),
-                    "sizes",
-                    predicted=predicted,
+                    predicted,
+                    measured,
                     stationary=found["stationary"],
-                    measured=measured,
                     seeds=count,
                 )
             )
+        added = (found["predicted_excess"], found["measured_excess"])
+        title = f"loss per step that the noise adds, {rule}"
+        rows.append(sized(title, "{predicted:.4f}", "{measured:.4f}", *added))
         rows.append(
-            row(
-                f"loss per step that the noise adds, {rule}",
-                "{predicted:.4f}",
-                "{measured:.4f}",
-                paper.holds_if(near(found["predicted_excess"], found["measured_excess"])),
-                "sizes",
-                predicted=found["predicted_excess"],
-                measured=found["measured_excess"],
-            )
-        )
-        rows.append(
-            row(
+            sized(
                 f"mean of {rule} computers over seeds: distance from E[θ], visible–hidden",
                 "{predicted:.5f} (noise/√{seeds} alone)",
                 "{measured:.5f}; θ̄ − θ* itself is {shift:.5f}",
-                paper.holds_if(near(found["noise_of_mean"], found["from_prediction"])),
-                "sizes",
-                predicted=found["noise_of_mean"],
-                measured=found["from_prediction"],
+                found["noise_of_mean"],
+                found["from_prediction"],
                 shift=found["from_optimum"],
                 seeds=count,
             )

@@ -22,7 +22,6 @@ from thermoloom.runs.manifest import (
     MANIFEST,
     PART_OF,
     FileRecord,
-    Manifest,
     OtherVersionError,
     flatten,
     read_manifest,
@@ -266,15 +265,11 @@ def _old_checkpoints(path: Path) -> list[Path]:
         manifest = read_manifest(path)
     except UserError:
         return []
-    if not _is_complete(path, manifest):
+    if manifest.state != "done" or lost_files(path, manifest):
         return []
     files = [file for _, file in checkpoints(path)]
     final = next((file for file in reversed(files) if _is_good(file)), None)
     return [file for file in files if file != final] if final else []
-
-
-def _is_complete(path: Path, manifest: Manifest) -> bool:
-    return manifest.state == "done" and not lost_files(path, manifest)
 
 
 def _is_good(checkpoint: Path) -> bool:

@@ -91,10 +91,7 @@ def run_on_cluster(sweep: Sweep, tasks: Sequence[Task], address: str, shared: bo
 
 
 def _collect(
-    sweep: Sweep,
-    futures: dict[str, tuple[Task, Any]],
-    events: queue.SimpleQueue[Any],
-    address: str,
+    sweep: Sweep, futures: dict[str, tuple[Task, Any]], events: queue.SimpleQueue[Any], address: str
 ) -> None:
     names = {task.name for task, _ in futures.values()}
     while futures:

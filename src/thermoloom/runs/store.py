@@ -209,10 +209,7 @@ class RunDirectory:
         self._end("failed", reason, {})
 
     def _end(
-        self,
-        state: Literal["done", "diverged", "failed"],
-        reason: str,
-        results: Mapping[str, Any],
+        self, state: Literal["done", "diverged", "failed"], reason: str, results: Mapping[str, Any]
     ) -> None:
         self.manifest.state, self.manifest.reason = state, " ".join(reason.split())
         self.manifest.results = jsonable(results)
@@ -221,10 +218,7 @@ class RunDirectory:
     # arrays, tables and other files
 
     def save_arrays(
-        self,
-        name: str,
-        arrays: Mapping[str, AnyArray],
-        metadata: Mapping[str, Any] | None = None,
+        self, name: str, arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any] | None = None
     ) -> None:
         """Arrays and JSON metadata as ``name.safetensors``."""
         data = encode_arrays(arrays, metadata or {})
@@ -443,10 +437,7 @@ def finished_results(
 
 
 def refuse_claimed(
-    path: Path,
-    kind: str,
-    settings: Mapping[str, Any],
-    defaults: Mapping[str, Any] | None = None,
+    path: Path, kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> None:
     """Refuse a place that another run or foreign files have; nothing is written."""
     _refuse_foreign(path)

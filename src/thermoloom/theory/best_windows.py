@@ -18,11 +18,7 @@ from thermoloom.theory.solver import conjugate_gradients
 
 
 def window_losses(
-    machine: Machine,
-    fields: Fields,
-    words: Fields | None,
-    pieces: int,
-    tolerance: float = 1e-3,
+    machine: Machine, fields: Fields, words: Fields | None, pieces: int, tolerance: float = 1e-3
 ) -> Array64:
     """L* of the window from piece i up to piece j, (G + 1, G + 1); infinite where j ≤ i."""
     edges = [round(i * machine.steps / pieces) for i in range(pieces + 1)]

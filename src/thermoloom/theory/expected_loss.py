@@ -26,12 +26,7 @@ from scipy.sparse import csr_array
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
-from thermoloom.theory.marginals import (
-    Array64,
-    HarmonicMarginals,
-    Marginals,
-    solve_marginals,
-)
+from thermoloom.theory.marginals import Array64, HarmonicMarginals, Marginals, solve_marginals
 
 Fields = NDArray[np.floating[Any]]
 

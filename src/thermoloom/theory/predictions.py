@@ -20,7 +20,7 @@ paper's values both approximations together overestimate the measured variance o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -153,12 +153,19 @@ def mean_parameters(
     rule: MeanRule, cycles: int, every: int = 10, offset: float = 0.0
 ) -> Iterator[tuple[int, Array64]]:
     """(cycles done, E[θ]) from θ = 0, every ``every`` cycles and at the end."""
-    theta = np.zeros(rule.size)
-    yield 0, theta
+    return _course(rule, lambda theta, p: rule.learn(theta, p, offset), cycles, every)
+
+
+def _course(
+    rule: MeanRule, step: Callable[[Array64, int], Array64], cycles: int, every: int
+) -> Iterator[tuple[int, Array64]]:
+    """(cycles done, state) from 0 on, prototypes in turn."""
+    state = np.zeros(rule.size)
+    yield 0, state
     for cycle in range(cycles):
-        theta = rule.learn(theta, cycle % len(rule.prototypes), offset)
+        state = step(state, cycle % len(rule.prototypes))
         if (cycle + 1) % every == 0 or cycle + 1 == cycles:
-            yield cycle + 1, theta
+            yield cycle + 1, state
 
 
 # ---------------------------------------------------------------------------------------------
@@ -395,12 +402,7 @@ def sampled_deviations(
     excess loss, which has fewer strong directions, to some per cent.
     """
     rng = np.random.default_rng(seed)
-    deviation = np.zeros(rule.size)
-    yield 0, deviation
-    for cycle in range(cycles):
-        deviation = rule.deviate(deviation, cycle % len(rule.prototypes), rng)
-        if (cycle + 1) % every == 0 or cycle + 1 == cycles:
-            yield cycle + 1, deviation
+    return _course(rule, lambda deviation, p: rule.deviate(deviation, p, rng), cycles, every)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,17 @@ def _give_way(typingctx: Any, address: Any) -> Any:
 
 def new_barrier() -> NDArray[np.int64]:
     """For ``wait_for_all``: number waiting, times opened, how to give way, whether aborted."""
+    return np.array([0, 0, _giving_way(), 0], np.int64)
+
+
+@cache
+def _giving_way() -> int:
+    """Where the system's routine is; looking for it takes half a millisecond, so once."""
     if sys.platform == "win32":
         routine = ctypes.WinDLL("kernel32").SwitchToThread
     else:
         routine = ctypes.CDLL(None).sched_yield
-    return np.array([0, 0, ctypes.cast(routine, ctypes.c_void_p).value or 0, 0], np.int64)
+    return ctypes.cast(routine, ctypes.c_void_p).value or 0
 
 
 PATIENCE = 2000

@@ -16,9 +16,9 @@ The tile of rows 4q … 4q + 3 and columns 16b … 16b + 15 of B in a row has th
 lower (s even) or upper half of word 2⌊s/2⌋ + t of counter i. Each u is uniform to 2⁻²³, symmetric
 about ½ and never 0 or 1; two of a row are correlated by less than 2⁻³².
 
-d, ⌊ ⌋, round and clip keep to the letter, so that a reference can reproduce them; sums of forces run
-in any order, once and for all. Compilers do not find this by themselves, so it is written in LLVM's
-language; registers of any width serve.
+d, ⌊ ⌋, round and clip keep to the letter, so that a reference can reproduce them; sums of forces
+run in any order, once and for all. Compilers do not find this by themselves, so it is written in
+LLVM's language; registers of any width serve.
 """
 
 from __future__ import annotations

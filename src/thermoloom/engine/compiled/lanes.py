@@ -7,7 +7,9 @@ p holds every P-th step. Sums over earlier steps, which a causal rule needs, are
 vectors, and the totals of the lanes are added up once for all of them.
 
     row_forces    out(k) = Σ_j J_ij x_j(k)
-    row_sweep     out_i(k) = R⁰_i(k) − α Σ_j x_j(k) Σ_{l<k} u_ij(l)      u_ij = x_j r_i + r_j x_i
+    row_sweep     S_ij(k) = Σ_{l<k} u_ij(l),   u_ij = x_j r_i + r_j x_i,   added to both its ends:
+                  sum_i(k) += x_j(k) S_ij(k),   sum_j(k) += x_i(k) S_ij(k)
+    row_swept     out_i(k) = R⁰_i(k) − α sum_i(k)
     row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
     turn          states of steps, as a path has them, into rows
 
@@ -214,48 +216,74 @@ def row_forces(
 @intrinsic
 def row_sweep(
     typingctx: Any, data: Any, first: Any, apart: Any, columns: Any, begin: Any, end: Any, i: Any,
-    rate: Any, out: Any, norms: Any,
+    sums: Any,
 ) -> Any:  # fmt: skip
-    """out_i(k) = R⁰_i(k) − rate · Σ_j x_j(k) Σ_{l<k} u_ij(l), into row ``out`` + i.
-
-    ``norms`` at 2i and 2i + 1 become Σ_k (out_i − r_i)² and Σ_k out_i².
-    """
+    """sum_i += Σ_j x_j S_ij and sum_j += x_i S_ij, in the rows from ``sums`` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        all_rows, others, squares = (rows.data(n) for n in (0, 3, 9))
-        i = arguments[6]
-        x_i, r_i = rows.pair(all_rows, *arguments[1:3], i)
+        all_rows, others = rows.data(0), rows.data(3)
+        _, first, apart, _, begin, end, i, sums = arguments
+        x_i, r_i = rows.pair(all_rows, first, apart, i)
         zeros = rows.hidden_zeros(x_i[0])
-        with rows.sums(arguments[4], arguments[5]) as (wire, sums):
-            x_j, r_j = rows.pair(all_rows, *arguments[1:3], rows.entry(others, wire))
+        with rows.sums(begin, end) as (wire, own):
+            j = rows.entry(others, wire)
+            x_j, r_j = rows.pair(all_rows, first, apart, j)
             before, total = [], _ZERO
             for p in range(VECTORS):
                 before.append(total)
                 product = builder.fmul(r_j[p], x_i[p], flags=_FAST)
                 total = rows.add(total, rows.multiply_add(x_j[p], r_i[p], product))
             of_lanes = rows.sums_before(total, zeros)
-            for p, place in enumerate(sums):
-                rows.added(place, rows.add(of_lanes, before[p]), x_j[p])
-        back = rows.everywhere(builder.fneg(arguments[7]))
+            theirs = rows.load(all_rows, builder.add(sums, j))
+            for p, place in enumerate(own):
+                moved = rows.add(of_lanes, before[p])
+                rows.added(place, moved, x_j[p])
+                theirs[p] = rows.multiply_add(moved, x_i[p], theirs[p])
+            rows.store(all_rows, builder.add(sums, j), theirs)
+        at = builder.add(sums, i)
+        found = zip(rows.load(all_rows, at), rows.loaded(own), strict=True)
+        rows.store(all_rows, at, [rows.add(*pair) for pair in found])
+        return context.get_dummy_value()
+
+    at = types.int64
+    return types.void(data, at, at, columns, at, at, at, at), codegen
+
+
+@intrinsic
+def row_swept(
+    typingctx: Any, data: Any, first: Any, apart: Any, i: Any, sums: Any, more: Any, rate: Any,
+    norms: Any,
+) -> Any:  # fmt: skip
+    """out_i = R⁰_i − rate · sum_i, of the sums from rows ``sums`` and ``more`` on; in the first.
+
+    ``norms`` at 2i and 2i + 1 become Σ_k (out_i − r_i)² and Σ_k out_i².
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = _Rows(context, builder, signature, arguments)
+        all_rows, squares = rows.data(0), rows.data(7)
+        _, first, apart, i, sums, more, rate, _ = arguments
+        own = [rows.load(all_rows, builder.add(at, i)) for at in (sums, more)]
         start = rows.load(all_rows, rows.number(_INDEX(1), _INDEX(2), i))
+        back = rows.everywhere(builder.fneg(rate))
         found = [
-            rows.multiply_add(back, own, alone)
-            for own, alone in zip(rows.loaded(sums), start, strict=True)
+            rows.multiply_add(back, rows.add(a, b), alone)
+            for a, b, alone in zip(*own, start, strict=True)
         ]
-        rows.store(all_rows, builder.add(arguments[8], i), found)
         change = size = _ZERO
-        for value, old in zip(found, r_i, strict=True):
+        for value, old in zip(found, rows.pair(all_rows, first, apart, i)[1], strict=True):
             moved = builder.fsub(value, old, flags=_FAST)
             change = rows.multiply_add(moved, moved, change)
             size = rows.multiply_add(value, value, size)
+        rows.store(all_rows, builder.add(sums, i), found)
         for place, norm in enumerate((change, size)):
             at = builder.add(builder.mul(i, _INDEX(2)), _INDEX(place))
             builder.store(rows.total(norm), builder.gep(squares, [at]))
         return context.get_dummy_value()
 
     at = types.int64
-    return types.void(data, at, at, columns, at, at, at, types.float32, at, norms), codegen
+    return types.void(data, at, at, at, at, at, types.float32, norms), codegen
 
 
 @intrinsic
@@ -268,9 +296,10 @@ def row_updates(
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
         all_rows, others, which, couplings = (rows.data(n) for n in (0, 3, 4, 9))
-        x_i, r_i = rows.pair(all_rows, *arguments[1:3], arguments[7])
+        _, first, apart, _, _, _, _, i, _, _ = arguments
+        x_i, r_i = rows.pair(all_rows, first, apart, i)
         with rows.sums(arguments[5], arguments[6]) as (wire, _):
-            x_j, r_j = rows.pair(all_rows, *arguments[1:3], rows.entry(others, wire))
+            x_j, r_j = rows.pair(all_rows, first, apart, rows.entry(others, wire))
             total = _ZERO
             for p in range(VECTORS):
                 total = rows.multiply_add(x_j[p], r_i[p], total)

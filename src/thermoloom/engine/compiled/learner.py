@@ -40,14 +40,31 @@ Float32 = NDArray[np.float32]
 
 BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
-STRIP_STEPS = 24
+STRIP_STEPS = 18
 """Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
 """Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
 may have a larger one is halved."""
-PIECES = 2
-"""The units are always worked on in this many pieces, on as many threads as there are, up to
-this number: so θ does not depend on the threads."""
+MOST_PIECES = 8
+"""The units are worked on in a number of pieces that depends on the machine alone, by as many
+threads as there are, up to this number: so θ does not depend on the threads."""
+UNITS_IN_PIECE = 320
+"""As many, about: products of thinner pieces are slower."""
+PAGE = 1 << 21
+"""Bytes of a large page of memory."""
+
+
+def pieces_of(machine: Machine) -> int:
+    """How many pieces the units of a machine are cut into: 4 of 784 + 512 units."""
+    return min(max(2, machine.units // UNITS_IN_PIECE), MOST_PIECES)
+
+
+class _Piece(NamedTuple):
+    """One of the pieces that every group of units is cut into."""
+
+    number: int
+    of: int
+    """How many there are."""
 
 
 # Residuals and states of a block lie in alternate rows of one array for each group of units, [R, X]
@@ -77,16 +94,16 @@ class _Group(NamedTuple):
 
 
 class _Products(NamedTuple):
-    """What some steps of a block do to others, K of them to K at most."""
+    """What some steps of a block do to others, K of them to K at most, in Q pieces."""
 
     visible: Float32
-    """(PIECES, K, 2K): products of X_v with R_v and X_v, over the units of each piece."""
+    """(Q, K, 2K): products of X_v with R_v and X_v, over the units of each piece."""
     hidden: Float32
-    """(PIECES, K, 2K): products of X_h with X_h and R_h likewise."""
+    """(Q, K, 2K): products of X_h with X_h and R_h likewise."""
     sums: Float32
-    """(PIECES, 2, K, 2K), for each thread: both, over all units."""
+    """(Q, 2, K, 2K), for each thread: both, over all units."""
     operators: Float32
-    """(PIECES, 2, K, 2K), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
+    """(Q, 2, K, 2K), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
 
 
 class _Work(NamedTuple):
@@ -99,10 +116,10 @@ class _Work(NamedTuple):
     across: _Products
     """Of some strips with later ones."""
     squares: NDArray[np.float64]
-    """(PIECES, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
+    """(Q, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
 
 
-def _work(machine: Machine, strip: int, strips: int, period: int) -> _Work:
+def _work(machine: Machine, strip: int, strips: int, period: int, pieces: int) -> _Work:
     """Memory for blocks of up to ``strips`` strips; a block of one period is not solved at all."""
 
     def memory(*shape: int) -> Float32:
@@ -125,16 +142,16 @@ def _work(machine: Machine, strip: int, strips: int, period: int) -> _Work:
         )
 
     def products(steps: int) -> _Products:
-        each = memory(2, PIECES, steps, 2 * steps)
-        sums, operators = memory(2, PIECES, 2, steps, 2 * steps)
+        each = memory(2, pieces, steps, 2 * steps)
+        sums, operators = memory(2, pieces, 2, steps, 2 * steps)
         return _Products(each[0], each[1], sums, operators)
 
     return _Work(
-        visible=group("visible", 0, 1 + PIECES * machine.wired("visible-visible")),
-        hidden=group("hidden", 1, PIECES),
+        visible=group("visible", 0, 1 + pieces * machine.wired("visible-visible")),
+        hidden=group("hidden", 1, pieces),
         within=products(strip if solved else 0),
         across=products((strip << (strips - 1).bit_length()) // 2 if strips > 1 else 0),
-        squares=np.empty((PIECES, 3)),
+        squares=np.empty((pieces, 3)),
     )
 
 
@@ -150,6 +167,8 @@ class _Rule(NamedTuple):
     """Most steps in a strip: a multiple of the period, or the whole path."""
     strips: int
     """Most strips in a block."""
+    pieces: int
+    """Q"""
     tolerance: float
     vh: np.float32
     """1 where visible and hidden units are coupled, else 0; likewise hh and vv."""
@@ -188,14 +207,14 @@ class _Theta(NamedTuple):
 @inline
 def _units(piece, n):  # type: ignore[no-untyped-def]
     """Range of the units of a piece."""
-    return n * piece // PIECES, n * (piece + 1) // PIECES
+    return n * piece.number // piece.of, n * (piece.number + 1) // piece.of
 
 
 @inline
 def _triangle(piece, n):  # type: ignore[no-untyped-def]
     """Range of the rows of a piece in a lower triangle: of equal area for all."""
-    low, high = n * np.sqrt(piece / PIECES), n * np.sqrt((piece + 1) / PIECES)
-    return int(low + 0.5), int(high + 0.5)
+    low, high = np.sqrt(piece.number / piece.of), np.sqrt((piece.number + 1) / piece.of)
+    return int(n * low + 0.5), int(n * high + 0.5)
 
 
 @inner
@@ -214,7 +233,7 @@ def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untype
     steps, n_v, n_h = path.shape[0], work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
     v, v_end = _units(piece, n_v)
     x_v, x_h = path[:, :n_v], path[:, n_v:]
-    of_v, of_h = work.visible.forces[0, :steps, v:v_end], work.hidden.forces[piece, :steps, :]
+    of_v, of_h = work.visible.forces[0, :steps, v:v_end], work.hidden.forces[piece.number, :steps, :]
     if rule.vh:
         couplings = theta.between[v:v_end, :n_h]
         multiply(routines, 1.0, x_h, couplings.T, 0.0, of_v)
@@ -225,7 +244,7 @@ def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untype
     if rule.hh:
         _forces_within(piece, routines, x_h, theta.hidden[:, :n_h], of_h)
     if rule.vv:
-        of_v = work.visible.forces[1 + piece, :steps, :]
+        of_v = work.visible.forces[1 + piece.number, :steps, :]
         of_v[:] = 0
         _forces_within(piece, routines, x_v, theta.visible[:, :n_v], of_v)
 
@@ -311,7 +330,8 @@ def _products(piece, routines, first, last, low, high, group, out):  # type: ign
     begin, end = _units(piece, group.pairs.shape[1])
     states = group.pairs[2 * first + group.x : 2 * last : 2, begin:end]
     other = group.pairs[2 * low : 2 * high, begin:end]
-    multiply(routines, 1.0, states, other.T, 0.0, out[piece, : last - first, : 2 * (high - low)])
+    found = out[piece.number, : last - first, : 2 * (high - low)]
+    multiply(routines, 1.0, states, other.T, 0.0, found)
 
 
 @inner
@@ -320,7 +340,7 @@ def _add_pieces(steps, width, products, out):  # type: ignore[no-untyped-def]
     for k in range(steps):
         total = out[k, :width]
         copy(products[0, k, :width], total)
-        for piece in range(1, PIECES):
+        for piece in range(1, products.shape[0]):
             more = products[piece, k, :width]
             for m in range(width):
                 total[m] += more[m]
@@ -378,13 +398,15 @@ def _brackets(piece, routines, operator, low, high, group):  # type: ignore[no-u
 @inner
 def _act(thread, threads, barrier, routines, first, last, low, high, rule, products, work):  # type: ignore[no-untyped-def]
     """Brackets of steps first … last by what steps low … high do to them, into ``sums``."""
-    for p in range(thread, PIECES, threads):
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
         _products(p, routines, first, last, low, high, work.visible, products.visible)
         _products(p, routines, first, last, low, high, work.hidden, products.hidden)
     wait_for_all(threads, barrier)
     _operators(first, low, high, last - first, rule, products, thread)
     operators = products.operators[thread, :, : last - first, : 2 * (high - low)]
-    for p in range(thread, PIECES, threads):
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
         _brackets(p, routines, operators[0], low, high, work.visible)
         _brackets(p, routines, operators[1], low, high, work.hidden)
 
@@ -402,7 +424,8 @@ def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # typ
         last = min(first + strip, steps)
         if not _solve_strip(thread, threads, barrier, routines, first, last, rule, work):
             return False
-        for p in range(thread, PIECES, threads):
+        for number in range(thread, rule.pieces, threads):
+            p = _Piece(number, rule.pieces)
             if work.visible.coupled:
                 _end(p, first, last, work.visible)
             if work.hidden.coupled:
@@ -413,7 +436,8 @@ def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # typ
             low, end = last - reach, min(last + reach, steps)
             products = work.across
             _act(thread, threads, barrier, routines, last, end, low, last, rule, products, work)
-            for p in range(thread, PIECES, threads):
+            for number in range(thread, rule.pieces, threads):
+                p = _Piece(number, rule.pieces)
                 _subtract(p, last, end, rate, work.visible)
                 _subtract(p, last, end, rate, work.hidden)
     return True
@@ -427,24 +451,26 @@ def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  
     what is left is the product of both changes. A strip of one period is exact.
     """
     rate, period, sums = _rate(rule), rule.period, work.squares
-    for p in range(thread, PIECES, threads):
-        sums[p] = 0
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
+        sums[number] = 0
         if work.visible.coupled:
-            sums[p, 2] += _begin(p, first, last, period, rate, work.visible)
+            sums[number, 2] += _begin(p, first, last, period, rate, work.visible)
         if work.hidden.coupled:
-            sums[p, 2] += _begin(p, first, last, period, rate, work.hidden)
+            sums[number, 2] += _begin(p, first, last, period, rate, work.hidden)
     if last - first <= period:
         wait_for_all(threads, barrier)
         return True
     _act(thread, threads, barrier, routines, first, last, first, last, rule, work.within, work)
-    for p in range(thread, PIECES, threads):
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
         of_v = _subtract(p, first, last, rate, work.visible)
         of_h = _subtract(p, first, last, rate, work.hidden)
-        sums[p, 0] += of_v[0] + of_h[0]
-        sums[p, 1] += of_v[1] + of_h[1]
+        sums[number, 0] += of_v[0] + of_h[0]
+        sums[number, 1] += of_v[1] + of_h[1]
     wait_for_all(threads, barrier)
     change = size = diagonal = 0.0
-    for p in range(PIECES):
+    for p in range(rule.pieces):
         change += sums[p, 0]
         size += sums[p, 1]
         diagonal += sums[p, 2]
@@ -588,17 +614,20 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
     """
     # np.int64: kernels would be compiled once more for the constant 0
     first, solved, strip = 0, np.int64(0), rule.strip
-    for p in range(thread, PIECES, threads):
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
         _fill(p, given, theta)
     while first < after.shape[0] or solved > 0:
         last = min(first + strip * rule.strips, after.shape[0])
         x, r = after[first:last], start[first:last]
-        for p in range(thread, PIECES, threads):
+        for number in range(thread, rule.pieces, threads):
+            p = _Piece(number, rule.pieces)
             if solved > 0:
                 _apply(p, routines, solved, rule, work, theta)
             _forces(p, routines, x, theta, rule, work)
         wait_for_all(threads, barrier)
-        for p in range(thread, PIECES, threads):
+        for number in range(thread, rule.pieces, threads):
+            p = _Piece(number, rule.pieces)
             _start_residuals(p, x, r, theta.bias, rule.constants, work.visible)
             _start_residuals(p, x, r, theta.bias, rule.constants, work.hidden)
         solved = np.int64(0)
@@ -609,7 +638,8 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
             continue
         first, solved = last, last - first
     finite = True
-    for p in range(thread, PIECES, threads):
+    for number in range(thread, rule.pieces, threads):
+        p = _Piece(number, rule.pieces)
         finite &= _take(p, theta, learned)
     return finite, strip
 
@@ -642,8 +672,10 @@ class Learner:
         period: int = 1,
         block_steps: int = BLOCK_STEPS,
         strip_steps: int = STRIP_STEPS,
+        pieces: int | None = None,
     ) -> None:
         self.machine = machine
+        pieces = pieces_of(machine) if pieces is None else pieces
         self.shortest_strip = 0
         """Steps in a strip at the end of the latest path, the least of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
@@ -660,6 +692,7 @@ class Learner:
             period=period,
             strip=strip,
             strips=strips,
+            pieces=pieces,
             tolerance=TOLERANCE,
             vh=vh,
             hh=hh,
@@ -667,11 +700,11 @@ class Learner:
             one_v=np.float32(0),
             one_h=np.float32(0),
         )
-        self._memory = _work(machine, strip, strips, period)
+        self._memory = _work(machine, strip, strips, period, pieces)
         self._scratch = _Theta(
-            _padded(machine.visible, machine.hidden) if vh else _padded(0, 0),
-            _padded(machine.hidden, machine.hidden) if hh else _padded(0, 0),
-            _padded(machine.visible, machine.visible) if vv else _padded(0, 0),
+            padded(machine.visible, machine.hidden) if vh else padded(0, 0),
+            padded(machine.hidden, machine.hidden) if hh else padded(0, 0),
+            padded(machine.visible, machine.visible) if vv else padded(0, 0),
             np.empty(machine.units, np.float32),
         )
 
@@ -727,7 +760,7 @@ class Learner:
         rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
-        count = min(thread_count(), PIECES)
+        count = min(thread_count(), rule.pieces)
         barrier = new_barrier()
         work = (after, start, self._blocks(given), self._scratch, rule, self._memory)
         shares = [
@@ -752,11 +785,16 @@ def check_path(machine: Machine, path: Path) -> None:
         )
 
 
-def _padded(rows: int, columns: int) -> Float32:
+def padded(rows: int, columns: int) -> Float32:
     """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
-    of two, the rows of a column would all fall into the same few places of the cache.
+    of two, the rows of a column would all fall into the same few places of the cache. It begins
+    at a large page of memory, as NumPy asks for where an array is large: small ones have to
+    be looked up one by one, row after row.
     """
-    return np.zeros((rows, 32 * (columns // 32 + 1) + 16 if columns else 0), np.float32)
+    longer = 32 * (columns // 32 + 1) + 16 if columns else 0
+    memory = np.zeros(max(2 * PAGE, 4 * rows * longer) + PAGE if columns else 0, np.uint8)
+    first = -memory.ctypes.data % PAGE if columns else 0
+    return memory[first : first + 4 * rows * longer].view(np.float32).reshape(rows, longer)
 
 
 def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:

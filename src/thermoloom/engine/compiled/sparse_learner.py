@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.compiling import drive, inline, jit, residual
+from thermoloom.engine.compiled.compiling import drive, inline, inner, jit, residual
 from thermoloom.engine.compiled.lanes import (
     BLOCK,
     LANES,
     VECTORS,
     row_forces,
     row_sweep,
+    row_swept,
     row_updates,
     turn,
 )
@@ -46,8 +47,9 @@ from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
-PIECES = 8
-"""Pieces of about as many wires that the units are cut into, on up to as many threads."""
+PIECES = 2
+"""Pieces of about as many wires that the units are cut into, on up to as many threads. Each adds up
+sweeps in rows of its own: more of them would not stay in the cache."""
 PAGE = 1 << 21
 """Bytes of a large page of memory."""
 TOLERANCE = 2e-7
@@ -61,7 +63,7 @@ MEASURED_EVERY = 16
 
 class _Graph(NamedTuple):
     """Who is wired to whom. The wires of unit i are start[i] … start[i + 1]; from middle[i] on they
-    are those that i takes care of: to later units, the last one to its clamped unit.
+    are those that i takes care of: about half of them, the last one to its clamped unit.
     """
 
     start: NDArray[np.int64]
@@ -79,13 +81,17 @@ def _graph(machine: Machine) -> _Graph:
     for order, where in enumerate(machine.groups.values()):
         joined[where, n + order] = True
     rows, columns = np.nonzero(joined)
+    # of the two ends of a wire the earlier one, or the later one where both are even or odd
+    others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
+    order = np.lexsort((columns, ~others, rows))
+    rows, columns, others = rows[order], columns[order], others[order]
     number = np.zeros((n, n), np.int32)
     i, j = wires(machine).T
     number[i, j] = number[j, i] = np.arange(len(i))
     clamped = columns >= n
     numbers = np.where(clamped, len(i) + rows, number[rows, np.where(clamped, 0, columns)])
     start = np.concatenate([[0], np.cumsum(joined.sum(axis=1))])
-    middle = start[:-1] + np.bincount(rows[columns < rows], minlength=n)
+    middle = start[:-1] + np.bincount(rows[others], minlength=n)
     shares = np.linspace(0, start[-1], PIECES + 1)
     pieces = np.searchsorted(start, shares[:-1])
     return _Graph(
@@ -130,7 +136,8 @@ class _Work(NamedTuple):
 
     rows: Float32
     """x and R⁰ of every unit (residuals without couplings, before forces are there); then the R of
-    all units after a sweep, and after the next one, in turns (``_place``)."""
+    all units after a sweep, and after the next one, in turns (``_place``); then sums of the second
+    piece. Those of the first are where R will be."""
     forces: Float32
     """(PIECES, B): Σ_j J_ij x_j of the unit in hand."""
     norms: Float32
@@ -148,7 +155,7 @@ def _place(sweeps, graph):  # type: ignore[no-untyped-def]
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
 
-@jit
+@inner
 def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
     steps, width = source.shape
@@ -163,7 +170,7 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
                 rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
 
 
-@jit
+@inner
 def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
     """Residuals without couplings, from rows of x and the states before ``first``."""
     for i in range(low, high):
@@ -180,7 +187,7 @@ def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untype
                     r[k] = 0
 
 
-@jit
+@inner
 def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
     """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
 
@@ -193,14 +200,14 @@ def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-
         _rows(start, 1, low, high, work.rows)
     else:
         _drives(states[0], steps, low, high, rule.constants, work.rows)
-    if piece == 0:  # residuals of clamped units are 0 in all their rows, and stay so
+    if piece == 0:  # the residuals of clamped units are 0, and stay so
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
                 work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
 
 
-@jit
+@inner
 def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ = start + c J x′ of a piece's units."""
     forces = work.forces[piece]
@@ -212,24 +219,38 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
             own[k] = residual(rule.constants, own[k], forces[k])
 
 
-@jit
-def _sweep(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R of a piece's units from the R of all after so many sweeps."""
+@inner
+def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
+    """What the wires of a piece do to R, from the R of all after so many sweeps, in its sums."""
+    rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
+    first, apart = _place(sweeps, graph)
+    sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
+    for k in range(sums * BLOCK, (sums + units) * BLOCK):
+        rows[k] = 0
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        row_sweep(rows, first, apart, columns, graph.middle[i], graph.start[i + 1], i, sums)
+
+
+@inner
+def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R of a piece's units from the sums of all pieces, and by how much it changed."""
     change = np.float64(0)
     size = np.float64(0)
-    rows, columns, norms, rate = work.rows, graph.columns, work.norms, rule.rate
+    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.middle.size
     first, apart = _place(sweeps, graph)
-    new, _ = _place(sweeps + 1, graph)
+    new, more = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        begin, end = graph.start[i], graph.start[i + 1]
-        row_sweep(rows, first, apart, columns, begin, end, i, rate, new, norms)
+        row_swept(rows, first, apart, i, new, more, rate, norms)
         change += norms[2 * i]
         size += norms[2 * i + 1]
+    if piece == 0:  # clamped units have no residuals
+        for k in range((new + n) * BLOCK, (new + n + 2) * BLOCK):
+            rows[k] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
 
-@jit
+@inner
 def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
 
@@ -238,10 +259,13 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
     before = 1.0
     for sweep in range(MOST_SWEEPS):
         for p in range(thread, PIECES, threads):
-            _sweep(p, sweep, graph, rule, work)
+            _sweep(p, sweep, graph, work)
         wait_for_all(threads, barrier)
+        for p in range(thread, PIECES, threads):
+            _swept(p, sweep, graph, rule, work)
+        wait_for_all(threads, barrier)
+        # they are written again only after the next barrier
         changed, size = work.squares[:, 0].sum(), work.squares[:, 1].sum()
-        wait_for_all(threads, barrier)  # squares have been read
         # NaN ends the sweeps too; ``learn`` will find it in θ
         change = np.sqrt(changed / size) if size > 0 else 0.0
         if sweep > 0:
@@ -255,7 +279,7 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
     return -1, 0.0
 
 
-@jit
+@inner
 def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
     """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
     rows, columns, numbers = work.rows, graph.columns, graph.numbers
@@ -331,7 +355,7 @@ class SparseLearner:
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            rows=_zeros(4 * rows * BLOCK),
+            rows=_zeros(5 * rows * BLOCK),
             forces=np.zeros((PIECES, BLOCK), np.float32),
             norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Path
 from thermoloom.engine.compiled.compiling import jit
-from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.learner import Learner, padded
 from thermoloom.engine.compiled.streams import flat_normals, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
@@ -116,20 +117,21 @@ class Walk:
 
     @classmethod
     def zeros(cls, machine: Machine) -> Walk:
-        shape = (machine.units, machine.hidden)
-        return cls(np.zeros(shape, np.float32), np.zeros(machine.hidden, np.float32))
+        bias = np.zeros(machine.hidden, np.float32)
+        return cls(padded(machine.units, machine.hidden)[:, : machine.hidden], bias)
 
-    def add(self, other: Walk) -> None:
-        """W ← W + W′."""
-        np.add(self.couplings, other.couplings, out=self.couplings)
-        np.add(self.bias, other.bias, out=self.bias)
+    def become(self, a: Walk, b: Walk) -> None:
+        """W ← A + B."""
+        np.add(a.couplings, b.couplings, out=self.couplings)
+        np.add(a.bias, b.bias, out=self.bias)
 
     def project(self, weights: Float32, states: Float32, out: Float32) -> None:
         """out_k ← out_k + weight_k W x_k, for each state (a row)."""
         n = len(self.couplings) - len(self.bias)
         x = weights[:, None] * states
         out[:, :n] += x[:, n:] @ self.couplings[:n].T
-        out[:, n:] += x @ self.couplings + np.outer(weights, self.bias)
+        out[:, n:] += x @ self.couplings
+        out[:, n:] += np.outer(weights, self.bias)
 
 
 def whole_walk(machine: Machine, steps: int, draw: Draw) -> Walk:
@@ -137,7 +139,7 @@ def whole_walk(machine: Machine, steps: int, draw: Draw) -> Walk:
     v, h = machine.visible, machine.hidden
     normals = draw(0, v * h + h * (h - 1) // 2 + h)
     scale = np.float32(math.sqrt(steps))
-    couplings = np.empty((v + h, h), np.float32)
+    couplings = padded(v + h, h)[:, :h]
     np.multiply(scale, normals[: v * h].reshape(v, h), out=couplings[:v])
     _mirrored(normals[v * h : -h], scale, couplings[v:])
     return Walk(couplings, scale * normals[-h:])
@@ -148,80 +150,128 @@ def add_block(block: NoiseBlock, states: Float32, whole: Walk, draw: Draw, out: 
     period = block.period
     updates = np.repeat(np.arange(block.groups), period)
     whole.project((updates / block.groups).astype(np.float32), states, out)
+    wide = states.astype(np.float64)
+    of_v, of_h = np.split(wide, [-len(whole.bias)], axis=1)
+    grams = of_v @ of_v.T, of_h @ of_h.T
     for level in range(1, block.groups.bit_length()):
         length = 2**level
         shape = (block.groups // length, length * period, states.shape[1])
-        inside = states.reshape(shape)[:, period:]
         update = np.arange(1, length)
         height = np.minimum(update, length - update) * math.sqrt(period / length)
-        tent = np.repeat(height, period).astype(np.float32)
-        x_v, x_h = np.split(inside, [-len(whole.bias)], axis=2)
-        out.reshape(shape)[:, period:] += _bridge(x_v, x_h, tent, level, draw)
+        v, h = (
+            _States(x.reshape(*shape[:2], -1)[:, period:], _inside(gram, shape, period))
+            for x, gram in ((of_v, grams[0]), (of_h, grams[1]))
+        )
+        inside = states.reshape(shape)[:, period:]
+        found = out.reshape(shape)[:, period:]
+        _add_bridge(v, h, inside, np.repeat(height, period), level, draw, found)
 
 
-def _bridge(x_v: Float32, x_h: Float32, tent: Float32, level: int, draw: Draw) -> Float32:
-    """tent_k · Z x_k for the states x (I, s, N) inside I intervals, with a Z for each."""
-    (intervals, steps, n_v), n_h = x_v.shape, x_h.shape[2]
-    r_v, a_v = _basis(x_v)
-    r_h, a_h = _basis(x_h)
-    d_v, d_h = a_v.shape[1], a_h.shape[1]
-    shapes = [(d_h, n_v), (d_v, n_h), (d_h, n_h), (d_h, d_h), (1, n_h), (1, n_h)]
+def _inside(gram: NDArray[np.float64], shape: tuple[int, ...], period: int) -> NDArray[np.float64]:
+    """Products of the states inside each interval, (I, s, s), from those of all of a block."""
+    intervals, steps = shape[:2]
+    own: NDArray[np.float64] = np.einsum(
+        "iaib->iab", gram.reshape(intervals, steps, intervals, steps)
+    )
+    return own[:, period:, period:]
+
+
+@dataclass(frozen=True)
+class _States:
+    """States inside intervals, and their products."""
+
+    x: NDArray[np.float64]
+    """(I, s, N)"""
+    gram: NDArray[np.float64]
+    """xxᵀ (I, s, s)"""
+
+    def factors(self) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """x = r a with orthonormal rows a (I, d, N), d ≤ s, and coordinates r (I, s, d).
+
+        r is the Cholesky factor of xxᵀ and a = r⁻¹x, not worked out. Where states are too close to
+        dependent for that, both come from Householder reflections, which never fail.
+        """
+        try:
+            r = np.linalg.cholesky(self.gram)
+        except np.linalg.LinAlgError:
+            r = np.zeros_like(self.gram)
+        new_part = np.diagonal(r, axis1=1, axis2=2) ** 2
+        if (new_part > INDEPENDENT * np.diagonal(self.gram, axis1=1, axis2=2)).all():
+            return r, None
+        q, upper = np.linalg.qr(_transposed(self.x))
+        return _transposed(upper), _transposed(q)
+
+
+def _add_bridge(
+    v: _States,
+    h: _States,
+    x: Float32,
+    tent: NDArray[np.float64],
+    level: int,
+    draw: Draw,
+    out: Float32,
+) -> None:
+    """out_k ← out_k + tent_k · Z x_k for the states x (I, s, N) inside I intervals, each with a Z.
+
+    Bases are worked out for hidden states only: r_v A_v = x_v, so that with S = G′A_h and M = AᵀG
+
+        Z_vhᵀ x_v + Z_hh x_h = r_v G′ + r_h G + [x_v Gᵀ_v − r_v S + r_h (C − M)] A_h.
+    """
+    (intervals, _, n_v), n_h = v.x.shape, h.x.shape[2]
+    r_v, _ = v.factors()
+    r_h, a_wide = h.factors()
+    a = (np.linalg.inv(r_h) @ h.x if a_wide is None else a_wide).astype(np.float32)
+    d_v, d_h = r_v.shape[2], r_h.shape[2]
+    shapes = [(d_h, n_v), (d_v + d_h, n_h), (d_h, d_h), (1, n_h), (1, n_h)]
     ends = np.cumsum([rows * columns for rows, columns in shapes])
     normals = draw(level, intervals * int(ends[-1])).reshape(intervals, -1)
-    g_v, g_h, g_hh, inner, own, on_bias = (
+    g_v, g, inner, own, on_bias = (
         piece.reshape(intervals, *shape)
         for piece, shape in zip(np.split(normals, ends[:-1], axis=1), shapes, strict=True)
     )
-    za_h = g_h + (a_v @ _transposed(g_v) - g_h @ _transposed(a_h)) @ a_h
-    za_hh, diagonal = _symmetric(a_h, g_hh, inner, own)
-    tent = tent[:, None]
-    out = np.empty((intervals, steps, n_v + n_h), np.float32)
-    np.matmul(tent * r_h, g_v, out=out[..., :n_v])
-    np.matmul(tent * r_v, za_h, out=out[..., n_v:])
-    out[..., n_v:] += (tent * r_h) @ za_hh
-    out[..., n_v:] += tent * (on_bias - diagonal * x_h)
-    return out
+    along = g @ _transposed(a)
+    m = along[:, d_v:]
+    core = (m + _transposed(m)) * np.float32(math.sqrt(0.5))
+    risen_v, risen_h = ((tent[:, None] * r).astype(np.float32) for r in (r_v, r_h))
+    risen = tent.astype(np.float32)
+    mixed = risen[:, None] * (x[..., :n_v] @ _transposed(g_v))
+    mixed += risen_h @ (core - m) - risen_v @ along[:, :d_v]
+    left_over = 1 - 2 * _dots(a, a)
+    own = np.sqrt(np.maximum(left_over, 0)) * own
+    for i in np.flatnonzero(left_over.min(axis=(1, 2)) < 0):
+        own[i] = normals[i, None, ends[2] : ends[3]] @ _root_of_squares(a[i].astype(np.float64)).T
+        inner[i] = 0
+    quadratic = core - 2 * m + np.float32(math.sqrt(2)) * inner
+    by_a = np.concatenate([mixed, quadratic], axis=1) @ a
+    by_g = np.concatenate([risen_v, risen_h], axis=2) @ g
+    _gather(risen_h @ g_v, by_g, by_a, a, g[:, d_v:], own[:, 0], on_bias[:, 0], risen, x, out)
 
 
-def _basis(x: Float32) -> tuple[Float32, Float32]:
-    """x = r a with orthonormal rows a (I, d, N), d ≤ s, and coordinates r (I, s, d).
-
-    From the Cholesky factor of xxᵀ in float64 or, where states are too close to dependent for
-    that, by Householder reflections, which never fail.
-    """
-    wide = x.astype(np.float64)
-    gram = wide @ _transposed(wide)
-    try:
-        r = np.linalg.cholesky(gram)
-    except np.linalg.LinAlgError:
-        r = np.zeros_like(gram)
-    new_part = np.diagonal(r, axis1=1, axis2=2) ** 2
-    if (new_part > INDEPENDENT * np.diagonal(gram, axis1=1, axis2=2)).all():
-        a = np.linalg.inv(r) @ wide
-    else:
-        q, upper = np.linalg.qr(_transposed(wide))
-        a, r = _transposed(q), _transposed(upper)
-    return r.astype(np.float32), a.astype(np.float32)
-
-
-def _transposed(a: NDArray[Any]) -> NDArray[Any]:
-    return a.swapaxes(-1, -2)
-
-
-def _symmetric(a: Float32, g: Float32, inner: Float32, own: Float32) -> tuple[Float32, Float32]:
-    """(ZA)ᵀ (I, d, N_h) and Z_aa (I, 1, N_h) of a symmetric Z, from normals g, inner and own.
+@jit
+def _gather(of_v, by_g, by_a, a, g, own, on_bias, tent, x, out):  # type: ignore[no-untyped-def]
+    """Everything that acts on a state, added to ``out``; Z_aa x_a, which J_hh has not, taken off.
 
     P∘P = diag(1 − 2|A_a|²) + (AAᵀ)∘(AAᵀ), so q_a = √2 (√(1 − 2|A_a|²) z_a + A_aᵀ M′ A_a) with fresh
     normals z, M′, unless some |A_a|² exceeds ½ (it is about s/N_h): then from the root of P∘P.
     """
-    m = g @ _transposed(a)
-    core = (m + _transposed(m)) * np.float32(math.sqrt(0.5))
-    za = g + (core - m) @ a
-    left_over = 1 - 2 * _dots(a, a)
-    q = np.sqrt(np.maximum(left_over, 0)) * own + _dots(inner @ a, a)
-    for i in np.flatnonzero(left_over.min(axis=(1, 2)) < 0):
-        q[i] = own[i] @ _root_of_squares(a[i].astype(np.float64)).T
-    return za, np.float32(math.sqrt(2)) * q + _dots(2 * za - core @ a, a)
+    steps, n_v = of_v.shape[1:]
+    for i in range(of_v.shape[0]):
+        diagonal = np.float32(math.sqrt(2)) * own[i]
+        for d in range(a.shape[1]):
+            product, basis, normal = by_a[i, steps + d], a[i, d], g[i, d]
+            for j in range(diagonal.size):
+                diagonal[j] += basis[j] * (2 * normal[j] + product[j])
+        for k in range(steps):
+            visible, hidden, x_h = out[i, k, :n_v], out[i, k, n_v:], x[i, k, n_v:]
+            for j in range(n_v):
+                visible[j] += of_v[i, k, j]
+            first, second, bias = by_g[i, k], by_a[i, k], on_bias[i]
+            for j in range(diagonal.size):
+                hidden[j] += first[j] + second[j] + tent[k] * (bias[j] - diagonal[j] * x_h[j])
+
+
+def _transposed(a: NDArray[Any]) -> NDArray[Any]:
+    return a.swapaxes(-1, -2)
 
 
 def _dots(a: Float32, b: Float32) -> Float32:
@@ -258,22 +308,25 @@ class UpdateNoise:
     def _draw(self, path: Float32, number: int) -> tuple[Float32, Walk]:
         projected = np.zeros((len(path) - 1, path.shape[1]), np.float32)
 
-        def piece(low: int, high: int) -> Walk:
-            """Fill in blocks low … high. W of the blocks before is drawn again: no piece waits."""
-            walk = Walk.zeros(self.machine)
-            for block in self.blocks[:high]:
-                normals = self._normals(number, block)
-                whole = whole_walk(self.machine, block.steps, normals)
-                if block.number >= low:
-                    steps = slice(block.first, block.last)
-                    states, out = path[1:][steps], projected[steps]
-                    walk.project(np.ones(block.steps, np.float32), states, out)
-                    add_block(block, states, whole, normals, out)
-                walk.add(whole)
-            return walk
+        def whole(block: NoiseBlock) -> Walk:
+            return whole_walk(self.machine, block.steps, self._normals(number, block))
 
-        walks = in_threads(piece, unit_ranges(len(self.blocks), thread_count()))
-        return projected, walks[-1]
+        def fill(block: NoiseBlock, before: Walk, own: Walk) -> None:
+            states, out = (rows[block.first : block.last] for rows in (path[1:], projected))
+            before.project(np.ones(block.steps, np.float32), states, out)
+            add_block(block, states, own, self._normals(number, block), out)
+
+        together = thread_count()
+        # W before each block of a round, and after the last: memory that all rounds share
+        walks = [Walk.zeros(self.machine) for _ in range(together + 1)]
+        for first in range(0, len(self.blocks), together):
+            blocks = self.blocks[first : first + together]
+            wholes = in_threads(whole, [(block,) for block in blocks])
+            for (before, after), own in zip(pairwise(walks), wholes, strict=False):
+                after.become(before, own)
+            in_threads(fill, zip(blocks, walks, wholes, strict=False))
+            walks[0], walks[len(blocks)] = walks[len(blocks)], walks[0]
+        return projected, walks[0]
 
     def _normals(self, number: int, block: NoiseBlock) -> Draw:
         return lambda level, count: flat_normals(
@@ -333,10 +386,25 @@ class UpdateNoiseLearner:
         projected, walk = self.noise.trajectory(path.states, path.number)
         rate = self.learning_rate if rate is None else rate
         scale = rate * self.amplitude
-        np.multiply(projected, np.float32(-scale * self.machine.residual_scale), out=self._start)
-        self._start += path.prepared
+        weight = np.float32(-scale * self.machine.residual_scale)
+        pieces = unit_ranges(self.machine.steps, thread_count())
+        in_threads(
+            _weighted_sum,
+            [
+                (weight, *(rows[low:high] for rows in (projected, path.prepared, self._start)))
+                for low, high in pieces
+            ],
+        )
         moved = replace(path, prepared=self._start)
         return self._learner.learn(theta, moved, errors, _flat(walk, np.float32(-scale)), rate)
+
+
+@jit
+def _weighted_sum(weight, a, b, out):  # type: ignore[no-untyped-def]
+    """out ← weight·a + b."""
+    for k in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[k, i] = weight * a[k, i] + b[k, i]
 
 
 def _flat(walk: Walk, scale: np.float32) -> Float32:

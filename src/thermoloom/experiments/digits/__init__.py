@@ -461,5 +461,4 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=("training.rule", "training.period", "training.seed"),
 )

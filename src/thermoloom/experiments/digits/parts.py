@@ -33,11 +33,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.best_windows import best_windows
 from thermoloom.theory.expected_loss import expected_losses
-from thermoloom.theory.likelihood import (
-    class_log_likelihoods,
-    expected_residuals,
-    path_residuals,
-)
+from thermoloom.theory.likelihood import class_log_likelihoods, expected_residuals, path_residuals
 from thermoloom.theory.marginals import Marginals
 from thermoloom.theory.predictions import online_stability, scatter_edge
 from thermoloom.theory.solver import solve_optimum
@@ -287,10 +283,7 @@ def sampled(job: Job, theta: Parameters, samples: int) -> dict[str, Any]:
     return (
         judged
         | energies(generated)
-        | {
-            "diverged": False,
-            "data_diversity": known.few(job.patterns)["diversity"],
-        }
+        | {"diverged": False, "data_diversity": known.few(job.patterns)["diversity"]}
     )
 
 

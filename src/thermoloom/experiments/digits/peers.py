@@ -87,9 +87,7 @@ def measure_peer(
 
 
 def _by_class(
-    patterns: Patterns,
-    classes: NDArray[np.intp],
-    draw: Callable[[Float32, int, int], NDArray[Any]],
+    patterns: Patterns, classes: NDArray[np.intp], draw: Callable[[Float32, int, int], NDArray[Any]]
 ) -> Float32:
     """Images of each class from the images of that class, in the order requested."""
     own, drawn = np.array(patterns.classes), np.empty((len(classes), patterns.patterns.shape[1]))

@@ -24,20 +24,21 @@ from typing import Any
 import numpy as np
 
 from thermoloom.computers.archives import archived_classes
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
+from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC
 from thermoloom.experiments.frontier.schedules import SLACK
 from thermoloom.experiments.optimum import RULE
 from thermoloom.experiments.pairs import PairPlan
-from thermoloom.experiments.plan import Experiment
+from thermoloom.experiments.plan import VARIED, Experiment, brief
 from thermoloom.experiments.results import (
     Model,
     finished,
     measures_path,
     order_of,
     save_rows,
+    seconds_by_stage,
     why_missing,
 )
 from thermoloom.experiments.screens import STAGES, check_grid
@@ -51,7 +52,7 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
+from thermoloom.theory.expected_heat import ExpectedHeat, excess_loss, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
 from thermoloom.theory.marginals import is_harmonic, solve_marginals
 
@@ -61,7 +62,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-VARIED = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
+OTHERS = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
 """Which setting of the machine each list of the plan varies."""
 
 
@@ -100,16 +101,12 @@ class FrontierPlan(PairPlan):
         own = self.model(RULE, self.seeds[0])
         seed = self.model("batch", self.seeds[0]).generation_seed
         return own.updated(
-            {
-                "machine": machine,
-                "training": {"heat_weight": weight},
-                "generation": {"seed": seed},
-            }
+            {"machine": machine, "training": {"heat_weight": weight}, "generation": {"seed": seed}}
         )
 
     def variants(self) -> Iterator[tuple[str, float, float, Settings]]:
         """(setting, its value, weight, model) of every other machine."""
-        for name, key in VARIED.items():
+        for name, key in OTHERS.items():
             for value in getattr(self, name):
                 if value != getattr(self.settings.machine, key):
                     changed = {key: value} | ({"windows": []} if key == "stages" else {})
@@ -213,7 +210,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "schedules": schedules,
         "schedule": _headline(schedules, plan.settings.machine.duration),
         "quality": "asked" if asked else _quality(rows[0]),
-        "timing": _timing(found),
+        "timing": seconds_by_stage(found, (*STAGES, "diagnostics")),
     }
 
 
@@ -310,14 +307,11 @@ def slope(along: Sequence[dict[str, Any]]) -> float | None:
 def least_excess(
     own: dict[str, Any], base: dict[str, Any] | None, rate: float | None, kT: float
 ) -> float | None:
-    """The least loss above the optimum's that a computer of this expected heat can have, in nats.
-
-    E[Q] = E[Q*] + λ·rate and E[L] − E[L*] = −λ²·rate/2k_BT along the frontier.
-    """
+    """The least loss above the optimum's of computers with this expected heat, in nats."""
     if base is None or not rate:
         return None
     weight = (own["expected_heat"] - base["expected_heat"]) / rate
-    return float(-(weight**2) * rate / (2 * kT))
+    return float(excess_loss(weight, rate, kT))
 
 
 def trained_means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -341,7 +335,7 @@ def _variants(
     """Other machines, and the plan's own among them; the loss above that of the machine's λ = 0."""
     found = []
     machine = plan.settings.machine
-    for name, key in VARIED.items():
+    for name, key in OTHERS.items():
         if any(value != getattr(machine, key) for value in getattr(plan, name)):
             here = {"varied": key, "value": float(getattr(machine, key)), "kT": machine.kT}
             found += [
@@ -363,7 +357,7 @@ def _variants(
                 | sampled(model)
                 | {"excess": None if least is None else loss - least}
             )
-    return sorted(found, key=lambda r: (list(VARIED.values()).index(r["varied"]), r["value"]))
+    return sorted(found, key=lambda r: (list(OTHERS.values()).index(r["varied"]), r["value"]))
 
 
 def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
@@ -440,17 +434,8 @@ def _headline(rows: Sequence[dict[str, Any]], duration: float) -> dict[str, Any]
     }
 
 
-def _timing(found: Sequence[Model]) -> dict[str, float]:
-    total = dict.fromkeys((*STAGES, "diagnostics"), 0.0)
-    for model in found:
-        for stage, seconds in model.results.get("timing", {}).items():
-            if stage in total:
-                total[stage] += seconds
-    return total
-
-
 QUICK = FrontierPlan(
-    settings=Settings(training=Training(cycles=60), generation=GenerationSettings(samples=40)),
+    settings=brief(60, 40),
     seeds=(101,),
     weights=(0.0, 0.1, 0.3, 0.5, 0.7),
     few_weights=(0.0, 0.3),
@@ -477,5 +462,5 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=("training.rule", "training.period", "training.seed", "training.heat_weight"),
+    varied=(*VARIED, "training.heat_weight"),
 )

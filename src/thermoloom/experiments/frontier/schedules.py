@@ -122,10 +122,7 @@ def least_heat(
 def with_fewer_pixels(settings: Settings, pixels: int) -> Settings:
     """The same machine for smaller images."""
     return settings.updated(
-        {
-            "machine": {"visible": pixels},
-            "prototypes": {"resize": True, "content": ""},
-        }
+        {"machine": {"visible": pixels}, "prototypes": {"resize": True, "content": ""}}
     )
 
 

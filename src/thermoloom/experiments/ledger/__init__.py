@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.ledger.switched import available, small
 from thermoloom.experiments.optimum import optimum_measures, optimum_model, optimum_models
 from thermoloom.experiments.pair_tables import timing
 from thermoloom.experiments.pairs import PairPlan, Pairs, collect
-from thermoloom.experiments.plan import SECTION, Experiment
+from thermoloom.experiments.plan import SECTION, Experiment, brief
 from thermoloom.experiments.results import Model, finished, measures_path, save_rows
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
@@ -276,7 +276,7 @@ def price_rows(plan: LedgerPlan, rows: Sequence[dict[str, Any]]) -> list[dict[st
 
 
 _QUICK = LedgerPlan(
-    settings=Settings(training=Training(cycles=60), generation=GenerationSettings(samples=40)),
+    settings=brief(60, 40),
     seeds=(101,),
     first_cycles=20,
     free_energy_pixels=16,

@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import GenerationSettings, Settings, Training
+from thermoloom.config import Settings
 from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
-from thermoloom.experiments.plan import Experiment
-from thermoloom.experiments.results import finished, measures_path, trained_path
+from thermoloom.experiments.plan import VARIED, Experiment, brief
+from thermoloom.experiments.results import finished, measures_path, seconds_by_stage, trained_path
+from thermoloom.experiments.screens import STAGES
 from thermoloom.experiments.theory import findings
 from thermoloom.experiments.theory.findings import Findings
 from thermoloom.experiments.theory.mixtures import CENTRES, LINES, NOISES
@@ -146,12 +147,9 @@ def timing(found: Findings) -> dict[str, float]:
     }
     if found.limits is not None:
         works["probes"].append(plan.grid(found.limits))
-    measured = [model.results["timing"] for model in found.pairs.models.values()]
-    measured += [model.results["timing"] for model in found.optimum]
-    stages = ("training", "generation", "quality", "diagnostics")
-    return {stage: found.seconds(own) for stage, own in works.items()} | {
-        stage: sum(spent.get(stage, 0.0) for spent in measured) for stage in stages
-    }
+    models = (*found.pairs.models.values(), *found.optimum)
+    own = {stage: found.seconds(own) for stage, own in works.items()}
+    return own | seconds_by_stage(models, (*STAGES, "diagnostics"))
 
 
 EXPERIMENT = Experiment(
@@ -160,9 +158,7 @@ EXPERIMENT = Experiment(
     presets={
         "paper": TheoryPlan(),
         "quick": TheoryPlan(
-            settings=Settings(
-                training=Training(cycles=20), generation=GenerationSettings(samples=10)
-            ),
+            settings=brief(20, 10),
             seeds=(101, 102),
             paths_per_prototype=1,
             batch_scan=(0.9, 1.2),
@@ -180,11 +176,5 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=(
-        "training.rule",
-        "training.period",
-        "training.seed",
-        "imperfections.residual_offset",
-        "imperfections.bits",
-    ),
+    varied=(*VARIED, "imperfections.residual_offset", "imperfections.bits"),
 )

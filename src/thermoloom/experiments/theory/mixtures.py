@@ -185,16 +185,8 @@ def measure_heats(
         heat = statistics(
             generate(job.parameters(mixture.theta), heat_samples, generation_seed).heat
         )
-        rows.append(
-            {
-                "part": mixture.part,
-                "centre": mixture.centre,
-                "noise": mixture.noise,
-                "value": mixture.value,
-                "heat": heat.mean,
-                "sem": heat.sem,
-            }
-        )
+        name = {key: getattr(mixture, key) for key in ("part", "centre", "noise", "value")}
+        rows.append(name | {"heat": heat.mean, "sem": heat.sem})
         job.report(done + 1, len(chosen), None)
     save_rows(job.run, "heats", rows)
     return {}

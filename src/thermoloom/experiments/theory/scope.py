@@ -127,21 +127,15 @@ class TheoryPlan(PairPlan):
         cycles = self.batch_scan_cycles if rule == "batch" else self.online_scan_cycles
         every = len(patterns_of(self.settings, limits.path.parent)) if rule == "batch" else 1
         scale = self.settings.training.learning_rate_scale
-        return [
-            (
-                factor,
-                self.model(rule, self.seeds[0]).updated(
-                    {
-                        "training": {
-                            "cycles": cycles,
-                            "validation_every": every,
-                            "learning_rate_scale": float(f"{scale * factor * critical:.5g}"),
-                        }
-                    }
-                ),
-            )
-            for factor in factors
-        ]
+        model, lengths = (
+            self.model(rule, self.seeds[0]),
+            {"cycles": cycles, "validation_every": every},
+        )
+        found = []
+        for factor in factors:
+            rate = {"learning_rate_scale": float(f"{scale * factor * critical:.5g}")}
+            found.append((factor, model.updated({"training": lengths | rate})))
+        return found
 
     def grid(self, limits: RunDirectory) -> Work:
         more = {"bits": self.bits, "grid_cycles": self.grid_cycles}
