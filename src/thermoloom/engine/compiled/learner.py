@@ -649,7 +649,7 @@ def compile_strips(machine: Machine) -> None:
     """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
     own = Learner(machine, learning_rate=1.0)
     rule, work, group = own._rule, own._memory, own._memory.hidden
-    rate, first, last, piece = np.float32(1), 0, 1, _Piece(0, 1)
+    piece, rate, first, last = _Piece(0, 1), np.float32(1), 0, 1
     acting = (0, 1, new_barrier(), blas(), first, last, first, last, rule, work.within, work)
     for kernel, arguments in (
         (_act, acting),
