@@ -33,7 +33,7 @@ from benchmarks.harness import (
 from thermoloom.config import Settings
 from thermoloom.engine import Path, engine
 from thermoloom.engine.compiled.barrier import new_barrier
-from thermoloom.engine.compiled.learner import Learner, _Piece
+from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.machine.energy import effective_bias
