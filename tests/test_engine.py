@@ -105,7 +105,8 @@ def test_every_engine_takes_a_path_of_the_other(small: Machine, plain: pytest.Mo
 
 def test_only_what_computers_need_is_compiled() -> None:
     plain = {"plain", "terms", "generation", "strips"}
-    grid = Settings().updated({"imperfections": {"bits": 5}})
+    ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
+    grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
     few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
     assert set(_names([Settings()], learning=True)) == plain
     assert set(_names([grid], learning=True)) == plain | {"grid"}
