@@ -40,7 +40,7 @@ Float32 = NDArray[np.float32]
 
 BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
-STRIP_STEPS = 18
+STRIP_STEPS = 24
 """Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
 """Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
