@@ -40,7 +40,7 @@ Float32 = NDArray[np.float32]
 
 BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
-STRIP_STEPS = 18
+STRIP_STEPS = 24
 """Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
 """Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
@@ -471,10 +471,10 @@ def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  
         sums[number, 1] += of_v[1] + of_h[1]
     wait_for_all(threads, barrier)
     change = size = diagonal = 0.0
-    for p in range(rule.pieces):
-        change += sums[p, 0]
-        size += sums[p, 1]
-        diagonal += sums[p, 2]
+    for number in range(rule.pieces):
+        change += sums[number, 0]
+        size += sums[number, 1]
+        diagonal += sums[number, 2]
     if change == 0:
         return True
     # NaN makes strips as short as a period; ``learn`` will find it in θ
