@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import copy, fast_inner, inline, inner, jit, residual
+from thermoloom.engine.compiled.large_pages import paged_zeros
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
@@ -50,8 +51,6 @@ MOST_PIECES = 8
 threads as there are, up to this number: so θ does not depend on the threads."""
 UNITS_IN_PIECE = 640
 """As many, about: products of thinner pieces are slower."""
-PAGE = 1 << 21
-"""Bytes of a large page of memory."""
 
 
 def pieces_of(machine: Machine) -> int:
@@ -788,14 +787,10 @@ def check_path(machine: Machine, path: Path) -> None:
 
 def padded(rows: int, columns: int) -> Float32:
     """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
-    of two, the rows of a column would all fall into the same few places of the cache. It begins
-    at a large page of memory, as NumPy asks for where an array is large: small ones have to
-    be looked up one by one, row after row.
+    of two, the rows of a column would all fall into the same few places of the cache.
     """
     longer = 32 * (columns // 32 + 1) + 16 if columns else 0
-    memory = np.zeros(max(2 * PAGE, 4 * rows * longer) + PAGE if columns else 0, np.uint8)
-    first = -memory.ctypes.data % PAGE if columns else 0
-    return memory[first : first + 4 * rows * longer].view(np.float32).reshape(rows, longer)
+    return paged_zeros(rows * longer).reshape(rows, longer)
 
 
 def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
