@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import plain_engine
 import pytest
-from machines import every_machine, random_parameters, relative_difference, some_fields, some_path
+from machines import (
+    MACHINES,
+    every_machine,
+    random_parameters,
+    relative_difference,
+    some_fields,
+    some_path,
+)
 
 from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
@@ -53,7 +60,8 @@ def test_snapshots_are_seen_in_order_while_they_are_made(
 ) -> None:
     plain.setenv("THERMOLOOM_ENGINE", name)
     theta = random_parameters(MACHINES["paper"], dtype=np.float32)
-    steps, seen = [0, 50, 200], {}
+    steps = [0, 50, 200]
+    seen: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def on_snapshot(step: int, first: int, states: np.ndarray) -> None:
         for sample, state in enumerate(states, first):

@@ -350,7 +350,8 @@ def test_the_python_lines_teach_the_same(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lesson, _ = taught({"rule": rule, "cycles": 4}, {"rule": rule, "cycles": 2, "more": True})
-    scene = scene_of(lesson.computer, computer="taught", samples=2)
+    order = Generate(number=1, computer="taught", samples=2)
+    scene = scenes.make_scene(scenes.prepare(lesson.computer, order), nothing)
     drawn = run_lines(exports.lines_of(scene, lesson), tmp_path, monkeypatch)["drawn"]
     np.testing.assert_array_equal(drawn.states, scene.made.final_states)
 
