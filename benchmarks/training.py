@@ -33,7 +33,7 @@ from benchmarks.harness import (
 from thermoloom.config import Settings
 from thermoloom.engine import Path, engine
 from thermoloom.engine.compiled.barrier import new_barrier
-from thermoloom.engine.compiled.learner import PIECES, Learner
+from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.machine.energy import effective_bias
@@ -269,7 +269,10 @@ def _parts_of_a_cycle(
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
     scratch.bias[:] = effective_bias(theta)
     after, barrier = path[1:], new_barrier()
-    block, pieces = rule.strip * rule.strips, [_Piece(q, rule.pieces) for q in range(rule.pieces)]
+    block, pieces = (
+        rule.strip * rule.strips,
+        [kernels._Piece(q, rule.pieces) for q in range(rule.pieces)],
+    )
     for piece in pieces:
         timed("copying θ", _fill, piece, given, scratch)
     for first in range(0, machine.steps, block):

@@ -18,6 +18,7 @@ from machines import (
 
 from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
+from thermoloom.engine.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.definition import Machine
@@ -127,3 +128,14 @@ def test_every_engine_takes_a_path_of_the_other(small: Machine, plain: pytest.Mo
     plain.setenv("THERMOLOOM_ENGINE", "plain")
     other = engine().learner(settings).learn(theta, path)
     assert relative_difference(compiled, other) < 5e-6
+
+
+def test_only_what_computers_need_is_compiled() -> None:
+    plain = {"plain", "terms", "generation", "strips"}
+    ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
+    grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
+    few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
+    assert set(_names([Settings()], learning=True)) == plain
+    assert set(_names([grid], learning=True)) == plain | {"grid"}
+    assert set(_names([few], learning=False)) == {"generation", "sparse generation"}
+    assert set(_names(None, learning=True)) >= plain | {"grid", "residual", "update", "sparse"}

@@ -91,14 +91,14 @@ def test_few_wires_are_few_rows_and_few_transconductors() -> None:
     assert len(transconductors) == 2 * (2 * wires + 8)
 
 
-def test_what_is_exported_knows_nothing_of_the_device(saved: Path) -> None:
+def test_a_table_is_for_any_device_and_a_netlist_for_this_one(saved: Path) -> None:
     computer, table = tl.load(saved), saved.with_name("device.csv")
     chip = computer.on(tl.Device(spread_J2=0.2, gain_error=0.3))
     chip.export(table, bits=5)
     chip.export(table.with_suffix(".cir"), bits=5, chosen=0)
     assert tl.load(table).parameters.same_as(quantized(computer.parameters, 5))
     computer.export(netlist := table.with_name("plain.cir"), bits=5, chosen=0)
-    assert table.with_suffix(".cir").read_bytes() == netlist.read_bytes()
+    assert table.with_suffix(".cir").read_bytes() != netlist.read_bytes()
 
 
 def test_a_script_of_ten_lines_reads_a_table(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def killing(temporary, place):
         replace(temporary, place)
 
 os.replace = killing
-drawing.render = lambda spec, saved: {f"{spec.name}.png": b"drawn in no time"}
+drawing.render = lambda spec, saved, *_: {f"{spec.name}.png": b"drawn in no time"}
 chosen = experiment("comparison")
 plan = chosen.plan("quick", SMALL)
 reproduce(chosen, plan, Path(folder), Resources(1), on_interim=lambda run, _: write_page(run))
@@ -116,7 +116,10 @@ def test_a_kill_while_the_interim_page_is_written_leaves_nothing_by_halves(
         shutil.rmtree(path)
     command = [sys.executable, "-c", KILLED, str(folder), file, moment, str(int(number))]
     ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=False)
-    assert ended.returncode != 0
+    if number == signal.SIGKILL:
+        assert ended.returncode == -number, ended.stderr.decode()
+    else:
+        assert "run the same command again" in ended.stderr.decode()
     page = folder / "comparison" / "report.html"
     assert page.exists() == (file == "report.html")
     if page.exists():

@@ -169,7 +169,8 @@ def test_a_cycle_that_breaks_off_has_not_happened(
         if where == "learner":
             patch.setattr(trainee.learner, "learn", after(trainee.learner.learn))
         else:
-            patch.setattr(engine(), "terms", after(engine().terms))
+            watch = engine().watch
+            patch.setattr(engine(), "watch", lambda path: after(watch(path)))
         with pytest.raises(MemoryError):
             next(train_together([trainee], fields))
     assert parts(trainee) == before
@@ -183,14 +184,19 @@ def test_an_interrupt_within_a_cycle_waits_for_its_end(
     small: Machine, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainee = Trainee.new(settings_for(small, "plain"))
-    terms = engine().terms
+    watch = engine().watch
 
-    def interrupted(*arguments: Any) -> Any:
-        if trainee.cycle == 2:
-            ctrl_c()
-        return terms(*arguments)
+    def watched(path: Any) -> Any:
+        loss = watch(path)
 
-    monkeypatch.setattr(engine(), "terms", interrupted)
+        def interrupted(theta: Any) -> Any:
+            if trainee.cycle == 2:
+                ctrl_c()
+            return loss(theta)
+
+        return interrupted
+
+    monkeypatch.setattr(engine(), "watch", watched)
     with pytest.raises(KeyboardInterrupt):
         for _ in train_together([trainee], fields):
             pass

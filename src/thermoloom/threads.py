@@ -22,6 +22,7 @@ T = TypeVar("T")
 ABORTED = 3
 """Entry of a barrier (``engine.compiled.barrier``) that lets all pass: a piece has failed."""
 _limit: int | None = None
+_allowed = 0
 
 
 def available_cores() -> int:
@@ -32,7 +33,7 @@ def available_cores() -> int:
 def thread_count() -> int:
     """Threads in use: ``THERMOLOOM_THREADS`` if set, else the cores of this process."""
     if _limit is not None:
-        return _limit
+        return max(_limit, _allowed)
     wanted = os.environ.get("THERMOLOOM_THREADS", "")
     return int(wanted) if wanted.isdigit() and int(wanted) > 0 else available_cores()
 
@@ -50,12 +51,12 @@ def threads(count: int) -> Iterator[None]:
 
 
 def allow(count: int) -> None:
-    """Another limit for the block of ``threads`` that runs now: cores have become free.
+    """At least so many threads in any block of ``threads`` from now on: cores have become free.
 
-    Seen by the next computation that asks; the linear algebra libraries keep theirs.
+    Seen by the next computation that asks; the linear algebra libraries keep their limit.
     """
-    global _limit
-    _limit = count
+    global _allowed
+    _allowed = count
 
 
 class _GivenUp(BaseException):

@@ -328,6 +328,10 @@ _QUICK = replace(
 )
 
 _ONLINE = DigitsPlan()
+_FEW: dict[str, Any] = dict.fromkeys(LABELS, ()) | {
+    "gain_error": (1.0,), "offset": (0.03,), "dead": (0.1, 0.3), "stuck": (0.05,),
+    "spread_J2": (0.3,), "spread_mobility": (0.5,),
+}  # fmt: skip
 _TEN = replace(
     _FULL,
     settings=Settings(
@@ -337,12 +341,8 @@ _TEN = replace(
         generation=GenerationSettings(samples=200),
     ),
     trajectories=(10, 30, 100),
-    **dict.fromkeys(LABELS, ())
-    | {
-        "gain_error": (1.0,), "offset": (0.03,), "dead": (0.1, 0.3), "stuck": (0.05,),
-        "spread_J2": (0.3,), "spread_mobility": (0.5,),
-    },
-)  # fmt: skip
+    **_FEW,
+)
 """A label unit for each of the hundred bundled images, and rates that its rule is stable at: each
 line of a label learns from every hundredth trajectory."""
 

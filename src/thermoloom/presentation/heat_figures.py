@@ -31,7 +31,6 @@ from thermoloom.presentation.style import (
     RULES,
     SKY,
 )  # fmt: skip
-from thermoloom.theory.expected_heat import excess_loss
 
 
 def draw_ledger(saved: Saved) -> Figure:
@@ -123,8 +122,7 @@ def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
     if rate is not None:
         weight = np.linspace(0, float(np.max(along["weight"])), 200)
         heat = float(along["expected_heat"][0]) + rate * weight
-        excess = excess_loss(weight, rate, kT)
-        axes.plot(heat, excess, "-", color=COLOURS["optimum"], linewidth=1)
+        axes.plot(heat, -(weight**2) * rate / (2 * kT), "-", color=COLOURS["optimum"], linewidth=1)
     axes.set_xlabel("expected heat of the reverse path ($E_0$)")
     axes.set_ylabel("loss above the optimum's (nats)")
     axes.set_yscale("symlog", linthresh=1.0)

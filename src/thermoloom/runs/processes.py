@@ -145,7 +145,8 @@ def run_in_processes(sweep: Sweep, tasks: Sequence[Task], workers: int) -> None:
                     for message in messages or []:
                         _hear(sweep, worker, message, waiting)
                         if "outcome" in message and not waiting:
-                            _share_cores([w for w in alive.values() if w.task], workers)
+                            busy = [worker for worker in alive.values() if worker.task]
+                            _share_cores(busy, workers * (sweep.threads or 1))
                     if messages is None:
                         selector.unregister(key.fd)
                         del alive[key.fd]

@@ -13,7 +13,6 @@ and the onsite energy adds a number that no θ changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,14 +37,6 @@ class ExpectedHeat:
     def value(self, theta: Array64) -> float:
         """E[Q] of these parameters."""
         return self.onsite + self.layout.inner(self.slope, theta)
-
-
-def excess_loss(weight: Any, rate: float, kT: float) -> Any:
-    """E[L] − E[L*] = −λ² (dE[Q]/dλ)/2k_BT along the frontier of heat and loss, in nats.
-
-    Heat falls with its weight λ by the same rate everywhere, E[Q] = E[Q*] + λ dE[Q]/dλ.
-    """
-    return -(weight**2) * rate / (2 * kT)
 
 
 def expected_heats(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import copy, fast_inner, inline, inner, jit, residual
+from thermoloom.engine.compiled.large_pages import paged_zeros
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
@@ -40,7 +41,7 @@ Float32 = NDArray[np.float32]
 
 BLOCK_STEPS = 72
 """Longest block of several updates, B: one product with the couplings, one update of them."""
-STRIP_STEPS = 18
+STRIP_STEPS = 24
 """Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
 TOLERANCE = 1e-7
 """Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
@@ -48,14 +49,12 @@ may have a larger one is halved."""
 MOST_PIECES = 8
 """The units are worked on in a number of pieces that depends on the machine alone, by as many
 threads as there are, up to this number: so θ does not depend on the threads."""
-UNITS_IN_PIECE = 320
+UNITS_IN_PIECE = 640
 """As many, about: products of thinner pieces are slower."""
-PAGE = 1 << 21
-"""Bytes of a large page of memory."""
 
 
 def pieces_of(machine: Machine) -> int:
-    """How many pieces the units of a machine are cut into: 4 of 784 + 512 units."""
+    """How many pieces the units of a machine are cut into: two of 784 + 512."""
     return min(max(2, machine.units // UNITS_IN_PIECE), MOST_PIECES)
 
 
@@ -233,7 +232,8 @@ def _forces(piece, routines, path, theta, rule, work):  # type: ignore[no-untype
     steps, n_v, n_h = path.shape[0], work.visible.pairs.shape[1], work.hidden.pairs.shape[1]
     v, v_end = _units(piece, n_v)
     x_v, x_h = path[:, :n_v], path[:, n_v:]
-    of_v, of_h = work.visible.forces[0, :steps, v:v_end], work.hidden.forces[piece.number, :steps, :]
+    of_v = work.visible.forces[0, :steps, v:v_end]
+    of_h = work.hidden.forces[piece.number, :steps, :]
     if rule.vh:
         couplings = theta.between[v:v_end, :n_h]
         multiply(routines, 1.0, x_h, couplings.T, 0.0, of_v)
@@ -470,10 +470,10 @@ def _solve_strip(thread, threads, barrier, routines, first, last, rule, work):  
         sums[number, 1] += of_v[1] + of_h[1]
     wait_for_all(threads, barrier)
     change = size = diagonal = 0.0
-    for p in range(rule.pieces):
-        change += sums[p, 0]
-        size += sums[p, 1]
-        diagonal += sums[p, 2]
+    for number in range(rule.pieces):
+        change += sums[number, 0]
+        size += sums[number, 1]
+        diagonal += sums[number, 2]
     if change == 0:
         return True
     # NaN makes strips as short as a period; ``learn`` will find it in θ
@@ -648,13 +648,13 @@ def compile_strips(machine: Machine) -> None:
     """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
     own = Learner(machine, learning_rate=1.0)
     rule, work, group = own._rule, own._memory, own._memory.hidden
-    rate, first, last = np.float32(1), 0, 1
+    piece, rate, first, last = _Piece(0, 1), np.float32(1), 0, 1
     acting = (0, 1, new_barrier(), blas(), first, last, first, last, rule, work.within, work)
     for kernel, arguments in (
         (_act, acting),
-        (_subtract, (0, first, last, rate, group)),
-        (_begin, (0, first, last, rule.period, rate, group)),
-        (_end, (0, first, last, group)),
+        (_subtract, (piece, first, last, rate, group)),
+        (_begin, (piece, first, last, rule.period, rate, group)),
+        (_end, (piece, first, last, group)),
     ):
         kernel.compile(tuple(map(typeof, arguments)))
 
@@ -787,14 +787,10 @@ def check_path(machine: Machine, path: Path) -> None:
 
 def padded(rows: int, columns: int) -> Float32:
     """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
-    of two, the rows of a column would all fall into the same few places of the cache. It begins
-    at a large page of memory, as NumPy asks for where an array is large: small ones have to
-    be looked up one by one, row after row.
+    of two, the rows of a column would all fall into the same few places of the cache.
     """
     longer = 32 * (columns // 32 + 1) + 16 if columns else 0
-    memory = np.zeros(max(2 * PAGE, 4 * rows * longer) + PAGE if columns else 0, np.uint8)
-    first = -memory.ctypes.data % PAGE if columns else 0
-    return memory[first : first + 4 * rows * longer].view(np.float32).reshape(rows, longer)
+    return paged_zeros(rows * longer).reshape(rows, longer)
 
 
 def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:

@@ -36,6 +36,7 @@ from thermoloom.engine.compiled.lanes import (
     row_updates,
     turn,
 )
+from thermoloom.engine.compiled.large_pages import paged_zeros
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import StepConstants, step_constants
@@ -50,8 +51,6 @@ Float32 = NDArray[np.float32]
 PIECES = 2
 """Pieces of about as many wires that the units are cut into, on up to as many threads. Each adds up
 sweeps in rows of its own: more of them would not stay in the cache."""
-PAGE = 1 << 21
-"""Bytes of a large page of memory."""
 TOLERANCE = 2e-7
 """Largest estimated error of a block's residuals, relative, both root mean square. They are
 differences of float32 states, good to 4e-6 of their size."""
@@ -83,8 +82,8 @@ def _graph(machine: Machine) -> _Graph:
     rows, columns = np.nonzero(joined)
     # of the two ends of a wire the earlier one, or the later one where both are even or odd
     others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
-    order = np.lexsort((columns, ~others, rows))
-    rows, columns, others = rows[order], columns[order], others[order]
+    sequence = np.lexsort((columns, ~others, rows))
+    rows, columns, others = rows[sequence], columns[sequence], others[sequence]
     number = np.zeros((n, n), np.int32)
     i, j = wires(machine).T
     number[i, j] = number[j, i] = np.arange(len(i))
@@ -327,18 +326,6 @@ def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, r
     return block
 
 
-def _zeros(size: int) -> Float32:
-    """Zeros in one large page, as NumPy asks for where an array is large.
-
-    Rows are read here and there, and every small page has to be looked up.
-    """
-    memory = np.empty(max(2 * PAGE, 4 * size) + PAGE, np.uint8)
-    first = -memory.ctypes.data % PAGE
-    zeros = memory[first : first + 4 * size].view(np.float32)
-    zeros[:] = 0
-    return zeros
-
-
 class SparseLearner:
     """θ′ = learn(θ, path) on the wires alone, with memory to work in but no state of its own."""
 
@@ -355,7 +342,7 @@ class SparseLearner:
         count = self._places.shape[1] + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            rows=_zeros(5 * rows * BLOCK),
+            rows=paged_zeros(5 * rows * BLOCK),
             forces=np.zeros((PIECES, BLOCK), np.float32),
             norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),

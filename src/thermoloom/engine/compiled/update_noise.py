@@ -192,7 +192,7 @@ class _States:
         dependent for that, both come from Householder reflections, which never fail.
         """
         try:
-            r = np.linalg.cholesky(self.gram)
+            r = np.linalg.cholesky(self.gram).astype(np.float64, copy=False)
         except np.linalg.LinAlgError:
             r = np.zeros_like(self.gram)
         new_part = np.diagonal(r, axis1=1, axis2=2) ** 2

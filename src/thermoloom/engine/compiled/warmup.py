@@ -45,7 +45,8 @@ def warm_up(models: Iterable[Settings] | None = None, learning: bool = True) -> 
     names = _names(models, learning)
     with _another_from_the_end(names):
         for name in names:
-            _JOBS[name]()
+            if name != "strips":  # they are part of "plain"
+                _JOBS[name]()
 
 
 def _names(models: Iterable[Settings] | None, learning: bool) -> list[str]:
@@ -140,7 +141,8 @@ def backwards(names: list[str]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     with threads(1):
         for name in reversed(names[1:]):
-            _JOBS[name]()
+            with contextlib.suppress(Exception):  # it will show where it matters
+                _JOBS[name]()
 
 
 def _first_time() -> bool:

@@ -52,7 +52,7 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.theory.expected_heat import ExpectedHeat, excess_loss, expected_heats
+from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
 from thermoloom.theory.marginals import is_harmonic, solve_marginals
 
@@ -307,11 +307,14 @@ def slope(along: Sequence[dict[str, Any]]) -> float | None:
 def least_excess(
     own: dict[str, Any], base: dict[str, Any] | None, rate: float | None, kT: float
 ) -> float | None:
-    """The least loss above the optimum's of computers with this expected heat, in nats."""
+    """The least loss above the optimum's that a computer of this expected heat can have, in nats.
+
+    E[Q] = E[Q*] + λ·rate and E[L] − E[L*] = −λ²·rate/2k_BT along the frontier.
+    """
     if base is None or not rate:
         return None
     weight = (own["expected_heat"] - base["expected_heat"]) / rate
-    return float(excess_loss(weight, rate, kT))
+    return float(-(weight**2) * rate / (2 * kT))
 
 
 def trained_means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

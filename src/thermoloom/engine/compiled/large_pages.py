@@ -1,0 +1,22 @@
+"""Memory in large pages: small ones would have to be looked up one by one, row after row."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = 1 << 21
+"""Bytes of a large page."""
+
+
+def paged_zeros(size: int) -> NDArray[np.float32]:
+    """Zeros that begin at a large page, as NumPy asks for where an array is large.
+
+    What would fill less than half of one is left in small pages.
+    """
+    wanted = 4 * size
+    if wanted < PAGE // 2:
+        return np.zeros(size, np.float32)
+    memory = np.zeros(max(2 * PAGE, wanted) + PAGE, np.uint8)
+    first = -memory.ctypes.data % PAGE
+    return memory[first : first + wanted].view(np.float32)
