@@ -179,19 +179,20 @@ class LiveCourse:
 
         Q = W − (V − V₀),    W = Σ V_t(x) − V_{t+1}(x) over the switches so far
 
-    It must see every sample at step 0 and at every switch. While clamps move, heat and work are
-    NaN: the work of a move is known only once the forces after it are.
+    It must see every sample at step 0 and at every switch. Heat and work are NaN where clamps move,
+    as the work of a move is known only once the forces after it are, and without a potential.
     """
 
     def __init__(
         self, theta: Parameters, samples: int, words: Array | None, clamp: Clamp | None
     ) -> None:
-        self._theta = felt(theta)[0].astype(np.float64)
+        common, twisted = felt(theta)
+        self._theta = common.astype(np.float64)
         self._words = words
         self._mask = None if clamp is None else clamp.units(theta.machine)
         self._windows = generation_windows(theta.machine)
         self._start, self._work = np.zeros((2, samples))
-        if clamp is not None and clamp.follow:
+        if twisted is not None or (clamp is not None and clamp.follow):
             self._work[:] = np.nan
 
     def needs(self, step: int) -> bool:
