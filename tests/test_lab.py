@@ -704,8 +704,16 @@ def test_a_class_that_is_asked_for_is_on_the_page(page: Page) -> None:
     page.click("#panel-generate [data-class='7']")
     page.click("#panel-generate [data-class='4']")
     page.run("document.querySelector('#samples').value = 4")
+    page.run(  # the time and the last picture, whenever samples are drawn while they form
+        "lab.live = []; const {player} = lab, formed = player.formed; player.formed = (...frame) =>"
+        "{ formed.apply(player, frame); lab.live.push("
+        "[player.time, player.sheet.lastChild.firstElementChild.toDataURL()]); }"
+    )
     page.click("#generate")
     page.until(f"lab.player.scene.samples === 4 && {WHOLE}")
+    times, pictures = zip(*page.run("lab.live"), strict=True)
+    assert (times[0], times[-1]) == (0, 1)
+    assert len(set(pictures)) == len(times)
     page.run("document.activeElement.blur()")
     assert page.run("lab.player.playing")
     page.press(" ")  # pauses
