@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from thermoloom.config import Settings
-from thermoloom.engine import Diverged, Path
+from thermoloom.engine import Diverged, OnSnapshot, Path
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.machine.action import PathLoss, PathTerms, learn_stepwise, path_terms
@@ -105,6 +105,7 @@ def generate(
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
+    on_snapshot: OnSnapshot | None = None,
 ) -> Generated:
     CALLS.append("generate")
     if clamp is not None:
@@ -130,6 +131,8 @@ def generate(
                 slope = energy_gradient(wide, states[k], stage, word)
                 slope = slope + one_way(states[k], stage, word)
                 states[k + 1] = states[k] - drift * slope + kick * kicks[k]
+        for step in sorted(set(snapshot_steps) if on_snapshot else ()):
+            on_snapshot(step, sample, states[step, None].astype(np.float32))
     stages = generation_windows(machine)
     starts, ends = (
         [energy_parts(wide, trajectories[:, window[edge]], window[0], words) for window in stages]

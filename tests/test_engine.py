@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import plain_engine
 import pytest
-from machines import every_machine, random_parameters, relative_difference, some_fields, some_path
+from machines import (
+    MACHINES,
+    every_machine,
+    random_parameters,
+    relative_difference,
+    some_fields,
+    some_path,
+)
 
 from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
@@ -46,6 +53,26 @@ def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.Mon
     assert relative_difference(compiled.parameters, other.parameters) < 2e-5
     np.testing.assert_allclose(compiled.curve["loss"], other.curve["loss"], rtol=1e-5)
     np.testing.assert_allclose(compiled.curve["cycle"], other.curve["cycle"])
+
+
+@pytest.mark.parametrize("name", ["compiled", "plain"])
+def test_snapshots_are_seen_in_order_while_they_are_made(
+    name: str, plain: pytest.MonkeyPatch
+) -> None:
+    plain.setenv("THERMOLOOM_ENGINE", name)
+    theta = random_parameters(MACHINES["paper"], dtype=np.float32)
+    steps = [0, 50, 200]
+    seen: dict[int, list[tuple[int, np.ndarray]]] = {}
+
+    def on_snapshot(step: int, first: int, states: np.ndarray) -> None:
+        for sample, state in enumerate(states, first):
+            seen.setdefault(sample, []).append((step, state.copy()))
+
+    made = generate(theta, 12, 9, None, None, steps, range(12), first=3, on_snapshot=on_snapshot)
+    assert sorted(seen) == list(range(12))
+    for sample, own in seen.items():
+        assert [step for step, _ in own] == steps
+        np.testing.assert_array_equal([state for _, state in own], made.snapshots[sample])
 
 
 @every_machine

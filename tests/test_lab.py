@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser, Page
+from msgspec.structs import replace
 
 import thermoloom as tl
 from thermoloom.api import Computer
@@ -36,6 +38,7 @@ from thermoloom.generation import generate
 from thermoloom.lab import exports, inspection, lessons, messages, scenes
 from thermoloom.lab.damage import Damage, damaged
 from thermoloom.lab.messages import Generate, Inspect, Known, Teach
+from thermoloom.lab.viewer import Work
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.energy import energy, energy_gradient
 from thermoloom.machine.protocol import generation_windows
@@ -81,7 +84,7 @@ def nothing(_: int) -> None:
 
 
 def scene_of(computer: Computer, **order: Any) -> scenes.Scene:
-    return scenes.make_scene(computer, Generate(number=1, **order), nothing)
+    return scenes.make_scene(scenes.prepare(computer, Generate(number=1, **order)), nothing)
 
 
 # --- scenes ---------------------------------------------------------------------------------------
@@ -121,6 +124,37 @@ def test_the_first_law_holds_at_every_frame_also_where_clamps_move(known: bool) 
             ) - energy(theta, mixed[:, own], stage, words, mask)
         np.testing.assert_allclose(np.cumsum(done, axis=1)[:, scene.steps], between, atol=2e-4)
         assert np.abs(between).max() > 0.1
+
+
+@pytest.mark.parametrize("known", ["nothing", "still", "moving"])
+def test_numbers_of_forming_samples_are_those_of_the_scene(
+    known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenes, "LIVE_SECONDS", 0.0)
+    half = None if known == "nothing" else replace(half_known(), hold=known == "still")
+    prepared = scenes.prepare(wired(), Generate(number=1, samples=12, seed=5, known=half))
+    shown: list[tuple[dict[str, Any], bytes]] = []
+    with threads(1):
+        scene = scenes.make_scene(prepared, nothing, lambda *frame: shown.append(frame))
+    assert {numbers["sample"] for numbers, _ in shown} == ({0, 10} if known == "moving" else {0})
+    for numbers, data in shown:
+        own = slice(numbers["sample"], numbers["sample"] + len(numbers["heat"]))
+        frame = numbers["frame"][0]
+        points = [p for p, place in enumerate(scene.course["frame"]) if place == frame]
+        assert numbers["stage"] == [scene.course["stage"][p] for p in points]
+        total = sum(np.array(values) for values in numbers["parts"].values())
+        expected = sum(values[own][:, points] for values in scene.course["parts"].values())
+        np.testing.assert_allclose(total, expected, atol=0.05)  # each part is rounded
+        for book in ("heat", "work"):
+            if known == "moving":
+                assert np.equal(numbers[book], None).all()
+            else:
+                np.testing.assert_allclose(
+                    numbers[book], scene.course[book][own][:, points], atol=0.006
+                )
+        state = scene.made.snapshots[own, frame, None]
+        assert data == scenes.as_bytes(state, prepared.computer.machine.visible).tobytes()
+    assert len(shown) == prepared.frames * len({numbers["sample"] for numbers, _ in shown})
 
 
 def test_frames_are_bounded_and_have_every_switch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,9 +350,8 @@ def test_the_python_lines_teach_the_same(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lesson, _ = taught({"rule": rule, "cycles": 4}, {"rule": rule, "cycles": 2, "more": True})
-    scene = scenes.make_scene(
-        lesson.computer, Generate(number=1, computer="taught", samples=2), nothing
-    )
+    order = Generate(number=1, computer="taught", samples=2)
+    scene = scenes.make_scene(scenes.prepare(lesson.computer, order), nothing)
     drawn = run_lines(exports.lines_of(scene, lesson), tmp_path, monkeypatch)["drawn"]
     np.testing.assert_array_equal(drawn.states, scene.made.final_states)
 
@@ -419,6 +452,83 @@ def look_at(running: Running, pages: list[Any]) -> None:
         assert len(frames) == len(scene["times"]) * 2 * 784
         assert heat[-1] == pytest.approx(drawn.heat[0], abs=0.006)
         assert [v["seen"] for v in scene["verdicts"]] == [number, number]
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch, until: threading.Event) -> None:
+    """Let the engine take no step after its first snapshot before the event."""
+
+    def patient(*order: Any, on_snapshot: Any, **more: Any) -> Any:
+        def see(step: int, first: int, states: np.ndarray) -> None:
+            on_snapshot(step, first, states)
+            assert until.wait(20)
+
+        return generate(*order, on_snapshot=see, **more)
+
+    monkeypatch.setattr(scenes, "generate", patient)
+    monkeypatch.setattr(scenes, "LIVE_SECONDS", 0.0)
+
+
+def test_samples_are_seen_while_they_are_computed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = threading.Event()
+    held_back(monkeypatch, until=seen)
+    with running.connect() as page:
+        last(page, "ready")
+        page.send('{"do": "generate", "number": 5, "samples": 3, "seed": 2}')
+        live, frames, scene = [], b"", {}
+        for head, data in answers(page, "generated"):
+            if head["say"] == "forming":
+                seen.set()  # only now does the engine go on
+                assert not scene
+                live.append((head, data))
+            scene = head if head["say"] == "scene" else scene
+            frames += data if head["say"] == "frames" else b""
+    at = [head["frame"][-1] for head, _ in live]
+    assert at == sorted(at)
+    assert (at[0], at[-1]) == (0, len(scene["times"]) - 1)
+    assert live[-1][1] == frames[-3 * 784 :]
+    heat = [row[-1] for row in live[-1][0]["heat"]]
+    assert heat == pytest.approx([v["heat"] for v in scene["verdicts"]], abs=0.006)
+
+
+def test_generation_ends_when_its_page_is_closed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = threading.Event()
+    held_back(monkeypatch, until=gone)
+    with running.connect() as page:
+        last(page, "ready")
+        page.send('{"do": "generate", "number": 5}')
+        last(page, "forming")
+        (viewer,) = running_viewers(running).values()
+        work = viewer.work
+    began = time.monotonic()
+    while running.status["viewers"] and time.monotonic() - began < 10:
+        time.sleep(0.01)
+    gone.set()
+    assert work.over.wait(10)
+    assert viewer.scene is None
+
+
+def test_a_page_that_is_slow_misses_frames_and_holds_nothing_up() -> None:
+    sent = []
+
+    async def look() -> None:
+        free = asyncio.Event()
+
+        async def send(content: bytes) -> None:
+            await free.wait()
+            sent.append(content)
+
+        work = Work(1, asyncio.get_running_loop(), send)
+        for place in range(100):
+            work.offer("forming", {"place": place})
+        free.set()
+        await asyncio.to_thread(work.tell, "scene", {})
+
+    asyncio.run(look())
+    assert [json.loads(content[4:])["say"] for content in sent] == ["forming", "scene"]
 
 
 GARBAGE = [
@@ -594,8 +704,16 @@ def test_a_class_that_is_asked_for_is_on_the_page(page: Page) -> None:
     page.click("#panel-generate [data-class='7']")
     page.click("#panel-generate [data-class='4']")
     page.run("document.querySelector('#samples').value = 4")
+    page.run(  # the time and the last picture, whenever samples are drawn while they form
+        "lab.live = []; const {player} = lab, formed = player.formed; player.formed = (...frame) =>"
+        "{ formed.apply(player, frame); lab.live.push("
+        "[player.time, player.sheet.lastChild.firstElementChild.toDataURL()]); }"
+    )
     page.click("#generate")
     page.until(f"lab.player.scene.samples === 4 && {WHOLE}")
+    times, pictures = zip(*page.run("lab.live"), strict=True)
+    assert (times[0], times[-1]) == (0, 1)
+    assert len(set(pictures)) == len(times)
     page.run("document.activeElement.blur()")
     assert page.run("lab.player.playing")
     page.press(" ")  # pauses

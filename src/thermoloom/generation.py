@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine import engine
+from thermoloom.engine import OnSnapshot, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
@@ -39,6 +39,7 @@ def generate(
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
     styles: Sequence[int] | None = None,
+    on_snapshot: OnSnapshot | None = None,
 ) -> Generated:
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
@@ -47,6 +48,7 @@ def generate(
     ``styles`` names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
     ``first``: number of the first sample, where a generation is continued.
+    ``on_snapshot`` sees samples at the snapshot steps while they are computed.
     """
     machine = theta.machine
     theta.check()
@@ -67,7 +69,16 @@ def generate(
     words = drawn_words(theta, first + samples, seed, classes, styles)
     words = None if words is None else words[first:]
     return engine().generate(
-        theta, samples, seed, words, clamp, snapshot_steps, snapshot_samples, on_progress, first
+        theta,
+        samples,
+        seed,
+        words,
+        clamp,
+        snapshot_steps,
+        snapshot_samples,
+        on_progress,
+        first,
+        on_snapshot,
     )
 
 
@@ -161,6 +172,59 @@ def course(
         "heat": np.concatenate(heat, axis=1),
         "work": np.concatenate(work, axis=1),
     }
+
+
+class LiveCourse:
+    """Energy in its parts, heat and work so far of samples that are still on their way.
+
+        Q = W − (V − V₀),    W = Σ V_t(x) − V_{t+1}(x) over the switches so far
+
+    It must see every sample at step 0 and at every switch. Heat and work are NaN where clamps move,
+    as the work of a move is known only once the forces after it are, and without a potential.
+    """
+
+    def __init__(
+        self, theta: Parameters, samples: int, words: Array | None, clamp: Clamp | None
+    ) -> None:
+        common, twisted = felt(theta)
+        self._theta = common.astype(np.float64)
+        self._words = words
+        self._mask = None if clamp is None else clamp.units(theta.machine)
+        self._windows = generation_windows(theta.machine)
+        self._start, self._work = np.zeros((2, samples))
+        if twisted is not None or (clamp is not None and clamp.follow):
+            self._work[:] = np.nan
+
+    def needs(self, step: int) -> bool:
+        """Whether samples must be seen at this step."""
+        return any(step == first for _, first, _ in self._windows)
+
+    def at(self, step: int, first: int, states: Array) -> dict[str, Any]:
+        """As ``course``, of samples from ``first`` on at one step: a point, or two at a switch."""
+        own = slice(first, first + len(states))
+        word = None if self._words is None else self._words[own]
+        stages: list[int] = []
+        parts, heat, work = [], [], []
+        before: Array | None = None
+        for order, (stage, begin, end) in enumerate(self._windows):
+            if not begin <= step <= end:
+                continue
+            energy = energy_parts(self._theta, states, stage, word, self._mask)
+            if before is not None:
+                self._work[own] += energy.total - before
+            elif step == 0:
+                self._start[own] = energy.total
+            before = energy.total
+            stages.append(order)
+            parts.append(energy.parts)
+            work.append(self._work[own].copy())
+            heat.append(work[-1] - (before - self._start[own]))
+        return {
+            "stage": stages,
+            "parts": {name: np.stack([p[name] for p in parts], axis=1) for name in parts[0]},
+            "heat": np.stack(heat, axis=1),
+            "work": np.stack(work, axis=1),
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,6 +35,12 @@ ENGINES = {"compiled": "thermoloom.engine.compiled"}
 """Every engine by name: a module with the functions of ``Engine``."""
 
 
+OnSnapshot = Callable[[int, int, Float32], None]
+"""``on_snapshot(step, first, states)``: samples from ``first`` on have reached a step of which
+snapshots are kept. Called in the thread that computes, with its memory (n, N): copy what you keep.
+An exception ends the generation."""
+
+
 class Diverged(Exception):
     """Parameters or residuals are no longer finite. A result, not a crash."""
 
@@ -108,6 +114,7 @@ class Engine(Protocol):
         snapshot_samples: Sequence[int] = (),
         on_progress: Callable[[int], None] | None = None,
         first: int = 0,
+        on_snapshot: OnSnapshot | None = None,
     ) -> Generated:
         """Sample a frozen computer; θ and the first law are verified at the end.
 

@@ -1,6 +1,7 @@
 """A scene: one generation with all that is shown of it, and its frames as bytes.
 
 frames   states of all free units at some hundred steps, one byte each
+forming  the same while it is computed, as often as the eye can follow
 course   V in its parts, heat and work so far at these steps
 verdict  what the classifier sees, or the nearest pattern where it is not its business
 """
@@ -8,7 +9,8 @@ verdict  what the classifier sees, or the nearest pattern where it is not its bu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from thermoloom.api import Computer
 from thermoloom.errors import UserError
-from thermoloom.generation import asked_classes, course, drawn_words, generate
+from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
 from thermoloom.lab.damage import damaged
 from thermoloom.lab.messages import Generate
 from thermoloom.machine.books import Generated
@@ -33,29 +35,41 @@ KEPT_BYTES = 1 << 24
 """States of one viewer's scene; of larger machines fewer frames are kept."""
 PIECE_BYTES = 1 << 19
 """Frames that are sent together."""
+LIVE_SECONDS = 0.03
+"""Between two frames that are shown while they are computed."""
 MOST_COMPARED = 1000
 """Most patterns that a sample is compared with."""
 DARKEST, BRIGHTEST = 1.0, 99.5
 """Percentiles of the final images that are black and white."""
 
 
+OnFrame = Callable[[dict[str, Any], bytes], None]
+"""``on_frame(numbers, bytes)``: samples on their way, while they are computed."""
+
+
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """One generation."""
+class Prepared:
+    """One generation that is to be computed."""
 
     order: Generate
     computer: Computer
     """The computer that generated, damaged as it may be."""
     clamp: Clamp | None
     steps: list[int]
-    made: Generated
     words: NDArray[np.float32] | None
     asked: NDArray[np.int64] | None
-    course: dict[str, Any]
 
     @property
     def frames(self) -> int:
         return len(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene(Prepared):
+    """One generation."""
+
+    made: Generated
+    course: dict[str, Any]
 
 
 def picture_shape(computer: Computer) -> tuple[int, int]:
@@ -69,8 +83,8 @@ def nearly_square(count: int) -> tuple[int, int]:
     return math.ceil(count / columns), columns
 
 
-def make_scene(computer: Computer, order: Generate, on_progress: Callable[[int], None]) -> Scene:
-    """Generate to order."""
+def prepare(computer: Computer, order: Generate) -> Prepared:
+    """What is to be generated to this order; a ``UserError`` where it cannot be."""
     whole = computer.machine
     known = None
     if order.known is not None:
@@ -84,14 +98,53 @@ def make_scene(computer: Computer, order: Generate, on_progress: Callable[[int],
     theta = broken.parameters
     steps = frame_steps(broken, order.samples)
     classes = order.classes or None
-    made = generate(
-        theta, order.samples, order.seed, classes, known, steps, range(order.samples), on_progress
-    )
     words = drawn_words(theta, order.samples, order.seed, classes)
     asked = asked_classes(theta, order.samples, classes)
+    return Prepared(order, broken, known, steps, words, asked)
+
+
+def make_scene(
+    prepared: Prepared, on_progress: Callable[[int], None], on_frame: OnFrame | None = None
+) -> Scene:
+    """Generate to order."""
+    order, theta, steps = prepared.order, prepared.computer.parameters, prepared.steps
+    made = generate(
+        theta,
+        order.samples,
+        order.seed,
+        order.classes or None,
+        prepared.clamp,
+        steps,
+        range(order.samples),
+        on_progress,
+        on_snapshot=None if on_frame is None else _Live(prepared, on_frame),
+    )
     with np.errstate(all="ignore"):  # a machine damaged enough runs away
-        way = course(theta, made, steps, words, known)
-    return Scene(order, broken, known, steps, made, words, asked, way)
+        way = course(theta, made, steps, prepared.words, prepared.clamp)
+    return Scene(**vars(prepared), made=made, course=way)
+
+
+class _Live:
+    """Shows samples while they are computed: the first frame, the last, and some between them."""
+
+    def __init__(self, prepared: Prepared, on_frame: OnFrame) -> None:
+        theta, samples = prepared.computer.parameters, prepared.order.samples
+        self._prepared, self._on_frame = prepared, on_frame
+        self._course = LiveCourse(theta, samples, prepared.words, prepared.clamp)
+        self._due = 0.0
+
+    def __call__(self, step: int, first: int, states: NDArray[np.float32]) -> None:
+        machine = self._prepared.computer.machine
+        shown = step in (0, machine.steps) or time.monotonic() >= self._due
+        if not shown and not self._course.needs(step):
+            return
+        with np.errstate(all="ignore"):
+            way = self._course.at(step, first, states)
+        if shown:
+            frame = [self._prepared.steps.index(step)] * len(way["stage"])
+            grey = as_bytes(states[:, None], machine.visible)
+            self._on_frame({"sample": first, "frame": frame, **_numbers(way)}, grey.tobytes())
+            self._due = time.monotonic() + LIVE_SECONDS
 
 
 def frame_steps(computer: Computer, samples: int) -> list[int]:
@@ -113,15 +166,19 @@ def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:
     for first in range(0, scene.frames, size):
         last = min(first + size, scene.frames)
         points = [p for p, frame in enumerate(way["frame"]) if first <= frame < last]
-        numbers = {
-            "first": first,
-            "frame": [way["frame"][p] for p in points],
-            "stage": [way["stage"][p] for p in points],
-            "heat": rounded(way["heat"][:, points]),
-            "work": rounded(way["work"][:, points]),
-            "parts": {name: rounded(values[:, points]) for name, values in way["parts"].items()},
-        }
+        frame = [way["frame"][p] for p in points]
+        numbers = {"first": first, "frame": frame, **_numbers(way, points)}
         yield numbers, grey[:, first:last].swapaxes(0, 1).tobytes()
+
+
+def _numbers(way: dict[str, Any], points: Sequence[int] | slice = slice(None)) -> dict[str, Any]:
+    """Points of a course for the page."""
+    return {
+        "stage": np.asarray(way["stage"])[points].tolist(),
+        "heat": rounded(way["heat"][:, points]),
+        "work": rounded(way["work"][:, points]),
+        "parts": {name: rounded(values[:, points]) for name, values in way["parts"].items()},
+    }
 
 
 def as_bytes(states: NDArray[np.float32], visible: int) -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,7 @@ class Work:
         """The thread is free again."""
         self._loop, self._send = loop, send
         self._until = 0.0
+        self._offered: Future[Any] | None = None
 
     def begin(self) -> None:
         """The thread has begun; waiting for it did not count."""
@@ -84,14 +85,22 @@ class Work:
 
     def tell(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
         """Send an answer and wait until it is on its way; raises where nobody wants it."""
-        if self.ended.is_set():
-            raise Ended
-        content = packed(kind, self.number, numbers, data)
-        sent = asyncio.run_coroutine_threadsafe(self._send(content), self._loop)
+        sent = self._hand_over(kind, numbers, data)
         try:
             sent.result(2 * SEND_SECONDS)
         except Exception:  # whatever a closed connection or a closing server raises
             raise Ended from None
+
+    def offer(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
+        """Send an answer without waiting; it is dropped if the one before is still on its way."""
+        if self._offered is None or self._offered.done():
+            self._offered = self._hand_over(kind, numbers, data)
+
+    def _hand_over(self, kind: str, numbers: dict[str, Any], data: bytes) -> Future[Any]:
+        if self.ended.is_set():
+            raise Ended
+        content = packed(kind, self.number, numbers, data)
+        return asyncio.run_coroutine_threadsafe(self._send(content), self._loop)
 
 
 class Viewer:
@@ -216,18 +225,25 @@ class Viewer:
             work.tell("progress", {"done": min(1.0, done / all_steps)})
 
         work.tell("progress", {"done": 0.0})
-        scene = scenes.make_scene(computer, order, on_progress)
+        prepared = scenes.prepare(computer, order)
+        machine, words = prepared.computer.machine, prepared.words
+        about = {
+            "samples": order.samples, "units": machine.units, "visible": machine.visible,
+            "times": [step / machine.steps for step in prepared.steps], "steps": prepared.steps,
+            "stages": machine.stages, "kT": machine.kT,
+            "words": None if words is None else words.argmax(axis=1).tolist(),
+        }  # fmt: skip
+
+        def on_frame(numbers: dict[str, Any], data: bytes) -> None:
+            ends = numbers["frame"][-1] == prepared.frames - 1
+            (work.tell if ends else work.offer)("forming", numbers, data)
+
+        work.tell("begun", about)
+        scene = scenes.make_scene(prepared, on_progress, on_frame)
         seconds = time.perf_counter() - began
         self.scene = scene
-        machine = scene.computer.machine
-        work.tell("scene", {
-            "samples": order.samples, "units": machine.units, "visible": machine.visible,
-            "times": [step / machine.steps for step in scene.steps], "steps": scene.steps,
-            "stages": machine.stages, "kT": machine.kT, "seconds": seconds,
-            "words": None if scene.words is None else scene.words.argmax(axis=1).tolist(),
-            "verdicts": scenes.verdicts(scene),
-            "lines": exports.lines_of(scene, self.lesson),
-        })  # fmt: skip
+        verdicts, lines = scenes.verdicts(scene), exports.lines_of(scene, self.lesson)
+        work.tell("scene", {**about, "seconds": seconds, "verdicts": verdicts, "lines": lines})
         for numbers, data in scenes.pieces(scene):
             work.tell("frames", numbers, data)
         work.tell("generated", {})

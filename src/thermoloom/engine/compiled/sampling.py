@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.engine import OnSnapshot
 from thermoloom.engine.compiled.clamped_units import ClampedUnits, Pulled
 from thermoloom.engine.compiled.dense_forces import DenseForces
 from thermoloom.engine.compiled.langevin import noise_block
@@ -58,6 +59,7 @@ def generate(
     snapshot_samples: Sequence[int] = (),
     on_progress: Callable[[int], None] | None = None,
     first: int = 0,
+    on_snapshot: OnSnapshot | None = None,
 ) -> Generated:
     """Sample a frozen computer; θ and the first law are verified at the end.
 
@@ -67,7 +69,7 @@ def generate(
     frozen = theta.copy()
     plan = _Plan(theta, seed, words, clamp, first)
     books = _Books(plan.theta, samples)
-    watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress)
+    watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
     in_threads(
         lambda begin, end: _Group(plan, books, watch, begin, end).run(), _groups(samples, clamp)
     )
@@ -161,8 +163,10 @@ class _Watch:
         steps: Sequence[int],
         samples: Sequence[int],
         on_progress: Callable[[int], None] | None,
+        on_snapshot: OnSnapshot | None,
     ) -> None:
-        self._steps, self._samples, self._on_progress = list(steps), list(samples), on_progress
+        self._steps, self._samples = list(steps), list(samples)
+        self._on_progress, self._on_snapshot = on_progress, on_snapshot
         self.states = np.empty((len(samples), len(steps), machine.units), np.float32)
         self.work = np.zeros((len(samples), len(steps)))
         """Done by moving clamps up to each snapshot."""
@@ -182,6 +186,8 @@ class _Watch:
         breathe()
         for place, sample in self._wanted(step, first, len(x)):
             self.states[place] = x[sample]
+        if self._on_snapshot and step in self._steps:
+            self._on_snapshot(step, first, x)
         if self._on_progress and step % 100 == 0 and step > 0:
             self._on_progress(100 * len(x))
 

@@ -39,6 +39,7 @@ function ask(message) {
 }
 function order(message, what) { // work, which ends the work before it
   notice("");
+  player.giveUp();
   if (aside.contains(document.activeElement) && matchMedia("(max-width: 46rem)").matches)
     document.querySelector("main").scrollIntoView({behavior: "smooth"});
   current = ask(message);
@@ -55,7 +56,7 @@ function working(fraction, text) {
     if (fraction !== null && own) { box.firstElementChild.value = fraction; box.children[1].textContent = text; }
   }
 }
-function idle() { doing = ""; working(null); }
+function idle() { doing = ""; working(null); player.giveUp(); find("png").disabled = !player.whole; }
 function enable(on) {
   for (const id of ["generate", "complete", "teach", "damage"]) find(id).disabled = !on;
   find("once").disabled = !on || !machines.taught;
@@ -90,6 +91,8 @@ const answers = {
   },
   stopped() { if (doing !== "learning") { idle(); state("ready", "ready"); } },
   progress(head) { if (mine(head)) working(head.done, head.text ?? (head.done ? `${Math.round(100 * head.done)} % computed` : "waiting for a free core")); },
+  begun(head) { if (mine(head)) { player.form(head, machines[which]); find("png").disabled = true; } },
+  forming(head, bytes) { if (mine(head)) player.formed(head, bytes); },
   scene(head) {
     if (!mine(head)) return;
     lines[which] = head.lines;

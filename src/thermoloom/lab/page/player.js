@@ -1,4 +1,4 @@
-// One generation on its way: frames as they come in, shown at a pace for the eye.
+// One generation: its samples while they are computed, then all frames at a pace for the eye.
 import {chart, mark, onTheme, picture, show, variable} from "./paint.js";
 
 const find = id => document.getElementById(id);
@@ -16,7 +16,7 @@ export class Player {
     this.slider.addEventListener("input", () => { this.run(false); this.seek(Number(this.slider.value)); });
     addEventListener("keydown", event => {
       const tag = event.target.tagName, busy = event.target.isContentEditable || ["INPUT", "SELECT", "TEXTAREA"].includes(tag);
-      if (!this.scene || event.altKey || event.ctrlKey || event.metaKey || find("scene").hidden) return;
+      if (!this.scene || this.scene.forming || event.altKey || event.ctrlKey || event.metaKey || find("scene").hidden) return;
       if (event.key === " " && !busy && !["BUTTON", "A", "LABEL", "PRE"].includes(tag)) { event.preventDefault(); this.toggle(); }
       else if ((event.key === "ArrowLeft" || event.key === "ArrowRight") && !busy && event.target.getAttribute("role") !== "tab") {
         event.preventDefault(); this.run(false);
@@ -31,36 +31,70 @@ export class Player {
   // --- a scene comes in ---
 
   begin(numbers, machine) {
-    const S = numbers.samples, names = machine.parts;
+    this.lay({...numbers, frames: [], ...noCurves(numbers.samples, machine)}, machine);
+    this.time = still ? 1 : 0;
+    this.run(!still);
+  }
+  lay(scene, machine) {
+    const S = scene.samples;
     this.machine = machine;
-    this.scene = {...numbers, frames: [], at: [], frame: [], stage: [], heat: rows(S), work: rows(S), total: rows(S),
-      parts: Object.fromEntries(names.map(name => [name, rows(S)]))};
+    this.scene = scene;
     this.painted = -1;
     if (this.chosen >= S) this.chosen = -1;
     this.tiles();
     this.legends();
-    for (const each of [this.slider, this.play]) each.disabled = false;
+    for (const each of [this.slider, this.play]) each.disabled = Boolean(scene.forming);
     find("boxes").hidden = false;
     find("hidden-box").hidden = !machine.hidden;
-    find("label-box").hidden = !numbers.words;
-    this.time = still ? 1 : 0;
-    this.run(!still);
+    find("label-box").hidden = !scene.words;
   }
 
   take(numbers, bytes) {
     const scene = this.scene, size = scene.samples * scene.units;
     for (let f = 0; f * size < bytes.length; f++) scene.frames.push(bytes.subarray(f * size, (f + 1) * size));
-    numbers.frame.forEach((frame, p) => {
-      scene.at.push(scene.times[frame]); scene.frame.push(frame); scene.stage.push(numbers.stage[p]);
-      for (let s = 0; s < scene.samples; s++) {
-        scene.heat[s].push(numbers.heat[s][p]); scene.work[s].push(numbers.work[s][p]);
-        let total = 0;
-        for (const name in scene.parts) { const v = numbers.parts[name][s][p]; scene.parts[name][s].push(v); total = v === null ? null : total + v; }
-        scene.total[s].push(total);
-      }
-    });
+    this.append(numbers);
     this.draw();
     if (still) this.seek(1);
+  }
+  append(numbers, first = 0) { // points of the curves of samples from the first on
+    const {scene} = this;
+    numbers.frame.forEach((frame, p) => {
+      scene.at.push(scene.times[frame]); scene.frame.push(frame); scene.stage.push(numbers.stage[p]);
+      numbers.heat.forEach((heat, row) => {
+        const s = first + row;
+        scene.heat[s].push(heat[p]); scene.work[s].push(numbers.work[row][p]);
+        let total = 0;
+        for (const name in scene.parts) { const v = numbers.parts[name][row][p]; scene.parts[name][s].push(v); total = v === null ? null : total + v; }
+        scene.total[s].push(total);
+      });
+    });
+  }
+
+  // --- while it is computed; what was there before is kept until all is there ---
+
+  form(numbers, machine) {
+    if (still) return;
+    if (!this.scene?.forming) this.kept = {scene: this.scene, machine: this.machine, time: this.time};
+    const forming = new Uint8Array(numbers.samples * numbers.units), verdicts = Array.from({length: numbers.samples}, () => ({asked: null, heat: null}));
+    this.run(false);
+    this.sheet.classList.remove("over");
+    this.lay({...numbers, verdicts, forming, frames: [], ...noCurves(numbers.samples, machine)}, machine);
+  }
+  formed(numbers, bytes) {
+    const {scene, machine} = this;
+    if (!scene?.forming) return;
+    if (scene.turn !== numbers.sample) Object.assign(scene, noCurves(scene.samples, machine), {turn: numbers.sample}); // the next samples
+    scene.forming.set(bytes, numbers.sample * scene.units);
+    this.append(numbers, numbers.sample);
+    this.time = this.slider.value = scene.at.at(-1);
+    this.paint(true);
+    this.draw();
+  }
+  giveUp() {
+    if (!this.scene?.forming) return;
+    if (!this.kept.scene) { this.scene = null; return; }
+    this.lay(this.kept.scene, this.kept.machine);
+    this.seek(this.kept.time);
   }
 
   get whole() { return this.scene && this.scene.frames.length === this.scene.times.length; }
@@ -115,11 +149,12 @@ export class Player {
   }
 
   who() {
+    find("units-of").textContent = `of sample ${this.sample + 1}`;
+    if (this.scene.forming) { find("whose").textContent = "Live: as it is computed."; return; }
     const {samples, seconds, verdicts} = this.scene, right = verdicts.filter(v => v.asked !== null && v.asked === v.seen).length;
     const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are recognized as the class requested. ` : "";
     find("whose").textContent = (this.chosen < 0 ? `${count}Curves: mean of ${samples} ${samples > 1 ? "samples" : "sample"}. `
       : `Curves: sample ${this.chosen + 1} alone. `) + `Computed in ${show(seconds, 1)} s, shown slower.`;
-    find("units-of").textContent = `of sample ${this.sample + 1}`;
   }
 
   // --- time ---
@@ -150,12 +185,12 @@ export class Player {
 
   paint(again = false) {
     const {scene, machine} = this;
-    if (!scene || !scene.frames.length) return;
+    if (!scene || !scene.forming && !scene.frames.length) return;
     const frame = this.frame;
     if (frame === this.painted && !again) return;
     const moved = frame !== this.painted;
     this.painted = frame;
-    const bytes = scene.frames[frame], [rows, columns] = machine.shape;
+    const bytes = scene.forming ?? scene.frames[frame], [rows, columns] = machine.shape;
     [...this.sheet.children].forEach((tile, s) => picture(tile.firstElementChild, bytes.subarray(s * scene.units, s * scene.units + scene.visible), columns, rows));
     const from = this.sample * scene.units;
     enlarged(find("visible"), bytes.subarray(from, from + scene.visible), columns, rows, false, this.marks(0, scene.visible));
@@ -181,11 +216,14 @@ export class Player {
   draw() {
     const scene = this.scene;
     if (!scene || !scene.at.length || find("scene").hidden) return;
-    const of = table => this.chosen >= 0 ? table[this.chosen] : table[0].map((_, p) => {
-      let sum = 0;
-      for (const row of table) { if (row[p] === null) return null; sum += row[p]; }
-      return sum / table.length;
-    });
+    const of = table => {
+      const there = table.filter(row => row.length); // while samples form: those whose turn it is
+      return table[this.chosen]?.length ? table[this.chosen] : there[0].map((_, p) => {
+        let sum = 0;
+        for (const row of there) { if (row[p] === null) return null; sum += row[p]; }
+        return sum / there.length;
+      });
+    };
     const heat = of(scene.heat), work = of(scene.work), total = of(scene.total), parts = Object.values(scene.parts).map(of);
     const here = curve => at(scene.at, curve, this.time), ends = {now: this.time, left: "noise", right: "image", from: 0, to: 1};
     chart(find("books"), scene.at, [{values: heat, colour: variable("--c2"), wide: true}, {values: work, colour: variable("--c0"), wide: true}], ends);
@@ -231,6 +269,8 @@ export class Player {
 }
 
 const rows = count => Array.from({length: count}, () => []);
+const noCurves = (samples, {parts}) => ({at: [], frame: [], stage: [], heat: rows(samples), work: rows(samples), total: rows(samples),
+  parts: Object.fromEntries(parts.map(name => [name, rows(samples)]))});
 
 function at(times, curve, now) { // linear between points; after a switch at the switch
   let p = curve.length - 1;
