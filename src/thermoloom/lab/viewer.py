@@ -250,6 +250,9 @@ class Viewer:
 
     def _teach(self, order: messages.Teach, work: Work) -> None:
         while not self.bench.teaches.wait(0.2):
+            work.check()
+            if self.bench.failed:
+                raise UserError(self.bench.doing)
             if work.enough.is_set():
                 raise UserError("stopped before the first cycle")
             work.tell("progress", {"done": 0.0, "text": "compiling the learner"})
