@@ -20,7 +20,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from thermoloom.engine.compiled.aligned_memory import aligned
 from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.vector_registers import everywhere
 from thermoloom.machine.parameters import Parameters
 
 Float32 = NDArray[np.float32]
@@ -34,10 +36,9 @@ WIDTH = VECTORS * LANES
 STRETCH = 256
 """Terms that are added up in a register: a stretch of a panel stays in the nearest caches."""
 
-_REAL, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+_REAL, _INDEX = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_REAL, LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
-_EVERYWHERE = ir.Constant(ir.VectorType(_SMALL, LANES), [0] * LANES)
 _FAST = ("contract",)
 """A product and a sum may be one instruction; the order of sums stays."""
 
@@ -62,17 +63,13 @@ def _tile(height: int) -> Any:
             place = builder.bitcast(place, _VECTOR.as_pointer())
             return [builder.gep(place, [_INDEX(v)]) for v in range(VECTORS)]
 
-        def everywhere(number: Any) -> Any:
-            first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _SMALL(0))
-            return builder.shuffle_vector(first, first, _EVERYWHERE)
-
         states = rows(x, column)
         sums = [[cgutils.alloca_once_value(builder, _ZERO) for _ in range(VECTORS)] for _ in states]
         with cgutils.for_range(builder, builder.extract_value(panel.shape, 0)) as loop:
             at = builder.gep(panel.data, [builder.mul(loop.index, _INDEX(WIDTH))])
             couplings = [builder.load(place, align=4) for place in vectors(at)]
             for state, totals in zip(states, sums, strict=True):
-                number = everywhere(builder.load(builder.gep(state, [loop.index])))
+                number = everywhere(builder, builder.load(builder.gep(state, [loop.index])), LANES)
                 for total, coupling in zip(totals, couplings, strict=True):
                     product = builder.fmul(number, coupling, flags=_FAST)
                     builder.store(builder.fadd(builder.load(total), product, flags=_FAST), total)
@@ -140,14 +137,6 @@ def in_panels(matrix: Float32) -> Float32:
         panel[:, : own.shape[1]] = own
         panel[:, own.shape[1] :] = 0
     return panels
-
-
-def aligned(*shape: int) -> Float32:
-    """Memory that begins where a vector does: no load then takes two lines of the cache."""
-    size, line = int(np.prod(shape)), 16
-    memory = np.empty(size + line, np.float32)
-    skipped = -memory.ctypes.data // 4 % line
-    return memory[skipped : skipped + size].reshape(shape)
 
 
 class DenseForces:

@@ -30,6 +30,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from thermoloom.engine.compiled.streams import PHILOX
+from thermoloom.engine.compiled.vector_registers import everywhere
+
 ROWS, LANES = 4, 16
 """Rows and columns of a tile."""
 
@@ -38,7 +41,7 @@ _REALS, _WORDS = ir.VectorType(_REAL, LANES), ir.VectorType(_SMALL, LANES)
 _PAIRS = ir.VectorType(_INDEX, LANES // 2)
 _ZERO = ir.Constant(_REALS, [0.0] * LANES)
 _FAST = ("contract", "reassoc", "nsz")
-_M0, _M1, _W0, _W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+_M0, _M1, _W0, _W1 = PHILOX
 _LOW = 0xFFFFFFFF
 Value = Any
 
@@ -90,10 +93,7 @@ class _Tile:
         return self._builder.load(self._builder.gep(data, [position]))
 
     def _everywhere(self, value: Value, lanes: int = LANES) -> Value:
-        kind = ir.VectorType(value.type, lanes)
-        first = self._builder.insert_element(ir.Constant(kind, ir.Undefined), value, _SMALL(0))
-        zeros = ir.Constant(ir.VectorType(_SMALL, lanes), [0] * lanes)
-        return self._builder.shuffle_vector(first, first, zeros)
+        return everywhere(self._builder, value, lanes)
 
     def _vector(self, data: Value, position: Value) -> Value:
         """Where a vector begins in an array of numbers."""

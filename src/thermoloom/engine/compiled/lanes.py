@@ -30,6 +30,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from thermoloom.engine.compiled.vector_registers import everywhere
+
 LANES, VECTORS = 16, 4
 BLOCK = LANES * VECTORS
 """B, steps of a block."""
@@ -94,8 +96,7 @@ class _Rows:
 
     def everywhere(self, number: Value) -> Value:
         """A number in all lanes."""
-        first = self.builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _SMALL(0))
-        return self.builder.shuffle_vector(first, first, _order([0] * LANES))
+        return everywhere(self.builder, number, LANES)
 
     def sums_before(self, value: Value, zeros: Value) -> Value:
         """Sum of the lanes before each lane."""

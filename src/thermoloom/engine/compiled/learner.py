@@ -27,9 +27,9 @@ from numba import typeof
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
+from thermoloom.engine.compiled.aligned_memory import paged_zeros
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import copy, fast_inner, inline, inner, jit, residual
-from thermoloom.engine.compiled.large_pages import paged_zeros
 from thermoloom.engine.compiled.linear_algebra import blas, multiply, multiply_symmetric
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine import Diverged, Path
+from thermoloom.engine.compiled.aligned_memory import paged_zeros
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import drive, inline, inner, jit, residual
 from thermoloom.engine.compiled.lanes import (
@@ -36,7 +37,6 @@ from thermoloom.engine.compiled.lanes import (
     row_updates,
     turn,
 )
-from thermoloom.engine.compiled.large_pages import paged_zeros
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import StepConstants, step_constants

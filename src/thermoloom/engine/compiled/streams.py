@@ -87,8 +87,9 @@ def _low_word(typingctx: Any, value: Any) -> Any:
 # gives both halves of the product, and the upper halves never matter.
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+PHILOX = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+"""Multipliers and Weyl constants of Philox4x32."""
+_M0, _M1, _W0, _W1 = (np.uint64(number) for number in PHILOX)
 
 
 @inline

@@ -1,4 +1,7 @@
-"""Memory in large pages: small ones would have to be looked up one by one, row after row."""
+"""Memory that begins where a large page or a vector does.
+
+Small pages would have to be looked up one by one, row after row.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,11 @@ def paged_zeros(size: int) -> NDArray[np.float32]:
     memory = np.zeros(max(2 * PAGE, wanted) + PAGE, np.uint8)
     first = -memory.ctypes.data % PAGE
     return memory[first : first + wanted].view(np.float32)
+
+
+def aligned(*shape: int) -> NDArray[np.float32]:
+    """Memory that begins where a vector does: no load then takes two lines of the cache."""
+    size, line = int(np.prod(shape)), 16
+    memory = np.empty(size + line, np.float32)
+    skipped = -memory.ctypes.data // 4 % line
+    return memory[skipped : skipped + size].reshape(shape)
