@@ -9,7 +9,6 @@ behind the biases, which is always 1.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,12 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
-from thermoloom.lab.scenes import Scene
+from thermoloom.lab.scenes import Scene, learned_fields
 from thermoloom.machine.action import drive, residual, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import felt, sensed_gradient
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.patterns.fields import label_words, unit_fields
-from thermoloom.patterns.patterns import Patterns
 
 STRONGEST = 6
 """Partners that are listed."""
@@ -91,7 +88,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     j = whole("partner", j, 0, machine.units + machine.size_of("label"))
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
-    fields, words = _learned(computer.patterns, machine)
+    fields, words = learned_fields(computer.patterns, machine)
     own = None if scene.words is None else scene.words[sample]
     pattern = 0
     if words is not None and own is not None:
@@ -204,9 +201,3 @@ def _stage_at(machine: Machine, step: int) -> int:
     """The stage whose force acts from this step of generation on."""
     spans = generation_windows(machine)
     return next((stage for stage, first, last in spans if first <= step < last), spans[-1][0])
-
-
-@lru_cache(maxsize=4)
-def _learned(patterns: Patterns, machine: Machine) -> tuple[Any, Any]:
-    """Fields and words of the learned patterns, found once: styles take a k-means each time."""
-    return unit_fields(patterns, machine), label_words(patterns, machine)
