@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 from browser import CHROMIUM, Browser, Page
 from msgspec.structs import replace
+from plain_rules import energy_gradient
 
 import thermoloom as tl
 from thermoloom.api import Computer
@@ -40,7 +41,7 @@ from thermoloom.lab.damage import Damage, damaged
 from thermoloom.lab.messages import Generate, Inspect, Known, Teach
 from thermoloom.lab.viewer import Work
 from thermoloom.machine.action import gradient_of_residuals, residuals
-from thermoloom.machine.energy import energy, energy_gradient
+from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.fields import label_words, unit_fields
