@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from thermoloom.presentation.drawing import (
-    empty,
     finish,
     finish_all,
     in_a_row,
     in_rows,
     legend_above,
+    nothing,
 )
-from thermoloom.presentation.saved import Saved, only
+from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import (
     BLUE,
     COLOURS,
@@ -31,6 +31,7 @@ from thermoloom.presentation.style import (
     RULES,
     SKY,
 )  # fmt: skip
+from thermoloom.runs.formats import Table, only
 
 
 def draw_ledger(saved: Saved) -> Figure:
@@ -88,13 +89,13 @@ def draw_frontier(saved: Saved) -> Figure:
     table, summary = saved.table("computers"), saved.summary
     along = only(table, rule="optimum")
     measure, label = summary["quality"], QUALITIES[summary["quality"]]
-    _plane(plane, along, summary)
+    _plane(plane, along, saved)
     heats.plot(
         along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)"
     )
     heats.errorbar(along["weight"], along["heat"], along["heat_sem"], fmt="^-", markersize=3.5,
                    color=COLOURS["optimum"], elinewidth=0.8, label="generated")  # fmt: skip
-    limit = along["speed_limit"].astype(float) * summary["kT"]
+    limit = along["speed_limit"] * summary["kT"]
     heats.plot(along["weight"], limit, ":", color=PURPLE, label="speed limit")
     heats.set(xlabel=r"weight of heat $\lambda$", ylabel="heat ($E_0$)")
     quality.plot(along["heat"], along[measure], "^-", color=COLOURS["optimum"], markersize=3.5,
@@ -114,15 +115,14 @@ def draw_frontier(saved: Saved) -> Figure:
     return figure
 
 
-def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
+def _plane(axes: Axes, along: Table, saved: Saved) -> None:
     """The frontier, a parabola, and its points."""
-    rate, kT = summary["rate"], summary["kT"]
     axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"],
               markersize=3.5, label=r"$\theta(\lambda)$")  # fmt: skip
-    if rate is not None:
-        weight = np.linspace(0, float(np.max(along["weight"])), 200)
-        heat = float(along["expected_heat"][0]) + rate * weight
-        axes.plot(heat, -(weight**2) * rate / (2 * kT), "-", color=COLOURS["optimum"], linewidth=1)
+    if saved.has("parabola"):
+        curve = saved.table("parabola")
+        axes.plot(curve["expected_heat"], curve["excess"], "-", color=COLOURS["optimum"],
+                  linewidth=1)  # fmt: skip
     axes.set_xlabel("expected heat of the reverse path ($E_0$)")
     axes.set_ylabel("loss above the optimum's (nats)")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -131,7 +131,7 @@ def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
 def draw_variants(saved: Saved) -> Figure:
     """Heat with its speed limit, and quality, by t_f, k_BT and number of stages."""
     if not saved.has("variants"):
-        return _nothing("no other machine was solved")
+        return nothing("no other machine was solved")
     measure = saved.summary["quality"]
     table = saved.table("variants")
     shown = [key for key in VARIED if key in table["varied"]]
@@ -145,8 +145,7 @@ def draw_variants(saved: Saved) -> Figure:
             label = rf"$\lambda = {weight:g}$"
             heats.errorbar(places, own["heat"], own["heat_sem"], fmt="^-", markersize=3.5,
                            color=colour, elinewidth=0.8, label=label)  # fmt: skip
-            limit = own["speed_limit"].astype(float) * own["kT"].astype(float)
-            heats.plot(places, limit, ":", color=colour, linewidth=1)
+            heats.plot(places, own["speed_limit"] * own["kT"], ":", color=colour, linewidth=1)
             quality.plot(places, own[measure], "^-", markersize=3.5, color=colour)
             for panels in (heats, quality):
                 panels.set_xticks(places, [f"{value:g}" for value in own["value"]])
@@ -165,28 +164,22 @@ def _shades(values: Any) -> dict[float, str]:
     return dict(zip(values, cycle((INK, GREEN, ORANGE, SKY, PURPLE, BLUE)), strict=False))
 
 
-def _nothing(why: str) -> Figure:
-    figure, (axes,) = in_a_row((1,), 0.6)
-    empty(axes, why)
-    return figure
-
-
 SCHEDULES = {"own": (GREY, "s", "even windows, the paper's ramp"), "best": (GREEN, "o", "searched")}
 
 
 def draw_schedules(saved: Saved) -> Figure:
     """(a) heat and its bound by t_f, (b) the ramps and windows that were found, (c) quality."""
     if not saved.has("schedules"):
-        return _nothing("no schedule was searched for")
+        return nothing("no schedule was searched for")
     figure, (heats, ramps, quality) = in_a_row((1, 1.1, 0.9), 2.7)
     table, lines = saved.table("schedules"), saved.table("ramps")
     for kind, (colour, marker, label) in SCHEDULES.items():
         own = only(table, schedule=kind)
         style: dict[str, Any] = {"color": colour, "marker": marker, "label": label}
         heats.plot(own["duration"], own["heat"], **style)
-        quality.plot(own["duration"], 100 * own["miss"].astype(float), **style)
+        quality.plot(own["duration"], 100 * own["miss"], **style)
     best = only(table, schedule="best")
-    limit = (best["speed_limit"] * best["kT"]).astype(float)
+    limit = best["speed_limit"] * best["kT"]
     heats.plot(best["duration"], limit, ":", color=PURPLE, label="speed limit (searched)")
     least = float((limit * best["duration"]).min())
     heats.plot(best["duration"], least / best["duration"], "--", color=FAINT, linewidth=0.8,

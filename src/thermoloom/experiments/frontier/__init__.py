@@ -60,8 +60,8 @@ WEIGHTS = (
     0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35,
     0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9,
 )  # fmt: skip
-
-
+CURVE_POINTS, RAMP_POINTS = 200, 100
+"""Points of the parabola, and of a ramp, in the figures."""
 OTHERS = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
 """Which setting of the machine each list of the plan varies."""
 
@@ -182,10 +182,14 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
     for own in rows:
         own["excess"] = None if base is None else own["expected_loss"] - base["expected_loss"]
     along = [r for r in rows if r["rule"] == RULE]
-    rate = slope(along)
+    rate, kT = slope(along), plan.settings.machine.kT
     for own in rows:
-        own["least_excess"] = least_excess(own, base, rate, plan.settings.machine.kT)
+        own["least_excess"] = least_excess(own["expected_heat"], base, rate, kT)
     save_rows(run, "computers", rows)
+    if base is not None and rate:
+        heats = base["expected_heat"] + rate * np.linspace(0, max(plan.weights), CURVE_POINTS)
+        least = [least_excess(heat, base, rate, kT) for heat in heats]
+        run.save_table("parabola", {"expected_heat": heats, "excess": least})
     others = _variants(plan, folder, rows, missing)
     if others:
         save_rows(run, "variants", others)
@@ -200,7 +204,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "points": len(along),
         "samples": plan.settings.generation.samples,
         "cycles": plan.settings.training.cycles,
-        "kT": plan.settings.machine.kT,
+        "kT": kT,
         "rate": rate,
         "fall": None if rate is None else -rate,
         "least": min(along, key=lambda own: float(own["heat"])),
@@ -305,7 +309,7 @@ def slope(along: Sequence[dict[str, Any]]) -> float | None:
 
 
 def least_excess(
-    own: dict[str, Any], base: dict[str, Any] | None, rate: float | None, kT: float
+    heat: float, base: dict[str, Any] | None, rate: float | None, kT: float
 ) -> float | None:
     """The least loss above the optimum's that a computer of this expected heat can have, in nats.
 
@@ -313,7 +317,7 @@ def least_excess(
     """
     if base is None or not rate:
         return None
-    weight = (own["expected_heat"] - base["expected_heat"]) / rate
+    weight = (heat - base["expected_heat"]) / rate
     return float(-(weight**2) * rate / (2 * kT))
 
 
@@ -396,17 +400,13 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
     return rows
 
 
-POINTS = 100
-"""Points on a ramp in the figure."""
-
-
 def ramp_rows(schedules: Sequence[dict[str, Any]], machine: Machine) -> list[dict[str, Any]]:
     """a(t) of every schedule."""
     rows = []
     for own in schedules:
         used = {key: own[key] for key in ("duration", "ramp_end", "ramp_power")}
         amplitude = ramp(replace(machine, **used))
-        steps = np.linspace(0, len(amplitude) - 1, POINTS).round().astype(int)
+        steps = np.linspace(0, len(amplitude) - 1, RAMP_POINTS).round().astype(int)
         rows += [
             {
                 "duration": own["duration"],
