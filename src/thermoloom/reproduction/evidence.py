@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from numpy.typing import NDArray
-
 from thermoloom.measures.paired import PairedModels
 from thermoloom.measures.responses import Responses
+from thermoloom.runs.formats import Table, only
 from thermoloom.runs.store import RunDirectory
 
 
@@ -20,7 +19,7 @@ class Evidence:
     summary: dict[str, Any]
     run: RunDirectory
 
-    def table(self, name: str) -> dict[str, NDArray[Any]]:
+    def table(self, name: str) -> Table:
         """A table by name."""
         return self.run.load_table(name)
 
@@ -39,15 +38,13 @@ class Evidence:
         return Responses.of_tables(self.table("conditions"), self.table("samples"))
 
     @property
-    def shown_samples(self) -> dict[str, NDArray[Any]]:
+    def shown_samples(self) -> Table:
         """Samples of the displayed computer of an experiment of pairs."""
-        table, shown = self.table("samples"), self.summary["shown"]
-        own = (table["rule"] == shown["rule"]) & (table["seed"] == shown["seed"])
-        return {name: column[own] for name, column in table.items()}
+        shown = self.summary["shown"]
+        return only(self.table("samples"), rule=shown["rule"], seed=shown["seed"])
 
     def drops(self, potential: str, ensemble: str) -> list[float]:
         """Mean energy drop of an ensemble in a potential, per seed."""
-        table = self.table("cross")
-        own = (table["potential"] == potential) & (table["ensemble"] == ensemble)
-        found: list[float] = table["drop"][own].tolist()
+        own = only(self.table("cross"), potential=potential, ensemble=ensemble)
+        found: list[float] = own["drop"].tolist()
         return found

@@ -26,6 +26,7 @@ from safetensors import numpy as safetensors_numpy
 from thermoloom.runs.files import sha256
 
 AnyArray = NDArray[Any]
+Table = dict[str, AnyArray]
 
 _HEADER_KEY = "thermoloom"  # one key only: safetensors keeps no order among several
 
@@ -133,6 +134,14 @@ def decode_table(data: bytes, kinds: Mapping[str, str] | None = None) -> dict[st
         name: _parse(list(texts), (kinds or {}).get(name))
         for name, texts in zip(header, columns, strict=True)
     }
+
+
+def only(table: Table, **wanted: Any) -> Table:
+    """The rows of a table whose columns have these values."""
+    keep = np.ones(len(next(iter(table.values()))), bool)
+    for name, value in wanted.items():
+        keep &= table[name] == value
+    return {name: column[keep] for name, column in table.items()}
 
 
 def _parse(texts: list[str], kind: str | None) -> AnyArray:
