@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import curve_of, finish, legend_above, response, two_by_two
-from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.drawing import curve_of, finish, in_rows, legend_above, response
+from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
+from thermoloom.runs.formats import Table, only
 
 RATE, PERIOD = "learning rate", "update period"
 """Names of the two screens in the tables."""
@@ -18,7 +19,7 @@ RATE, PERIOD = "learning rate", "update period"
 
 def draw_heat(saved: Saved) -> Figure:
     """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
-    figure, (rates, rate_pairs, periods, period_pairs) = two_by_two(4.6)
+    figure, (rates, rate_pairs, periods, period_pairs) = in_rows(2, 2, 4.6)
     _rates(rates, saved)
     _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
     _periods(periods, saved)

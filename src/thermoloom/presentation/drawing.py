@@ -22,7 +22,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from thermoloom.presentation.chapters import FigureSpec
-from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import (
     DPI,
     FAINT,
@@ -35,6 +35,7 @@ from thermoloom.presentation.style import (
     WIDTH,
 )  # fmt: skip
 from thermoloom.presentation.verdicts import mark
+from thermoloom.runs.formats import Table, only
 
 Draw = Callable[[Saved], Figure]
 DrawTable = Callable[[Axes, Table], None]
@@ -90,11 +91,6 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     return figure, list(np.ravel(found))
 
 
-def two_by_two(height: float) -> tuple[Figure, list[Axes]]:
-    """A figure across the page with four panels."""
-    return in_rows(2, 2, height)
-
-
 def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     """A figure across the page with rows of panels, row by row."""
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
@@ -134,6 +130,15 @@ def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> N
         finish(axes, letter, title, axis)
 
 
+def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -> Axes:
+    """A small panel within a panel, for what the whole hides."""
+    small = axes.inset_axes(place)
+    small.tick_params(labelsize=5.5, length=2)
+    small.margins(y=margin)
+    light_grid(small)
+    return small
+
+
 def image(
     axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
@@ -160,6 +165,13 @@ def empty(axes: Axes, text: str) -> None:
         0.5, 0.5, text, ha="center", va="center", color=FAINT, style="italic",
         transform=axes.transAxes, parse_math=False,
     )  # fmt: skip
+
+
+def nothing(why: str) -> Figure:
+    """A figure that there is nothing for."""
+    figure, (axes,) = in_a_row((1,), 0.6)
+    empty(axes, why)
+    return figure
 
 
 def drawn(axes: Axes, saved: Saved, table: str, draw: DrawTable, why: str = "not measured") -> None:

@@ -14,14 +14,15 @@ from thermoloom.presentation.drawing import (
     curve_of,
     finish,
     in_a_row,
+    in_rows,
     legend_above,
     light_grid,
     panel,
     response,
-    two_by_two,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
+from thermoloom.runs.formats import Table, only
 
 STORAGE, TRAINING = "storage", "training"
 """Names of the two screens in the tables."""
@@ -111,7 +112,7 @@ def _without_couplings(saved: Saved, rounding: str, bits: NDArray[Any]) -> list[
 
 def draw_quality(saved: Saved) -> Figure:
     """(a) heats by bits of storage, (b, c) quality, (d) nonzero couplings."""
-    figure, (heats, storage, training, couplings) = two_by_two(4.7)
+    figure, (heats, storage, training, couplings) = in_rows(2, 2, 4.7)
     _distributions(heats, saved)
     _quality(storage, saved, STORAGE, [("", "-")])
     panel(storage, "b", "quality of stored computers")

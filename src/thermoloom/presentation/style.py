@@ -24,6 +24,7 @@ MARK, MARK_BACK = "#8a4b00", "#fff6e6"
 RULES = ("batch", "online")
 COLOURS = {"batch": BLUE, "online": ORANGE, "optimum": GREEN}
 MARKERS = {"batch": "s", "online": "o", "optimum": "^"}
+LINES: dict[str, Any] = {"batch": (0, (4, 1.5)), "online": "-"}
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
