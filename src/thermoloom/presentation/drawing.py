@@ -191,7 +191,7 @@ def intervals(
     offset: float = 0.0,
     name: str | None = None,
 ) -> None:
-    """Means with their intervals, one row a label, the first on top; hollow without interval."""
+    """Means with their intervals, one row per label, the first on top; hollow without interval."""
     rows = len(labels) - 1 - np.arange(len(labels)) + offset
     for row, mean, bound in zip(rows, means, bounds, strict=True):
         if mean is None:
@@ -249,6 +249,14 @@ def tag(figure: Figure | SubFigure, x: float, y: float, letter: str, title: str)
     """Letter and title of a panel that is made of several axes."""
     figure.text(x, y, f"({letter})", fontweight="bold", fontsize=STYLE["axes.titlesize"])
     figure.text(x + 0.028, y, title, fontsize=STYLE["axes.titlesize"])
+
+
+def evenly(axes: Axes, values: NDArray[Any], margin: float = 0.5) -> dict[float, int]:
+    """Where values lie at equal distances, with the axis made so."""
+    places = {float(value): place for place, value in enumerate(np.unique(values))}
+    axes.set_xticks(list(places.values()), [f"{value:g}" for value in places])
+    axes.set_xlim(-margin, len(places) - 1 + margin)
+    return places
 
 
 def legend_above(axes: Axes, share: float, **options: Any) -> None:

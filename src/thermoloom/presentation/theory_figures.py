@@ -48,7 +48,7 @@ def _curves(axes: Axes, table: Table) -> None:
         _courses(small, later, 0.9, markersize=2, elinewidth=0.6, markeredgewidth=0.6)
 
 
-def _courses(axes: Axes, table: Table, line: float, **points: float) -> None:
+def _courses(axes: Axes, table: Table, line: float, **points: Any) -> None:
     """Lines for what was predicted, points for what was measured."""
     for rule in RULES:
         own = only(table, rule=rule)
