@@ -54,7 +54,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
     order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
     mapped = _mapped(theta, unit)
-    grey, largest = couplings_as_bytes(J[_where(machine, mapped)] if mapped else J[:0])
+    grey, largest = couplings_as_bytes(J[_places(machine)[mapped]] if mapped else J[:0])
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
@@ -121,13 +121,13 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
 
 def couplings_of(theta: Parameters, stage: int, unit: int) -> Array:
     """J_ij of a free unit i with all units j, in float64; 0 where there is no wire."""
-    row = np.zeros(_count(theta.machine))
+    places = _places(theta.machine)
+    row = np.zeros(places["one"].stop)
     group, place = _group_of(theta.machine, unit)
     for block, transposed in theta.layout.partners(group):
         J = block.matrix(theta.vector[stage])
-        row[_where(theta.machine, block.rows if transposed else block.columns)] = (
-            J[:, place] if transposed else J[place]
-        )
+        other = places[block.rows if transposed else block.columns]
+        row[other] = J[:, place] if transposed else J[place]
     return row
 
 
@@ -148,7 +148,7 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
     """The terms of the energy that a unit has a part in, each with the units at the other end."""
     group, _ = _group_of(theta.machine, unit)
     return {
-        block.part: _where(theta.machine, block.rows if transposed else block.columns)
+        block.part: _places(theta.machine)[block.rows if transposed else block.columns]
         for block, transposed in theta.layout.partners(group)
     }
 
@@ -157,7 +157,7 @@ def _joined(theta: Parameters, i: int, j: int) -> bool:
     """Whether there is a wire, or a bias, between a free unit and any other."""
     group, place = _group_of(theta.machine, i)
     for block, transposed in theta.layout.partners(group):
-        where = _where(theta.machine, block.rows if transposed else block.columns)
+        where = _places(theta.machine)[block.rows if transposed else block.columns]
         if where.start <= j < where.stop and i != j:
             pair = (j - where.start, place) if transposed else (place, j - where.start)
             return block.mask is None or bool(block.mask[pair])
@@ -175,14 +175,6 @@ def _places(machine: Machine) -> dict[str, slice]:
     free, labels = machine.units, machine.size_of("label")
     return {**machine.groups, "label": slice(free, free + labels),
             "one": slice(free + labels, free + labels + 1)}  # fmt: skip
-
-
-def _where(machine: Machine, group: str) -> slice:
-    return _places(machine)[group]
-
-
-def _count(machine: Machine) -> int:
-    return machine.units + machine.size_of("label") + 1
 
 
 def _group_of(machine: Machine, unit: int) -> tuple[str, int]:

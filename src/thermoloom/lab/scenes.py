@@ -26,7 +26,7 @@ from thermoloom.lab.messages import Generate
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp, resting_states
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import SIDE, classify
 from thermoloom.measures.quality import measure_quality
 from thermoloom.patterns.fields import label_words, unit_fields
@@ -55,7 +55,7 @@ class Prepared:
 
     order: Generate
     computer: Computer
-    """The computer that generated, damaged as it may be."""
+    """The computer that generates, with its damage."""
     clamp: Clamp | None
     steps: list[int]
     words: NDArray[np.float32] | None
@@ -158,9 +158,7 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
     most = KEPT_BYTES // (4 * samples * machine.units)
     if most < 2 + machine.stages:
         raise UserError(f"samples = {samples}: too many of {machine.units} units; take fewer")
-    even = np.linspace(0, machine.steps, min(FRAMES, most - machine.stages) + 1)
-    switches = (first for _, first, _ in generation_windows(machine))
-    return sorted({*even.round().astype(int).tolist(), *switches})
+    return watched_steps(machine, min(FRAMES, most - machine.stages))
 
 
 def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:
