@@ -88,8 +88,7 @@ class ControlsPlan(ScreenPlan):
 def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of both controls, and their summary."""
     found = screens.collect(plan.conditions(), folder)
-    screens.save_tables(found, run)
-    return screens.base_summary(found, plan) | {
+    return screens.summed_up(found, plan, run) | {
         "rate_differences": rate_rows({rule: found.curve(RATE, rule) for rule in RULES}),
         "period_differences": period_rows(found.curve(PERIOD)),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},

@@ -306,8 +306,9 @@ def judge_of(pairs: Pairs) -> dict[str, Any] | None:
     }
 
 
-def base_summary(pairs: Pairs) -> dict[str, Any]:
-    """What every experiment of pairs reports."""
+def summed_up(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
+    """The tables saved, and what every experiment of pairs reports of them."""
+    save_tables(pairs, run)
     return {
         "pairs": len(pairs.seeds),
         "seeds": pairs.seeds,

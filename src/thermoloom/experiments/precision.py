@@ -42,11 +42,10 @@ from thermoloom.experiments.screens import (
     SET,
     Condition,
     Screens,
-    base_summary,
     check_grid,
     collect,
-    save_tables,
     screen_tasks,
+    summed_up,
     trained,
 )
 from thermoloom.generation import generate
@@ -231,9 +230,8 @@ def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, 
     """Tables of both screens, and their summary."""
     conditions = plan.references() + plan.storage() + plan.training(folder)
     screens = _with_couplings(collect(sorted(conditions, key=_order), folder))
-    save_tables(screens, run)
     curves = {STORAGE: screens.curve(STORAGE), TRAINING: screens.curve(TRAINING, REFERENCE)}
-    return base_summary(screens, plan) | {
+    return summed_up(screens, plan, run) | {
         "references": {
             screen: curve.heat(UNQUANTIZED) if curve.has(UNQUANTIZED) else None
             for screen, curve in curves.items()

@@ -139,6 +139,12 @@ class Model:
     measures: RunDirectory
     """Run of its measures, done or diverged."""
 
+    @classmethod
+    def found(cls, folder: Path, settings: Settings, paths: Paths) -> Model | None:
+        """The computer of these settings, if it was trained, sampled and measured."""
+        run = finished(measures_path(folder, settings, paths))
+        return None if run is None else cls(folder, settings, run)
+
     @property
     def rule(self) -> str:
         return self.settings.training.rule

@@ -194,8 +194,9 @@ def shortened(plan: Plan, whole: Plan) -> list[str]:
     ]
 
 
-def base_summary(screens: Screens, plan: Plan) -> dict[str, Any]:
-    """What every experiment of screens reports; its lengths beside those of the paper's plan."""
+def summed_up(screens: Screens, plan: Plan, run: RunDirectory) -> dict[str, Any]:
+    """The tables saved, and what every experiment of screens reports of them."""
+    save_tables(screens, run)
     seeds = sorted({m.seed for m in screens.measured})
     return {
         "missing": screens.missing,

@@ -34,7 +34,6 @@ from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import VARIED, Experiment, brief
 from thermoloom.experiments.results import (
     Model,
-    finished,
     measures_path,
     order_of,
     save_rows,
@@ -228,15 +227,14 @@ def _collected(
 ) -> tuple[list[Model], list[str]]:
     found, missing = [], []
     for settings in wanted:
-        path = measures_path(folder, settings, plan.paths)
-        done = finished(path)
-        if done is None:
+        model = Model.found(folder, settings, plan.paths)
+        if model is None:
             training = settings.training
             own = training.heat_weight if training.rule == RULE else training.seed
-            what = f"{training.rule} {own:g}"
-            missing.append(f"{what} is left out ({why_missing(path)})")
+            reason = why_missing(measures_path(folder, settings, plan.paths))
+            missing.append(f"{training.rule} {own:g} is left out ({reason})")
         else:
-            found.append(Model(folder, settings, done))
+            found.append(model)
     return found, missing
 
 
@@ -380,23 +378,19 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
             missing.append(f"schedule, duration {duration:g}: not searched for")
             continue
         results = run.results
-        even: dict[str, Any] = {"ramp_end": machine.ramp_end, "ramp_power": machine.ramp_power,
-                "windows": [last / machine.steps for _, last in machine.stage_windows]}  # fmt: skip
-        best = {key: results[key] for key in even}
-        for kind, schedule in (("own", even), ("best", best)):
-            rows.append(
-                {
-                    "duration": duration,
-                    "schedule": kind,
-                    **results[kind],
-                    "kT": machine.kT,
-                    "ramp_end": schedule["ramp_end"],
-                    "ramp_power": schedule["ramp_power"],
-                    "windows": " ".join(f"{end:.3f}" for end in schedule["windows"]),
-                    "solves": results["searched"]["solves"] if kind == "best" else 1,
-                    "reached": results["reached"] if kind == "best" else None,
-                }
-            )
+        own: dict[str, Any] = {
+            "ramp_end": machine.ramp_end,
+            "ramp_power": machine.ramp_power,
+            "windows": [last / machine.steps for _, last in machine.stage_windows],
+            "solves": 1,
+            "reached": None,
+        }
+        best = {key: results[key] for key in own if key != "solves"}
+        best["solves"] = results["searched"]["solves"]
+        for kind, schedule in (("own", own), ("best", best)):
+            ends = " ".join(f"{end:.3f}" for end in schedule["windows"])
+            about = {"duration": duration, "schedule": kind, **results[kind], "kT": machine.kT}
+            rows.append(about | own | schedule | {"windows": ends})
     return rows
 
 

@@ -26,7 +26,7 @@ from thermoloom.experiments.optimum import optimum_measures, optimum_model, opti
 from thermoloom.experiments.pair_tables import timing
 from thermoloom.experiments.pairs import PairPlan, Pairs, collect
 from thermoloom.experiments.plan import SECTION, Experiment, brief
-from thermoloom.experiments.results import Model, finished, measures_path, save_rows
+from thermoloom.experiments.results import Model, save_rows
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
@@ -115,12 +115,11 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     rows += [entry(model, "optimum", seed) for seed, model in solved]
     missing = list(pairs.missing)
     for rule in RULES:
-        found = finished(measures_path(folder, plan.first(rule), plan.paths))
-        if found is None:
+        first = Model.found(folder, plan.first(rule), plan.paths)
+        if first is None:
             missing.append(f"the first code, {rule}, was not measured")
         else:
-            model = Model(folder, plan.first(rule), found)
-            rows.append(entry(model, f"copy, {rule}", model.seed))
+            rows.append(entry(first, f"copy, {rule}", first.seed))
     save_rows(run, "ledger", [{k: v for k, v in r.items() if k != "parts"} for r in rows])
     parts = [{"rule": r["rule"], "seed": r["seed"], **r["parts"]} for r in rows]
     save_rows(run, "parts", parts)
