@@ -16,9 +16,9 @@ from thermoloom.presentation.drawing import (
     legend_above,
     response,
 )
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
 from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 RATE, PERIOD = "learning rate", "update period"
 """Names of the two screens in the tables."""

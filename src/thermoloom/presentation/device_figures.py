@@ -12,10 +12,10 @@ from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
 from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.sheets import tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 GAP = 2
 """Pixels between images."""

@@ -18,10 +18,10 @@ from thermoloom.presentation.drawing import (
     nothing,
     panel,
 )
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.sheets import grey_scale, tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 CURVES = {
     "styles": "styles of each class",

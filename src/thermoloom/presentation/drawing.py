@@ -22,7 +22,6 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from thermoloom.presentation.chapters import FigureSpec
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import (
     DPI,
     FAINT,
@@ -36,6 +35,7 @@ from thermoloom.presentation.style import (
 )  # fmt: skip
 from thermoloom.presentation.verdicts import mark
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 Draw = Callable[[Saved], Figure]
 DrawTable = Callable[[Axes, Table], None]

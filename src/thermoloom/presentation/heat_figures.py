@@ -17,7 +17,6 @@ from thermoloom.presentation.drawing import (
     legend_above,
     nothing,
 )
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import (
     BLUE,
     COLOURS,
@@ -32,6 +31,7 @@ from thermoloom.presentation.style import (
     SKY,
 )  # fmt: skip
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 
 def draw_ledger(saved: Saved) -> Figure:

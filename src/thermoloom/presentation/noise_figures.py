@@ -14,9 +14,9 @@ from thermoloom.presentation.drawing import (
     logarithmic,
     response,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
 from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 """Names of the four screens in the tables."""

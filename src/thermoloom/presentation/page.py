@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.saved import block_name
+from thermoloom.presentation.style import block_name
 from thermoloom.presentation.verdicts import KINDS, SIGNS, counted, mark
 from thermoloom.runs.manifest import package_version
 

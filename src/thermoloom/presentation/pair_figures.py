@@ -21,7 +21,6 @@ from thermoloom.presentation.drawing import (
     panel,
     tag,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.sheets import grey_scale
 from thermoloom.presentation.style import (
     COLOURS,
@@ -36,6 +35,7 @@ from thermoloom.presentation.style import (
     WIDTH,
 )  # fmt: skip
 from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 MOST_ROWS = 10
 """Targets that have a row of images; of more, the first."""

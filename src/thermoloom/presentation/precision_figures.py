@@ -21,9 +21,9 @@ from thermoloom.presentation.drawing import (
     panel,
     response,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 STORAGE, TRAINING = "storage", "training"
 """Names of the two screens in the tables."""

@@ -57,3 +57,9 @@ STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "mathtext.fontset": "dejavusans",
 }
+
+
+def block_name(block: str) -> str:
+    """A block of the parameters in words: visible–hidden couplings, hidden biases."""
+    group, _, other = block.rpartition("_")
+    return f"{group} biases" if other == "bias" else f"{group}–{other} couplings"

@@ -19,9 +19,19 @@ from thermoloom.presentation.drawing import (
     light_grid,
     panel,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, block_name
-from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, LINES, MARKERS, PURPLE, RULES
+from thermoloom.presentation.style import (
+    COLOURS,
+    FAINT,
+    GREY,
+    INK,
+    LINES,
+    MARKERS,
+    PURPLE,
+    RULES,
+    block_name,
+)
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 # --- training -------------------------------------------------------------------------------------
 

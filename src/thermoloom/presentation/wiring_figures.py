@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from thermoloom.presentation.drawing import light_grid, panel
-from thermoloom.presentation.saved import Saved
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 WORDS = {
     "max_softmax": "mean maximum softmax",

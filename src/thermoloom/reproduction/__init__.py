@@ -58,7 +58,7 @@ def judge(run: RunDirectory, summary: dict[str, Any]) -> dict[str, Any]:
     if name in HEADLINES:
         found["quantities"] = HEADLINES[name](summary)
     else:
-        found = import_module(f"{__name__}.{name}_verdicts").judge(Evidence(summary, run))
+        found = import_module(f"{__name__}.{name}_verdicts").judge(Evidence(run, summary))
     for part in ("quantities", "statements"):
         found[part] = judged(name, found[part], summary["lengths"])
     whole: dict[str, Any] = jsonable(summary | found)

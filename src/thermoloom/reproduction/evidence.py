@@ -1,31 +1,17 @@
-"""What an experiment saved, as its verdicts need it: the summary and the tables, nothing else."""
+"""What an experiment saved, as its verdicts need it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from thermoloom.measures.paired import PairedModels
 from thermoloom.measures.responses import Responses
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.saved import Saved
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The summary of an experiment, and its tables in its run directory."""
-
-    summary: dict[str, Any]
-    run: RunDirectory
-
-    def table(self, name: str) -> Table:
-        """A table by name."""
-        return self.run.load_table(name)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a table of this name."""
-        return self.run.has(f"{name}.csv")
+class Evidence(Saved):
+    """What an experiment saved, with the computers and conditions of its tables."""
 
     @cached_property
     def models(self) -> PairedModels:

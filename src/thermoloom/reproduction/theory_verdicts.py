@@ -26,7 +26,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     """Rows by topic, what the heat says of the hypothesis, and the headline numbers."""
     summary = evidence.summary
     scan = [row | {"unstable": is_unstable(row)} for row in summary["scan"]]
-    evidence = Evidence(summary | {"scan": scan}, evidence.run)
+    evidence = Evidence(evidence.run, summary | {"scan": scan})
     topics = [{"topic": topic, "rows": rows(evidence)} for topic, rows in TOPICS.items()]
     origin = summary["origin"]
     return {

@@ -1,4 +1,4 @@
-"""What an experiment left in its directory, as figures and pages read it."""
+"""What an experiment left in its directory, as verdicts, figures and pages read it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,3 @@ class Saved:
     def arrays(self, name: str) -> tuple[Table, dict[str, Any]]:
         """Arrays of a file and the metadata beside them."""
         return self.run.load_arrays(name), self.run.load_metadata(name)
-
-
-def block_name(block: str) -> str:
-    """A block of the parameters in words: visible–hidden couplings, hidden biases."""
-    group, _, other = block.rpartition("_")
-    return f"{group} biases" if other == "bias" else f"{group}–{other} couplings"
