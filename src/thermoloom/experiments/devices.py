@@ -39,6 +39,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words
+from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.training.trainer import Trainee, train_together
@@ -215,12 +216,8 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
         if done is None:
             missing.append(f"{LABELS.get(name, name)} {strength:g}, seed {seed}: not measured")
             continue
-        course = done.load_table("course")
         about = {"imperfection": name, "strength": strength, "seed": seed}
-        rows += [
-            about | {key: _plain(column[i]) for key, column in course.items()}
-            for i in range(len(course["how"]))
-        ]
+        rows += [about | row for row in rows_of(done.load_table("course"))]
         spent += done.results["seconds"]
         if seed == plan.seeds[0]:
             kept = done.load_arrays("images")
@@ -246,12 +243,6 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
         "rows": rows,
         "timing": {"recalibration": spent},
     }
-
-
-def _plain(value: Any) -> Any:
-    """A number or text of a table; None where there is none."""
-    found = value.item() if hasattr(value, "item") else value
-    return None if isinstance(found, float) and math.isnan(found) else found
 
 
 def _conditions(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[dict[str, Any]]:

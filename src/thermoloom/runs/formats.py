@@ -144,6 +144,15 @@ def only(table: Table, **wanted: Any) -> Table:
     return {name: column[keep] for name, column in table.items()}
 
 
+def rows_of(table: Mapping[str, AnyArray]) -> list[dict[str, Any]]:
+    """A table row by row, in plain types; None for NaN."""
+    columns = [
+        [None if value != value else value for value in column.tolist()]
+        for column in table.values()
+    ]
+    return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def _parse(texts: list[str], kind: str | None) -> AnyArray:
     if kind == "bool" or (kind is None and texts and set(texts) <= {"True", "False"}):
         return np.array([text == "True" for text in texts], dtype=bool)

@@ -124,6 +124,7 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     parts = [{"rule": r["rule"], "seed": r["seed"], **r["parts"]} for r in rows]
     save_rows(run, "parts", parts)
     machine = plan.settings.machine
+    means = [mean_row(rule, rows) for rule in dict.fromkeys(r["rule"] for r in rows)]
     return {
         "free_energy": _free_energy(plan, folder, missing),
         "seeds": pairs.seeds,
@@ -134,9 +135,9 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         "kT": machine.kT,
         "rows": rows,
         "parts": list(layout(machine).parts),
-        "means": [mean_row(rule, rows) for rule in dict.fromkeys(r["rule"] for r in rows)],
+        "means": means,
         "differences": differences(rows),
-        "joules": joule_rows(plan, pairs, rows),
+        "joules": joule_rows(plan, pairs, means),
         "prices": price_rows(plan, rows),
         "timing": timing(pairs),
     }
@@ -223,12 +224,12 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joule_rows(
-    plan: LedgerPlan, pairs: Pairs, rows: Sequence[dict[str, Any]]
+    plan: LedgerPlan, pairs: Pairs, means: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Heat and bounds of an image in kT and in joules, beside Landauer's bound."""
     machine, count = plan.settings.machine, len(pairs.patterns)
-    energies = {f"heat of an image, {row['rule']}": row["heat"] for row in _means(rows)}
-    energies |= {f"speed limit, {row['rule']}": row["speed_limit"] for row in _means(rows)}
+    energies = {f"heat of an image, {row['rule']}": row["heat"] for row in means}
+    energies |= {f"speed limit, {row['rule']}": row["speed_limit"] for row in means}
     energies |= {
         "Landauer: a label of ten classes, ln 10": math.log(10),
         f"Landauer: which of the {count} patterns, ln {count}": math.log(count),
@@ -242,10 +243,6 @@ def joule_rows(
         }
         for label, value in energies.items()
     ]
-
-
-def _means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [mean_row(rule, rows) for rule in dict.fromkeys(row["rule"] for row in rows)]
 
 
 def counts(machine: Machine, samples: int) -> dict[str, float]:
