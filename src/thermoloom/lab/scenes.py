@@ -202,7 +202,7 @@ def learned_fields(
 
 @lru_cache(maxsize=4)
 def imprinted_contrast(patterns: Patterns, machine: Machine) -> Contrast:
-    """The range of patterns as they are imprinted, and twice the thermal noise on either side.
+    """The range of patterns as they are imprinted, with the thermal noise of the dark pixels.
 
     It is known before anything is generated. Without patterns, fields of ±1 take their place.
     """
@@ -210,9 +210,9 @@ def imprinted_contrast(patterns: Patterns, machine: Machine) -> Contrast:
     seen, code = fields[:, : machine.visible], fields[:, machine.visible :]
     largest = np.percentile(np.abs(code), BRIGHTEST) if code.size else 1.0
     edges = np.array([*np.percentile(seen, (DARKEST, BRIGHTEST)), largest])
-    x = resting_states(machine, edges)
-    noise = 2 * np.sqrt(machine.kT / np.maximum(machine.potential.curvature(x), 1e-12))
-    return Contrast(*(x + noise * (-1, 1, 1)).tolist())
+    low, high, top = resting_states(machine, edges).tolist()
+    stiffness = max(float(machine.potential.curvature(low)), 1e-12)
+    return Contrast(low - 2 * math.sqrt(machine.kT / stiffness), high, top)
 
 
 def final_contrast(states: NDArray[np.float32], visible: int) -> Contrast:
