@@ -25,7 +25,7 @@ from thermoloom.measures.classifier import classifier_record
 from thermoloom.measures.diagnostics import EnergyDrop
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.measures.statistics import Interval, PairedComparison, compare_pairs, spread
+from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated, spread
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 
@@ -133,7 +133,7 @@ def heat_reduction(pairs: Pairs) -> dict[str, Any]:
         "batch": float(batch.mean()),
         "online": float(online.mean()),
         "reduction": -compared.mean_difference,
-        "interval": _negated(compared.interval),
+        "interval": negated(compared.interval),
         "percent": None if relative is None else relative.mean_difference,
         "percent_interval": None if relative is None else relative.interval,
         "t_test_p": compared.t_test_p,
@@ -142,10 +142,6 @@ def heat_reduction(pairs: Pairs) -> dict[str, Any]:
         "pairs": compared.pairs,
         "note": compared.note,
     }
-
-
-def _negated(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (-interval[1], -interval[0])
 
 
 def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
