@@ -103,14 +103,17 @@ def draw_frontier(saved: Saved) -> Figure:
     quality.set(xlabel="heat of generation ($E_0$)", ylabel=label)
     for rule in RULES:
         own = only(table, rule=rule)
+        if not len(own["heat"]):
+            continue
         style: dict[str, Any] = {"color": COLOURS[rule], "markersize": 4, "label": rule}
         plane.plot(own["expected_heat"], own["excess"], MARKERS[rule], **style)
         quality.plot(own["heat"], own[measure], MARKERS[rule], **style)
         for value in own["heat"]:
             heats.axhline(value, color=COLOURS[rule], linewidth=0.5, alpha=0.5, zorder=0)
     titles = ("least loss at every heat", "what generation does", "quality and heat")
-    for axes in (plane, heats, quality):
-        axes.legend(fontsize=6)
+    plane.legend(fontsize=6, loc="lower left")
+    heats.legend(fontsize=6)
+    quality.legend(fontsize=6)
     finish_all((plane, heats, quality), titles)
     return figure
 
@@ -139,17 +142,18 @@ def draw_variants(saved: Saved) -> Figure:
     shades = _shades(np.unique(table["weight"]))
     for column, key in enumerate(shown):
         heats, quality = axes[column], axes[len(shown) + column]
-        for weight, colour in shades.items():
+        for index, (weight, colour) in enumerate(shades.items()):
             own = only(table, varied=key, weight=weight)
-            places = np.arange(len(own["value"]))
+            ticks = np.arange(len(own["value"]))
+            places = ticks + 0.06 * (index - (len(shades) - 1) / 2)  # equal values side by side
             label = rf"$\lambda = {weight:g}$"
             heats.errorbar(places, own["heat"], own["heat_sem"], fmt="^-", markersize=3.5,
                            color=colour, elinewidth=0.8, label=label)  # fmt: skip
             heats.plot(places, own["speed_limit"] * own["kT"], ":", color=colour, linewidth=1)
             quality.plot(places, own[measure], "^-", markersize=3.5, color=colour)
             for panels in (heats, quality):
-                panels.set_xticks(places, [f"{value:g}" for value in own["value"]])
-        quality.set_xlabel(VARIED[key])
+                panels.set_xticks(ticks, [f"{value:g}" for value in own["value"]])
+        quality.set(xlabel=VARIED[key], ylim=(0, 1.04))
         heats.set_ylim(bottom=0)
         finish(heats, "abc"[column])
         finish(quality, "def"[column])
@@ -164,7 +168,7 @@ def _shades(values: Any) -> dict[float, str]:
     return dict(zip(values, cycle((INK, GREEN, ORANGE, SKY, PURPLE, BLUE)), strict=False))
 
 
-SCHEDULES = {"own": (GREY, "s", "even windows, the paper's ramp"), "best": (GREEN, "o", "searched")}
+SCHEDULES = {"own": (GREY, "s", "the paper's schedule"), "best": (GREEN, "o", "searched")}
 
 
 def draw_schedules(saved: Saved) -> Figure:
@@ -207,6 +211,6 @@ def draw_schedules(saved: Saved) -> Figure:
         axes.set_xlabel("duration $t_f$")
     titles = ("heat at equal quality", "ramps and windows found", "distance from the image")
     finish_all((heats, ramps, quality), titles)
-    heats.legend(fontsize=6, loc="upper right")
+    heats.legend(fontsize=6, loc="lower left")
     ramps.legend(fontsize=6)
     return figure
