@@ -77,7 +77,7 @@ class Scene(Prepared):
 
 
 def picture_shape(computer: Computer) -> tuple[int, int]:
-    """Rows and columns in which visible units are shown; nearly square where they are no image."""
+    """Rows and columns in which visible units are shown; nearly square if they are not an image."""
     return computer.patterns.shape or nearly_square(computer.machine.visible)
 
 

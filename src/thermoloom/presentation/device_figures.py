@@ -139,7 +139,7 @@ def draw_samples(saved: Saved) -> Figure:
     for axes, how, letter in zip(halves, ("written", "learning"), "ab", strict=True):
         panel(axes, letter, "θ* as written" if how == "written" else "after recalibration")
         if about["shape"] is None:
-            empty(axes, "the visible layer is no image")
+            empty(axes, "the visible layer is not an image")
             continue
         keys = [f"{row['imperfection']} {row['strength']:g} {how}" for row in strongest]
         rows = [arrays.get(key) for key in keys]

@@ -168,7 +168,7 @@ def empty(axes: Axes, text: str) -> None:
 
 
 def nothing(why: str) -> Figure:
-    """A figure that there is nothing for."""
+    """A figure that says why there is nothing to draw."""
     figure, (axes,) = in_a_row((1,), 0.6)
     empty(axes, why)
     return figure
