@@ -155,7 +155,7 @@ class FrontierPlan(PairPlan):
 def models(plan: FrontierPlan) -> list[Settings]:
     others = [model for *_, model in plan.variants()]
     for duration, work in plan.schedules():
-        replace(work.settings.machine, duration=duration)  # refused here if there is no such machine
+        replace(work.settings.machine, duration=duration)  # refuses impossible ones
     return [*(plan.weighed(weight) for weight in plan.weights), *plan.models, *others]
 
 
