@@ -22,9 +22,7 @@ from thermoloom.engine.compiled.noise_walk import (
     NoiseBlock,
     NoiseWalk,
     Walk,
-    add_block,
     noise_blocks,
-    whole_walk,
 )
 from thermoloom.engine.compiled.noising import noising_path
 from thermoloom.engine.compiled.residual_errors import residual_errors
@@ -101,6 +99,17 @@ def force_matrix(machine: Machine, x: np.ndarray) -> np.ndarray:
     return out
 
 
+class GivenNoise(NoiseWalk):
+    """Normals as given, in place of the stream."""
+
+    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
+        super().__init__(machine, 0, period)
+        self._source = source
+
+    def _normals(self, number: int, block: NoiseBlock) -> Draw:
+        return self._source(block.number)
+
+
 def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
     rng = np.random.default_rng(steps)
     walk = spread * np.cumsum(rng.normal(size=(steps, machine.units)), axis=0)
@@ -116,22 +125,23 @@ def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
         (3, 5, 2, 2),  # an update every second step
         (3, 3, 1, 4),  # a single update: no bridge
         (1, 1, 4, 1),
+        (5, 1, 4, 1),
     ],
 )
 def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> None:
     """Cov(W_k x_k, W_l x_l) = min(t_k, t_l) F_k F_lᵀ, t the updates' steps seen; and with W_B."""
-    machine = Machine(visible=visible, hidden=hidden)
-    block = NoiseBlock(0, 0, groups * period, groups)
-    x = states_of(machine, block.steps)
+    steps = groups * period
+    machine = Machine(visible=visible, hidden=hidden, duration=0.001 * steps)
+    assert noise_blocks(machine.steps, period) == [NoiseBlock(0, 0, steps, groups)]
+    x = states_of(machine, steps)
+    path = np.concatenate([x[:1], x])
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        whole = whole_walk(machine, block.steps, source(0))
-        out = np.zeros_like(x)
-        add_block(block, x, whole, source(0), out)
-        return np.concatenate([out.ravel().astype(float), parameters(whole)])
+        along, walk = GivenNoise(machine, period, source).along(path, 0)
+        return np.concatenate([along.ravel().astype(float), parameters(walk)])
 
     found = columns(run)
-    seen = [k // period * period for k in range(block.steps)] + [block.steps]
+    seen = [k // period * period for k in range(steps)] + [steps]
     forces = [force_matrix(machine, state) for state in x]
     forces.append(np.eye(forces[0].shape[1]))
     expected = np.block(
@@ -145,15 +155,13 @@ def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> 
 
 def test_law_with_equal_states() -> None:
     """A path that does not move is as dependent as can be; the law holds all the same."""
-    machine = Machine(visible=2, hidden=3)
+    machine = Machine(visible=2, hidden=3, duration=0.004)
     x = np.repeat(states_of(machine, 1), 4, axis=0)
     x[2] = 0
-    block = NoiseBlock(0, 0, 4, 4)
+    path = np.concatenate([x[:1], x])
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        out = np.zeros_like(x)
-        add_block(block, x, whole_walk(machine, 4, source(0)), source(0), out)
-        return out.ravel().astype(float)
+        return GivenNoise(machine, 1, source).along(path, 0)[0].ravel().astype(float)
 
     found = columns(run)
     forces = [force_matrix(machine, state) for state in x]
@@ -174,17 +182,6 @@ def noisy(sigma: float, walk: NoiseWalk, path: Path, period: int = 1) -> np.ndar
     response.walk = walk
     clean = Learner(TINY, RATE, period).learn(ZERO, path)
     return parameters(clean) + sigma * parameters(response.learn(ZERO, path, RATE))
-
-
-class GivenNoise(NoiseWalk):
-    """Normals as given, in place of the stream."""
-
-    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
-        super().__init__(machine, 0, period)
-        self._source = source
-
-    def _normals(self, number: int, block: NoiseBlock) -> Draw:
-        return self._source(block.number)
 
 
 def brute_force(path: np.ndarray, sigma: float, period: int, noise: np.ndarray) -> np.ndarray:
@@ -285,13 +282,20 @@ def test_blocks_cover_the_trajectory_and_chain() -> None:
     noise = NoiseWalk(machine, seed=2)
     path = noising_path(machine, np.ones(11, np.float32), 3, 0)
     projected, walk = noise.along(path, 7)
-    walks = [whole_walk(machine, b.steps, noise._normals(7, b)) for b in noise.blocks]
     sofar = np.zeros_like(parameters(walk))
-    for block, whole in zip(noise.blocks, walks, strict=True):
+    for block in noise.blocks:
         expected = force_matrix(machine, path[block.first + 1]) @ sofar
         np.testing.assert_allclose(projected[block.first], expected, atol=1e-4)
-        sofar += parameters(whole)
+        sofar += np.sqrt(block.steps) * in_order(machine, noise._normals(7, block)(0, sofar.size))
     np.testing.assert_allclose(parameters(walk), sofar, atol=1e-4)
+
+
+def in_order(machine: Machine, normals: np.ndarray) -> np.ndarray:
+    """One number a parameter as W has them, edges of J_hh row by row of its lower triangle."""
+    v, h = machine.visible, machine.hidden
+    matrix = np.zeros((h, h))
+    matrix[np.tril_indices(h, -1)] = normals[v * h : -h]
+    return np.concatenate([normals[: v * h], matrix.T[np.triu_indices(h, 1)], normals[-h:]])
 
 
 def test_flat_normals_are_those_of_the_stream() -> None:

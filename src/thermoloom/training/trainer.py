@@ -8,7 +8,7 @@ that differ in the strength of their update noise alone are learned together: θ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -146,8 +146,7 @@ class Trainee:
     @cached_property
     def _rule(self) -> Settings:
         """What determines the learning of θ⁰, and of Δ."""
-        clean = replace(self.settings.imperfections, update_noise=0.0)
-        return replace(self.settings, imperfections=clean)
+        return self.settings.silent
 
 
 def train_together(
