@@ -4,7 +4,7 @@
 
 By midpoint displacement (Lévy's construction, exact for Gaussian walks) each interval of
 L = B, B/2, …, 2 updates from a on adds a tent times a matrix Z of unit normals. Z is needed only in
-the directions of the L − 1 states inside its interval, so it is never drawn whole. With orthonormal
+the directions of the s states inside its interval, so it is never drawn whole. With orthonormal
 bases A_v, A_h of the visible and hidden states and G, G′ of normals
 
     J_vh   Z A_h = G,   Zᵀ A_v = G′ + A_h (GᵀA_v − A_hᵀG′)
@@ -13,164 +13,250 @@ bases A_v, A_h of the visible and hidden states and G, G′ of normals
 
 have the law of Z. The diagonal, which J_hh does not have, is taken off: (Z x)_a − Z_aa x_a. All of
 it is linear in independent normals: the law is exact (in float32), jointly for all steps.
+
+Bases are those of Gram and Schmidt, of the first state and then the moves from state to state,
+which are far from dependent where the states themselves are nearly parallel.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.compiling import copy, fast_inner, inner, jit
+from thermoloom.engine.compiled.linear_algebra import blas, multiply
 
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 Draw = Callable[[int, int], Float32]
 """(level, count) → normals of a block: level 0 for W_B, level p for its intervals of 2ᵖ updates."""
 
 INDEPENDENT = 1e-8
-"""A state counts as new where more than this part of its square is not in the earlier ones."""
+"""Where less than this part of the square of a move is new, sums over all units are not enough."""
+NOTHING = 1e-20
+"""Where less than this part is new, nothing is."""
+_ROOT_HALF, _ROOT_TWO = np.float32(math.sqrt(0.5)), np.float32(math.sqrt(2))
+
+
+class _Path(NamedTuple):
+    """States of a block, and what all its intervals need of them."""
+
+    states: Float32
+    """(B, N)"""
+    moves: Float32
+    """(B, N): each state minus the one before."""
+    visible: Float64
+    """(B, B): products of the visible states; likewise hidden."""
+    hidden: Float64
 
 
 def add_bridges(groups: int, visible: int, states: Float32, draw: Draw, out: Float32) -> None:
     """out_k ← out_k + (W_k − W_0 − (k/B) W_B) x′_k (B, N): all intervals of ``groups`` updates."""
-    period = len(states) // groups
-    wide = states.astype(np.float64)
-    of_v, of_h = np.split(wide, [visible], axis=1)
-    grams = of_v @ of_v.T, of_h @ of_h.T
+    moves, wide = states.copy(), states.astype(np.float64)
+    moves[1:] -= states[:-1]
+    of_v, of_h = wide[:, :visible], wide[:, visible:]
+    path = _Path(states, moves, of_v @ of_v.T, of_h @ of_h.T)
+    period, hidden = len(states) // groups, states.shape[1] - visible
     for level in range(1, groups.bit_length()):
         length = 2**level
-        shape = (groups // length, length * period, states.shape[1])
         update = np.arange(1, length)
         height = np.minimum(update, length - update) * math.sqrt(period / length)
-        v, h = (
-            _States(x.reshape(*shape[:2], -1)[:, period:], _inside(gram, shape, period))
-            for x, gram in ((of_v, grams[0]), (of_h, grams[1]))
-        )
-        inside = states.reshape(shape)[:, period:]
-        found = out.reshape(shape)[:, period:]
-        _add_bridge(v, h, inside, np.repeat(height, period), level, draw, found)
-
-
-def _inside(gram: NDArray[np.float64], shape: tuple[int, ...], period: int) -> NDArray[np.float64]:
-    """Products of the states inside each interval, (I, s, s), from those of all of a block."""
-    intervals, steps = shape[:2]
-    own: NDArray[np.float64] = np.einsum(
-        "iaib->iab", gram.reshape(intervals, steps, intervals, steps)
-    )
-    return own[:, period:, period:]
-
-
-@dataclass(frozen=True)
-class _States:
-    """States inside intervals, and their products."""
-
-    x: NDArray[np.float64]
-    """(I, s, N)"""
-    gram: NDArray[np.float64]
-    """xxᵀ (I, s, s)"""
-
-    def factors(self) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """x = r a with orthonormal rows a (I, d, N), d ≤ s, and coordinates r (I, s, d).
-
-        r is the Cholesky factor of xxᵀ and a = r⁻¹x, not worked out. Where states are too close to
-        dependent for that, both come from Householder reflections, which never fail.
-        """
-        try:
-            r = np.linalg.cholesky(self.gram).astype(np.float64, copy=False)
-        except np.linalg.LinAlgError:
-            r = np.zeros_like(self.gram)
-        new_part = np.diagonal(r, axis1=1, axis2=2) ** 2
-        if (new_part > INDEPENDENT * np.diagonal(self.gram, axis1=1, axis2=2)).all():
-            return r, None
-        q, upper = np.linalg.qr(_transposed(self.x))
-        return _transposed(upper), _transposed(q)
-
-
-def _add_bridge(
-    v: _States,
-    h: _States,
-    x: Float32,
-    tent: NDArray[np.float64],
-    level: int,
-    draw: Draw,
-    out: Float32,
-) -> None:
-    """out_k ← out_k + tent_k · Z x_k for the states x (I, s, N) inside I intervals, each with a Z.
-
-    Bases are worked out for hidden states only: r_v A_v = x_v, so that with S = G′A_h and M = AᵀG
-
-        Z_vhᵀ x_v + Z_hh x_h = r_v G′ + r_h G + [x_v Gᵀ_v − r_v S + r_h (C − M)] A_h.
-    """
-    (intervals, _, n_v), n_h = v.x.shape, h.x.shape[2]
-    r_v, _ = v.factors()
-    r_h, a_wide = h.factors()
-    a = (np.linalg.inv(r_h) @ h.x if a_wide is None else a_wide).astype(np.float32)
-    d_v, d_h = r_v.shape[2], r_h.shape[2]
-    shapes = [(d_h, n_v), (d_v + d_h, n_h), (d_h, d_h), (1, n_h), (1, n_h)]
-    ends = np.cumsum([rows * columns for rows, columns in shapes])
-    normals = draw(level, intervals * int(ends[-1])).reshape(intervals, -1)
-    g_v, g, inner, own, on_bias = (
-        piece.reshape(intervals, *shape)
-        for piece, shape in zip(np.split(normals, ends[:-1], axis=1), shapes, strict=True)
-    )
-    along = g @ _transposed(a)
-    m = along[:, d_v:]
-    core = (m + _transposed(m)) * np.float32(math.sqrt(0.5))
-    risen_v, risen_h = ((tent[:, None] * r).astype(np.float32) for r in (r_v, r_h))
-    risen = tent.astype(np.float32)
-    mixed = risen[:, None] * (x[..., :n_v] @ _transposed(g_v))
-    mixed += risen_h @ (core - m) - risen_v @ along[:, :d_v]
-    left_over = 1 - 2 * _dots(a, a)
-    own = np.sqrt(np.maximum(left_over, 0)) * own
-    for i in np.flatnonzero(left_over.min(axis=(1, 2)) < 0):
-        own[i] = normals[i, None, ends[2] : ends[3]] @ _root_of_squares(a[i].astype(np.float64)).T
-        inner[i] = 0
-    quadratic = core - 2 * m + np.float32(math.sqrt(2)) * inner
-    by_a = np.concatenate([mixed, quadratic], axis=1) @ a
-    by_g = np.concatenate([risen_v, risen_h], axis=2) @ g
-    _gather(risen_h @ g_v, by_g, by_a, a, g[:, d_v:], own[:, 0], on_bias[:, 0], risen, x, out)
+        tent = np.repeat(height, period).astype(np.float32)
+        s = len(tent)
+        count = s * visible + 2 * s * hidden + s * s + 2 * hidden
+        normals = draw(level, groups // length * count).reshape(-1, count)
+        _add_level(blas(), path, visible, length * period, tent, normals, out)
 
 
 @jit
-def _gather(of_v, by_g, by_a, a, g, own, on_bias, tent, x, out):  # type: ignore[no-untyped-def]
-    """Everything that acts on a state, added to ``out``; Z_aa x_a, which J_hh has not, taken off.
+def _add_level(routines, path, n_v, apart, tent, normals, out):  # type: ignore[no-untyped-def]
+    """Intervals of one length, ``apart`` steps from each other; each has its row of normals."""
+    for interval in range(normals.shape[0]):
+        last = (interval + 1) * apart
+        _add_interval(routines, path, n_v, last - tent.size, tent, normals[interval], out)
+
+
+@inner
+def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: ignore[no-untyped-def]
+    """out_k ← out_k + tent_k · Z x_k for the states inside an interval.
+
+    Of the visible states only coordinates are needed, r_v A_v = x_v. With M′ = G′A_h and M = AᵀG
+
+        Z_vhᵀ x_v + Z_hh x_h = r_v G′ + r_h G + [x_v Gᵀ_v − r_v M′ + r_h (C − M)] A_h.
+    """
+    s, n_h = tent.size, out.shape[1] - n_v
+    last = first + s
+    x, moves, found = path.states[first:last], path.moves[first:last], out[first:last]
+    ends = s * n_v, s * (n_v + 2 * n_h), s * (n_v + 2 * n_h + s)
+    g_v, g = normals[: ends[0]].reshape(s, n_v), normals[ends[0] : ends[1]].reshape(2 * s, n_h)
+    inner, own = normals[ends[1] : ends[2]].reshape(s, s), normals[ends[2] : ends[2] + n_h]
+    on_bias = normals[ends[2] + n_h :]
+
+    risen, lower = np.empty((s, 2 * s), np.float32), np.empty((s, s))
+    basis = np.empty((s, n_h), np.float32)
+    if not _cholesky(path.visible, first, lower):
+        _gram_schmidt(x[:, :n_v], moves[:, :n_v], lower, np.empty((s, n_v)))
+    _coordinates(lower, tent, risen[:, :s])
+    if _cholesky(path.hidden, first, lower):
+        _work_out(routines, x[0, n_v:], moves[:, n_v:], lower, basis)
+    else:
+        wide = np.empty((s, n_h))
+        _gram_schmidt(x[:, n_v:], moves[:, n_v:], lower, wide)
+        for k in range(s):
+            copy(wide[k], basis[k])
+    _coordinates(lower, tent, risen[:, s:])
+
+    along, change = np.empty((2 * s, s), np.float32), np.empty((s, s), np.float32)
+    mixed, quadratic = np.empty((s, s), np.float32), np.empty((s, s), np.float32)
+    multiply(routines, 1.0, g, basis.T, 0.0, along)
+    diagonal = np.empty(n_h, np.float32)
+    weight = _ROOT_TWO if _leftover(basis, own, diagonal) else np.float32(0)
+    multiply(routines, 1.0, x[:, :n_v], g_v.T, 0.0, mixed)
+    for i in range(s):
+        for j in range(s):
+            m = along[s + i, j]
+            change[i, j] = (m + along[s + j, i]) * _ROOT_HALF - m
+            quadratic[i, j] = change[i, j] - m + weight * inner[i, j]
+            mixed[i, j] *= tent[i]
+    multiply(routines, 1.0, risen[:, s:], change, 1.0, mixed)
+    multiply(routines, -1.0, risen[:, :s], along[:s], 1.0, mixed)
+
+    multiply(routines, 1.0, risen[:, s:], g_v, 1.0, found[:, :n_v])
+    multiply(routines, 1.0, risen, g, 1.0, found[:, n_v:])
+    multiply(routines, 1.0, mixed, basis, 1.0, found[:, n_v:])
+    squares = np.empty((s, n_h), np.float32)
+    multiply(routines, 1.0, quadratic, basis, 0.0, squares)
+    for d in range(s):
+        a, normal, square = basis[d], g[s + d], squares[d]
+        for j in range(n_h):
+            diagonal[j] += a[j] * (2 * normal[j] + square[j])
+    for k in range(s):
+        hidden, x_h = found[k, n_v:], x[k, n_v:]
+        for j in range(n_h):
+            hidden[j] += tent[k] * (on_bias[j] - diagonal[j] * x_h[j])
+
+
+@fast_inner
+def _cholesky(gram, first, lower):  # type: ignore[no-untyped-def]
+    """Coordinates of the first state and of the moves after it in their own basis.
+
+    From the products of the states; returns whether they are far enough from dependent for that.
+    """
+    for i in range(lower.shape[0]):
+        row, g = lower[i], gram[first + i]
+        before = gram[first + i - 1] if i else np.zeros_like(g)
+        for j in range(i + 1):
+            product = g[first + j] - before[first + j]
+            if j:
+                product -= g[first + j - 1] - before[first + j - 1]
+            other, known = lower[j], 0.0
+            for m in range(j):
+                known += row[m] * other[m]
+            if j < i:
+                row[j] = (product - known) / other[j]
+            elif product - known > INDEPENDENT * product:
+                row[i] = np.sqrt(product - known)
+            else:
+                return False
+        row[i + 1 :] = 0
+    return True
+
+
+@fast_inner
+def _gram_schmidt(states, moves, lower, basis):  # type: ignore[no-untyped-def]
+    """The same, and the basis, one vector after the other, each twice; what is not new is 0."""
+    lower[:] = 0
+    for i in range(lower.shape[0]):
+        vector, square = basis[i], 0.0
+        copy(moves[i] if i else states[0], vector)
+        for n in range(vector.size):
+            square += vector[n] ** 2
+        for _ in range(2):
+            for j in range(i):
+                other, along = basis[j], 0.0
+                for n in range(vector.size):
+                    along += vector[n] * other[n]
+                for n in range(vector.size):
+                    vector[n] -= along * other[n]
+                lower[i, j] += along
+        new = 0.0
+        for n in range(vector.size):
+            new += vector[n] ** 2
+        lower[i, i] = np.sqrt(new) if new > NOTHING * square else 0.0
+        for n in range(vector.size):
+            vector[n] = vector[n] / lower[i, i] if lower[i, i] > 0 else 0.0
+
+
+@inner
+def _coordinates(lower, tent, out):  # type: ignore[no-untyped-def]
+    """tent_k · r_k: each state is the first plus all moves since."""
+    total = np.zeros(tent.size)
+    for k in range(tent.size):
+        for j in range(tent.size):
+            total[j] += lower[k, j]
+            out[k, j] = tent[k] * total[j]
+
+
+@inner
+def _work_out(routines, state, moves, lower, basis):  # type: ignore[no-untyped-def]
+    """The basis in which a first state and the moves after it have these coordinates."""
+    s = lower.shape[0]
+    inverse, inverse_32 = np.zeros((s, s)), np.empty((s, s), np.float32)
+    for i in range(s):
+        row = inverse[i]
+        for j in range(i):
+            factor, other = lower[i, j], inverse[j]
+            for m in range(j + 1):
+                row[m] -= factor * other[m]
+        row[i] = 1.0
+        for m in range(i + 1):
+            row[m] /= lower[i, i]
+        copy(row, inverse_32[i])
+    move = moves[0].copy()
+    copy(state, moves[0])
+    multiply(routines, 1.0, inverse_32, moves, 0.0, basis)
+    copy(move, moves[0])
+
+
+@inner
+def _leftover(basis, own, out):  # type: ignore[no-untyped-def]
+    """√2 times what of q is independent of the rest; returns whether that is not all of it.
 
     P∘P = diag(1 − 2|A_a|²) + (AAᵀ)∘(AAᵀ), so q_a = √2 (√(1 − 2|A_a|²) z_a + A_aᵀ M′ A_a) with fresh
-    normals z, M′, unless some |A_a|² exceeds ½ (it is about s/N_h): then from the root of P∘P.
+    normals z, M′, unless some |A_a|² exceeds ½ (it is about s/N_h): then from a root of P∘P.
     """
-    steps, n_v = of_v.shape[1:]
-    for i in range(of_v.shape[0]):
-        diagonal = np.float32(math.sqrt(2)) * own[i]
-        for d in range(a.shape[1]):
-            product, basis, normal = by_a[i, steps + d], a[i, d], g[i, d]
-            for j in range(diagonal.size):
-                diagonal[j] += basis[j] * (2 * normal[j] + product[j])
-        for k in range(steps):
-            visible, hidden, x_h = out[i, k, :n_v], out[i, k, n_v:], x[i, k, n_v:]
-            for j in range(n_v):
-                visible[j] += of_v[i, k, j]
-            first, second, bias = by_g[i, k], by_a[i, k], on_bias[i]
-            for j in range(diagonal.size):
-                hidden[j] += first[j] + second[j] + tent[k] * (bias[j] - diagonal[j] * x_h[j])
+    out[:] = 1
+    for d in range(basis.shape[0]):
+        a = basis[d]
+        for j in range(out.size):
+            out[j] -= 2 * a[j] * a[j]
+    if out.min() < 0:
+        _root_of_squares(basis, own, out)
+        return False
+    for j in range(out.size):
+        out[j] = _ROOT_TWO * np.sqrt(out[j]) * own[j]
+    return True
 
 
-def _transposed(a: NDArray[Any]) -> NDArray[Any]:
-    return a.swapaxes(-1, -2)
-
-
-def _dots(a: Float32, b: Float32) -> Float32:
-    """Σ_d a_db b_db (I, 1, N): products of columns."""
-    dots: Float32 = np.einsum("idb,idb->ib", a, b)[:, None]
-    return dots
-
-
-def _root_of_squares(a: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A root of P∘P, P = 1 − AAᵀ, positive semidefinite as an elementwise product of such."""
-    projector = np.eye(a.shape[1]) - a.T @ a
-    values, vectors = np.linalg.eigh(projector**2)
-    root: NDArray[np.float64] = vectors * np.sqrt(np.maximum(values, 0))
-    return root
+@inner
+def _root_of_squares(basis, own, out):  # type: ignore[no-untyped-def]
+    """√2 L z, L Lᵀ = P∘P, which is positive semidefinite as an elementwise product of such."""
+    n = out.size
+    lower = np.zeros((n, n))
+    out[:] = 0
+    for j in range(n):
+        for i in range(j, n):
+            product, known = 1.0 if i == j else 0.0, 0.0
+            for d in range(basis.shape[0]):
+                product -= np.float64(basis[d, i]) * basis[d, j]
+            for m in range(j):
+                known += lower[i, m] * lower[j, m]
+            lower[i, j] = product * product - known
+        new = lower[j, j]
+        for i in range(j, n):
+            lower[i, j] = lower[i, j] / np.sqrt(new) if new > 1e-12 else 0.0
+            out[i] += np.float32(lower[i, j]) * _ROOT_TWO * own[j]
