@@ -41,14 +41,14 @@ def cost(models: Training, beside: Sequence[Training] = ()) -> float:
     """
     training, errors = models[0].training, models[0].imperfections
     samples = SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
-    learned = any(learned_as_one(models[0], other[0]) for other in beside)
+    learned = any(_learned_as_one(models[0], other[0]) for other in beside)
     if training.rule == "optimum" or learned:
         return samples
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
     return each * training.cycles + samples
 
 
-def learned_as_one(a: Settings, b: Settings) -> bool:
+def _learned_as_one(a: Settings, b: Settings) -> bool:
     """Whether two computers differ, but for their samples, in the strength of noise alone."""
     noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
     return noisy and replace(a.silent, generation=b.generation) == b.silent
