@@ -348,8 +348,8 @@ class Computer(Kept):
         """Another computer, trained for ``cycles`` more from this one's θ.
 
         Without images it continues with those that it has learned, exactly as if it had never
-        stopped. Rule, seed and everything else stay as they were unless given; a computer that was
-        solved is trained online.
+        stopped (with update noise: to round-off). Rule, seed and everything else stay as they were
+        unless given; a computer that was solved is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
