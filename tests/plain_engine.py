@@ -29,7 +29,7 @@ CALLS: list[str] = []
 """What was asked of this engine."""
 
 
-def warm_up(models: object = None, learning: bool = True) -> None:
+def warm_up(models: object = None, learning: bool = True, generating: bool = True) -> None:
     """There is nothing to compile."""
     CALLS.append("warm_up")
 

@@ -135,7 +135,8 @@ def test_only_what_computers_need_is_compiled() -> None:
     ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
     few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
-    assert set(_names([Settings()], learning=True)) == plain
-    assert set(_names([grid], learning=True)) == plain | {"grid"}
+    assert set(_names([Settings()])) == plain
+    assert set(_names([Settings()], generating=False)) == plain - {"generation"}
+    assert set(_names([grid])) == plain | {"grid"}
     assert set(_names([few], learning=False)) == {"generation", "sparse generation"}
-    assert set(_names(None, learning=True)) >= plain | {"grid", "residual", "update", "sparse"}
+    assert set(_names(None)) >= plain | {"grid", "residual", "update", "sparse"}

@@ -21,7 +21,6 @@ from thermoloom.cli.options import (
     say,
     wired,
 )
-from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 from thermoloom.inputs import shown
 
@@ -89,6 +88,8 @@ Edges = Annotated[
 
 def settings() -> None:
     """Print every setting with its default and meaning, as a TOML file for --config."""
+    from thermoloom.config import settings_file
+
     print(settings_file())
 
 
@@ -123,6 +124,8 @@ def train(
         "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
         | wired(topology, radius, degree, edges),
     }
+    from thermoloom.config import Settings
+
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import check_run, train_runs, training_path
@@ -135,7 +138,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now([settings])
+    compile_now([settings], generating=False)
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -407,6 +410,8 @@ def solve(
         "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
         | wired(topology, radius, degree, edges),
     }
+    from thermoloom.config import Settings
+
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import solve_run, training_path

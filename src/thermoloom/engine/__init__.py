@@ -98,10 +98,15 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self, models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    def warm_up(
+        self,
+        models: Iterable[Settings] | None = None,
+        learning: bool = True,
+        generating: bool = True,
+    ) -> None:
         """Compile or load what computers of these settings need, so that the wait is seen as such.
 
-        None: what any computer needs. Without ``learning``: only what ``generate`` needs.
+        None: what any computer needs. Without ``learning`` or ``generating``: only the rest.
         """
 
     def path(

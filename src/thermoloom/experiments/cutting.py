@@ -24,6 +24,8 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 
@@ -52,6 +54,13 @@ def _learned_as_one(a: Settings, b: Settings) -> bool:
     """Whether two computers differ, but for their samples, in the strength of noise alone."""
     noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
     return noisy and replace(a.silent, generation=b.generation) == b.silent
+
+
+def in_products(machine: Machine, cycles: float) -> float:
+    """So many training cycles of a machine in a unit for all machines: products with couplings."""
+    couplings = [block for block in layout(machine).blocks if block.columns in machine.groups]
+    forces = sum(block.size * (1 if block.symmetric else 2) for block in couplings)
+    return cycles * machine.steps * forces
 
 
 def cut(
@@ -120,6 +129,11 @@ def _measuring_task(
     group: str, models: list[Settings], paths: Paths, replay: Settings | None, in_pieces: bool
 ) -> Task:
     here, replayed = Path(), replay if replay in models else None
+    trainings: dict[Path, Training] = {}
+    for model in models:
+        trainings.setdefault(trained_path(here, model), []).append(model)
+    each = list(trainings.values())
+    cycles = sum(cost(training, each[:i]) for i, training in enumerate(each))
     outputs = [trained_path(here, model) for model in models]
     outputs += [measures_path(here, model, paths) for model in models]
     if replayed is not None:
@@ -135,6 +149,7 @@ def _measuring_task(
         },
         outputs=tuple(dict.fromkeys(str(path) for path in outputs)),
         inputs=(patterns_input(models[0]), *(str(path) for path in drawn)),
+        cost=in_products(models[0].machine, cycles),
     )
 
 
@@ -156,6 +171,7 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
                 arguments={"model": models[0].as_dict()},
                 outputs=(str(trained_path(Path(), models[0])),),
                 inputs=(patterns_input(models[0]),),
+                cost=in_products(models[0].machine, models[0].training.cycles),
             )
         ]
     if training.state == "diverged":
@@ -173,6 +189,7 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
                 arguments={"model": model.as_dict(), "number": number},
                 outputs=(str(path),),
                 inputs=(str(trained_path(Path(), model)),),
+                cost=in_products(model.machine, SAMPLE_IN_CYCLES * samples),
             )
     return [task for path, task in tasks.items() if finished(folder / path) is None]
 

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import training_settings
 from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.experiments.cutting import in_products
+from thermoloom.experiments.models import SAMPLE_IN_CYCLES
 from thermoloom.experiments.results import RUNS, finished, patterns_input
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -58,6 +60,9 @@ FUNCTIONS = {
     "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
+
+SOLUTION_IN_CYCLES = 500
+"""What θ* costs in training cycles, to begin with what takes longest."""
 
 SAMPLED = ("devices", "digits", "precision", "wiring")
 """Experiments whose works draw samples by the generation seed and have them judged."""
@@ -104,7 +109,17 @@ class Work:
             },
             outputs=(str(self.path),),
             inputs=(patterns_input(self.settings), *(str(path) for path in inputs)),
+            cost=self._cost(),
         )
+
+    def _cost(self) -> float | None:
+        """Samples, trajectories and solutions; not known of works that draw no samples."""
+        if "samples" not in self.more:
+            return None
+        solutions = self.more.get("pieces", 1)  # a search for windows solves many
+        cycles = self.more.get("cycles", 0) + SOLUTION_IN_CYCLES * solutions
+        cycles += SAMPLE_IN_CYCLES * self.more["samples"]
+        return in_products(self.settings.machine, cycles)
 
     def found(self, folder: Path) -> RunDirectory | None:
         """The run, if it is there and done."""
