@@ -31,3 +31,11 @@ def aligned(*shape: int) -> NDArray[np.float32]:
     memory = np.empty(size + line, np.float32)
     skipped = -memory.ctypes.data // 4 % line
     return memory[skipped : skipped + size].reshape(shape)
+
+
+def padded(rows: int, columns: int) -> NDArray[np.float32]:
+    """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
+    of two, the rows of a column would all fall into the same few places of the cache.
+    """
+    longer = 32 * (columns // 32 + 1) + 16 if columns else 0
+    return paged_zeros(rows * longer).reshape(rows, longer)

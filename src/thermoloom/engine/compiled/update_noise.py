@@ -40,8 +40,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine import Path
+from thermoloom.engine.compiled.aligned_memory import padded
 from thermoloom.engine.compiled.compiling import jit
-from thermoloom.engine.compiled.learner import Learner, padded
+from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.streams import flat_normals, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine

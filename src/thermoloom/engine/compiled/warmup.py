@@ -21,7 +21,7 @@ from numba import config
 
 from thermoloom.config import Imperfections, Settings
 from thermoloom.engine import Path
-from thermoloom.engine.compiled.learner import compile_strips
+from thermoloom.engine.compiled.learner import compile_for
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import UNQUANTIZED
@@ -101,7 +101,7 @@ _JOBS: dict[str, Callable[[], None]] = {
     "sparse generation": partial(_generate, SPARSE),
     "terms": _terms,
     "generation": partial(_generate, DENSE),
-    "strips": partial(compile_strips, DENSE),
+    "strips": partial(compile_for, DENSE),
 }
 
 
