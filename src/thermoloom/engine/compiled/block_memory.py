@@ -1,4 +1,4 @@
-"""Memory in which the learner works on a block of steps, and how units are shared out to threads."""
+"""Memory in which the learner works on a block of steps; how units are shared out to threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.aligned_memory import paged_zeros
+from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.compiling import inline
 from thermoloom.engine.compiled.tiles import FLAT, LANES
 from thermoloom.machine.action import StepConstants
@@ -137,11 +137,6 @@ def rate_of(rule):  # type: ignore[no-untyped-def]
     return np.float32(rule.alpha * np.float64(rule.constants.c))
 
 
-def zeros(*shape: int) -> Float32:
-    """Memory for kernels, beginning where a vector does."""
-    return paged_zeros(int(np.prod(shape))).reshape(shape)
-
-
 def row_length(columns: int) -> int:
     """Numbers from row to row: an odd number of vectors. At a distance of a power of two, the rows
     of a column would all fall into the same few places of the cache.
@@ -149,12 +144,13 @@ def row_length(columns: int) -> int:
     return LANES * (-(-columns // LANES) | 1)
 
 
-def work_for(machine: Machine, strip: int, strips: int, period: int, pieces: int) -> Work:
+def work_for(
+    machine: Machine, strip: int, strips: int, period: int, pieces: int, pages: Pages
+) -> Work:
     """Memory for blocks of up to ``strips`` strips; a block of one period is not solved at all."""
-    solved, steps = strips > 1 or strip > period, strip * strips
+    solved, steps, zeros = strips > 1 or strip > period, strip * strips, pages.zeros
     vh, hh, vv = (
-        bool(machine.wired(wire))
-        for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
+        bool(machine.wired(wire)) for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
     )
 
     def group(name: str, r: int, coupled: bool, by_rows: int, by_columns: bool) -> Group:

@@ -17,22 +17,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermoloom.engine.compiled.block_memory import Float32, rows_of, triangle_rows_of, zeros
+from thermoloom.engine.compiled.aligned_memory import Pages
+from thermoloom.engine.compiled.block_memory import Float32, rows_of, triangle_rows_of
 from thermoloom.engine.compiled.compiling import copy, inline, inner
 from thermoloom.engine.compiled.tiles import LANES, add_product, transpose
 
 STRETCH = 200
 """Rows of a panel that are worked on at once: they stay in the nearest cache."""
-TOGETHER = 8
+TOGETHER = 16
 """Panels that are worked on at once: they stay in the next one."""
 LONGEST = 128
 """Steps that are added up in a register."""
 ONE = np.float32(1)
 
 
-def panels_for(rows: int, columns: int) -> Float32:
+def panels_for(pages: Pages, rows: int, columns: int) -> Float32:
     """Room for couplings: (panels, rows, LANES)."""
-    return zeros(-(-columns // LANES), rows if columns else 0, LANES)
+    return pages.zeros(-(-columns // LANES), rows if columns else 0, LANES)
 
 
 @inline

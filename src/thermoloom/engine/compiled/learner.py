@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thermoloom.engine import Diverged, Path
+from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.block_memory import Float32, Piece, Rule, units_of, work_for
 from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, residual
@@ -247,11 +248,12 @@ class Learner:
             one_v=np.float32(0),
             one_h=np.float32(0),
         )
-        self._memory = work_for(machine, strip, strips, period, pieces)
+        pages = Pages()
+        self._memory = work_for(machine, strip, strips, period, pieces, pages)
         self._scratch = _Theta(
-            panels_for(machine.visible, machine.hidden if vh else 0),
-            panels_for(machine.hidden, machine.hidden if hh else 0),
-            panels_for(machine.visible, machine.visible if vv else 0),
+            panels_for(pages, machine.visible, machine.hidden if vh else 0),
+            panels_for(pages, machine.hidden, machine.hidden if hh else 0),
+            panels_for(pages, machine.visible, machine.visible if vv else 0),
             np.empty(machine.units, np.float32),
         )
 
@@ -310,10 +312,7 @@ class Learner:
         count = min(thread_count(), rule.pieces)
         barrier = new_barrier()
         work = (after, start, self._blocks(given), self._scratch, rule, self._memory)
-        shares = [
-            (thread, count, barrier, *work, self._blocks(learned))
-            for thread in range(count)
-        ]
+        shares = [(thread, count, barrier, *work, self._blocks(learned)) for thread in range(count)]
         return in_threads(_learn, shares, barrier)
 
     def _blocks(self, vector: Float32) -> _Blocks:

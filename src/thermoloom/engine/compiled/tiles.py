@@ -2,10 +2,10 @@
 
     C[r, :] (+)= s Σ_f Σ_k A[r, f, k] B[f, k, :]      r = 0, 1, …;  as many columns as a vector has
 
-The sums of a tile of C are in vector registers: numbers of A are multiplied with whole vectors of B.
-So rows of B and C are contiguous, and A may lie in memory as it will. The order of a sum does not
-depend on the tile that it is in. Compilers do not find this by themselves, so it is written in
-LLVM's language.
+The sums of a tile of C are in vector registers, and numbers of A are multiplied with whole vectors
+of B. So rows of B and C are contiguous, while A may lie in memory as it will. The order of a sum
+does not depend on the tile that it is in. Compilers do not find this by themselves, so it is
+written in LLVM's language.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FAST = ("contract",)
 """A product and a sum may be one instruction; the order of sums stays."""
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, n: int) -> Any:
-    """Where argument n, an array, begins."""
-    return context.make_array(signature.args[n])(context, builder, arguments[n]).data
+def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """Where an array begins."""
+    return context.make_array(kind)(context, builder, array).data
 
 
 def _vectors(builder: Any, place: Any, count: int) -> list[Any]:
@@ -48,13 +48,15 @@ def tile(height: int, vectors: int = 1) -> Any:
     """The product above for so many rows and vectors, for kernels."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, b, c = (_data(context, builder, signature, arguments, n) for n in (0, 5, 9))
-        a_at, a_row, a_far, a_near = arguments[1:5]
-        b_at, b_far, b_near = arguments[6:9]
-        c_at, c_row, far, near, scale, begins = arguments[10:]
+        operands = []
+        for kind, argument in zip(signature.args[:3], arguments, strict=False):
+            array, *numbers = cgutils.unpack_tuple(builder, argument)
+            operands.append([_data(context, builder, kind[0], array), *numbers])
+        (a, a_at, a_row, a_far, a_near), (b, b_at, b_far, b_near), (c, c_at, c_row) = operands
+        above, far, near, scale, begins = arguments[3:]
 
         def rows(first: Any, at: Any, stride: Any) -> list[Any]:
-            places = (builder.mul(stride, _INDEX(r)) for r in range(height))
+            places = (builder.mul(stride, builder.add(above, _INDEX(r))) for r in range(height))
             return [builder.gep(first, [builder.add(at, place)]) for place in places]
 
         numbers, b = rows(a, a_at, a_row), builder.gep(b, [b_at])
@@ -87,26 +89,17 @@ def tile(height: int, vectors: int = 1) -> Any:
     def product(
         typingctx: Any,
         a: Any,
-        a_at: Any,
-        a_row: Any,
-        a_far: Any,
-        a_near: Any,
         b: Any,
-        b_at: Any,
-        b_far: Any,
-        b_near: Any,
         c: Any,
-        c_at: Any,
-        c_row: Any,
+        above: Any,
         far: Any,
         near: Any,
         scale: Any,
         begins: Any,
     ) -> Any:
-        """Arrays, where in them to begin and how far it is to the next r, f and k."""
+        """Arguments as of ``add_product``, for the tile below so many rows."""
         n = types.int64
-        of_a, of_b, of_c = (a, n, n, n, n), (b, n, n, n), (c, n, n)
-        return types.void(*of_a, *of_b, *of_c, n, n, types.float32, types.boolean), codegen
+        return types.void(a, b, c, n, n, n, types.float32, types.boolean), codegen
 
     return product
 
@@ -121,22 +114,16 @@ def add_product(a, b, c, rows, far, near, scale, begins):  # type: ignore[no-unt
     a = (array, first, to the next row, to the next f, to the next k), b = (array, first, to the
     next f, to the next k), c = (array, first, to the next row), counted in numbers.
     """
-    x, x_at, x_row, x_far, x_near = a
-    y, y_at, y_far, y_near = b
-    out, at, row = c
-    r, s = 0, scale
-    while r + TALL <= rows:
-        left, to = x_at + r * x_row, at + r * row
-        _tall(x, left, x_row, x_far, x_near, y, y_at, y_far, y_near, out, to, row, far, near, s, begins)
-        r += TALL
-    while r + FLAT <= rows:
-        left, to = x_at + r * x_row, at + r * row
-        _flat(x, left, x_row, x_far, x_near, y, y_at, y_far, y_near, out, to, row, far, near, s, begins)
-        r += FLAT
-    while r < rows:
-        left, to = x_at + r * x_row, at + r * row
-        _single(x, left, x_row, x_far, x_near, y, y_at, y_far, y_near, out, to, row, far, near, s, begins)
-        r += 1
+    row = 0
+    while row + TALL <= rows:
+        _tall(a, b, c, row, far, near, scale, begins)
+        row += TALL
+    while row + FLAT <= rows:
+        _flat(a, b, c, row, far, near, scale, begins)
+        row += FLAT
+    while row < rows:
+        _single(a, b, c, row, far, near, scale, begins)
+        row += 1
 
 
 @intrinsic
@@ -146,7 +133,7 @@ def _transpose_tile(
     """LANES × LANES numbers of ``a``, transposed, into ``b``."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, b = (_data(context, builder, signature, arguments, n) for n in (0, 3))
+        a, b = (_data(context, builder, signature.args[n], arguments[n]) for n in (0, 3))
 
         def places(first: Any, at: Any, stride: Any) -> list[Any]:
             each = (builder.add(at, builder.mul(stride, _INDEX(r))) for r in range(LANES))
