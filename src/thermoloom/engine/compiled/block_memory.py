@@ -72,7 +72,8 @@ class Group(NamedTuple):
     """(T, N, B…): Σ_j J_ij x_j of rows i of couplings between groups and within this one, T of
     them, unit by unit."""
     forces: Float32
-    """(T + Q, B, N…): the same step by step, then Σ_i J_ij x_i of the columns j, by pieces."""
+    """(T + Q, B, N…): the same step by step, then Σ_i J_ij x_i of the columns j, by pieces;
+    zero where there is neither."""
     sums: Float32
     """(S, N…): the brackets of the equations of a strip."""
     applied: Float32
@@ -147,7 +148,10 @@ def row_length(columns: int) -> int:
 def work_for(
     machine: Machine, strip: int, strips: int, period: int, pieces: int, pages: Pages
 ) -> Work:
-    """Memory for blocks of up to ``strips`` strips; a block of one period is not solved at all."""
+    """Memory for blocks of up to ``strips`` strips, and one more where there are several: what is
+    left of a window. A block of one period is not solved at all.
+    """
+    strips += strips > 1
     solved, steps, zeros = strips > 1 or strip > period, strip * strips, pages.zeros
     vh, hh, vv = (
         bool(machine.wired(wire)) for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
@@ -166,7 +170,7 @@ def work_for(
             x=1 - r,
             turned_states=zeros(*turned),
             turned_forces=zeros(by_rows, *turned),
-            forces=zeros(by_rows + pieces * by_columns, steps, length),
+            forces=zeros(max(1, by_rows + pieces * by_columns), steps, length),
             sums=zeros(strip if solved else 0, length),
             applied=zeros(length),
             coupled=coupled,

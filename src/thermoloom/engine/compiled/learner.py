@@ -173,6 +173,8 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
         _fill(p, given, theta)
     while first < after.shape[0] or solved > 0:
         last = min(first + strip * rule.strips, after.shape[0])
+        if rule.strips > 1 and after.shape[0] - last < strip:  # too few for a block of their own
+            last = after.shape[0]
         x, r = after[first:last], start[first:last]
         for number in range(thread, rule.pieces, threads):
             p = Piece(number, rule.pieces)

@@ -15,13 +15,16 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from thermoloom.engine import Path
-from thermoloom.engine.compiled.compiling import fast_jit
+from thermoloom.engine.compiled.compiling import fast_jit, jit
+from thermoloom.engine.compiled.dense_forces import in_panels
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.sparse_forces import few_wires
+from thermoloom.engine.compiled.tiles import LANES, add_product
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
@@ -32,8 +35,10 @@ from thermoloom.threads import in_threads, unit_ranges
 Float32 = NDArray[np.float32]
 _Couplings = dict[str, list[tuple[slice, Float32]]]
 
-PANEL = 180
-"""Most columns in a panel: narrower ones need less work, but make flatter matrices."""
+PANEL = 64
+"""Most columns in a panel: narrower ones need less work, but read the path more often."""
+STRETCH = 256
+"""Terms that are added up in a register."""
 
 
 def worth_a_form(machine: Machine) -> bool:
@@ -51,7 +56,8 @@ class _Panel(NamedTuple):
     slopes: dict[str, Float32]
     """Σ_k r⁰x̃ᵀ for the units of every group that is coupled to these columns, (N_g, width)."""
     curvature: Float32
-    """μΔt/(4k_BT) Σ_k x̃x̃ᵀ from row ``first`` on; below the diagonal block for its mirror, too."""
+    """μΔt/(4k_BT) Σ_k x̃x̃ᵀ from row ``first`` on, arranged for products; what is below the diagonal
+    block counts for its mirror, too."""
 
 
 class WatchedLoss:
@@ -116,13 +122,33 @@ def _panel(
 ) -> _Panel:
     """Sums over the steps of a window."""
     own = x[:, first:last] if last <= machine.units else np.ones((len(x), 1), np.float32)
-    curvature = np.empty((machine.units + 1 - first, last - first), np.float32)
-    np.matmul(x[:, first:].T, own, out=curvature[:-1])
+    arranged, width = in_panels(own, LANES), last - first
+    curvature = np.empty((machine.units + 1 - first, width), np.float32)
+    curvature[:-1] = _times(x.T[first:], arranged, width)
     curvature[-1] = own.sum(axis=0, dtype=np.float64)
     curvature *= np.float32(machine.drift / (4 * machine.kT))
-    curvature[last - first :] *= 2
-    slopes = {group: r[:, machine.groups[group]].T @ own for group in coupled}
-    return _Panel(stage, first, last, slopes, curvature)
+    curvature[width:] *= 2
+    slopes = {group: _times(r.T[machine.groups[group]], arranged, width) for group in coupled}
+    return _Panel(stage, first, last, slopes, in_panels(curvature, LANES))
+
+
+def _times(matrix: Float32, panels: Float32, width: int, low: int = 0) -> Float32:
+    """The product of a matrix with rows ``low`` … of one of so many columns in panels."""
+    out = np.empty((len(matrix), panels.shape[0] * LANES), np.float32)
+    # where it begins and its strides alone, so that one kernel serves matrices of every order
+    begin = as_strided(matrix, (1,), (4,), writeable=False)
+    row, near = (stride // 4 for stride in matrix.strides)
+    _multiply(begin, row, near, panels, low, matrix.shape[1], out)
+    return out[:, :width]
+
+
+@jit
+def _multiply(a, row, near, panels, low, terms, out):  # type: ignore[no-untyped-def]
+    for p in range(panels.shape[0]):
+        for k in range(0, terms, STRETCH):
+            left, right = (a, k * near, row, 0, near), (panels[p], (low + k) * LANES, 0, LANES)
+            into, count = (out, p * LANES, out.shape[1]), min(STRETCH, terms - k)
+            add_product(left, right, into, out.shape[0], 1, count, np.float32(1), k == 0)
 
 
 @fast_jit
@@ -142,8 +168,8 @@ def _term(panel: _Panel, couplings: _Couplings) -> float:
         for where, J in couplings[group]:
             begin = max(where.start, first)
             if begin < where.stop:
-                rows = slice(begin - first, where.stop - first)
-                slope = slope + J[:, begin - where.start :] @ panel.curvature[rows]
+                partners = J[:, begin - where.start :]
+                slope = slope + _times(partners, panel.curvature, last - first, begin - first)
             if where.start <= first < where.stop:
                 own = J[:, first - where.start : last - where.start]
         total += _inner(own, slope)
