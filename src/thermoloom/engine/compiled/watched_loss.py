@@ -30,7 +30,7 @@ from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.threads import in_threads, unit_ranges
+from thermoloom.threads import in_threads
 
 Float32 = NDArray[np.float32]
 _Couplings = dict[str, list[tuple[slice, Float32]]]
@@ -105,9 +105,8 @@ def _columns(machine: Machine) -> Iterator[tuple[int, int, list[str]]]:
         partners = layout(machine).partners(group)
         others = {block.rows if turned else block.columns for block, turned in partners}
         coupled = [other for other in machine.groups if other in others]
-        size = where.stop - where.start
-        for low, high in unit_ranges(size, -(-size // PANEL)):
-            yield where.start + low, where.start + high, coupled
+        for first in range(where.start, where.stop, PANEL):
+            yield first, min(first + PANEL, where.stop), coupled
     yield machine.units, machine.units + 1, list(machine.groups)
 
 
