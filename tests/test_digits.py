@@ -8,9 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, works
-from thermoloom.experiments.digits import EXPERIMENT, DigitsPlan, coded, energy_row, tasks
+from thermoloom.experiments.digits import (
+    EXPERIMENT,
+    UNLABELLED,
+    DigitsPlan,
+    coded,
+    energy_row,
+    tasks,
+)
 from thermoloom.experiments.digits.parts import (
     data_loss,
     first_patterns,
@@ -21,10 +29,11 @@ from thermoloom.experiments.digits.parts import (
     style_means,
 )
 from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
-from thermoloom.generation import drawn_styles
+from thermoloom.generation import drawn_styles, generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.asked import Data
+from thermoloom.patterns.codes import Clusters
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
@@ -212,6 +221,29 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     assert sum(found["counts"][:2]) == 12  # nothing else was learned
     assert 1 >= found["overlap"] > found["second_overlap"] >= -1
     assert found["patterns"] == 20
+
+
+def test_visible_biases_hold_the_polarity_without_labels() -> None:
+    """Four patterns with much in common: couplings alone cannot tell their mean from its negative.
+
+    With biases a positive pattern is chosen every time, and each of the four in its turn.
+    """
+    rng = np.random.default_rng(1)
+    rows = rng.choice([-1.0, 1.0], 48) + 0.6 * rng.normal(size=(4, 48))
+    rows = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+    alone = UNLABELLED | {"visible": 48, "hidden": 32, "stages": 4, "duration": 8.0, "dt": 0.02}
+    negative = {}
+    for biases in (("hidden",), ("visible", "hidden")):
+        changed = {"machine": alone | {"biases": biases}}
+        machine = Settings().updated(changed).machine
+        fields = np.concatenate([rows, Clusters().words(machine, 4)], axis=1).astype(np.float32)
+        theta = solve_optimum(machine, fields).parameters
+        drawn = generate(theta, 60, 3).final_states[:, :48]
+        negative[biases] = float(np.mean(drawn @ rows.mean(axis=0) < 0))
+    assert negative["visible", "hidden"] == 0 < 0.2 < negative[("hidden",)]
+    alike = np.corrcoef(np.vstack([drawn, rows]))[:60, 60:]
+    assert alike.max(axis=1).mean() > 0.9
+    assert set(alike.argmax(axis=1)) == {0, 1, 2, 3}
 
 
 def test_training_goes_on_where_it_was_interrupted(

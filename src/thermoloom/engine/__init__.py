@@ -67,6 +67,30 @@ class Learner(Protocol):
         """θ after one noising path; raises ``Diverged`` where it is no longer finite."""
 
 
+@dataclass(frozen=True)
+class NoisyLearner:
+    """θ = θ⁰ + σ Δ: update noise of strength σ, by two learners that do not know σ.
+
+    Noise is added to updates, and updates are linear in θ. So θ⁰ is learned as without noise and Δ
+    as if there were nothing but noise of strength 1, and both serve every σ.
+    """
+
+    clean: Learner
+    response: Learner
+    amplitude: float
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        nothing = theta.with_vector(np.zeros_like(theta.vector))
+        return self.sum(self.clean.learn(theta, path), self.response.learn(nothing, path))
+
+    def sum(self, clean: Parameters, response: Parameters) -> Parameters:
+        """θ⁰ + σ Δ."""
+        vector = clean.vector + np.float32(self.amplitude) * response.vector
+        if not np.isfinite(vector).all():
+            raise Diverged("couplings are no longer finite")
+        return clean.with_vector(vector)
+
+
 class Engine(Protocol):
     """What an engine can do. Results depend on neither threads nor the order of calls."""
 
@@ -95,7 +119,7 @@ class Engine(Protocol):
         """
 
     def learner(self, settings: Settings) -> Learner:
-        """The learner of these settings."""
+        """The learner of these settings; with update noise a ``NoisyLearner``."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""

@@ -8,7 +8,7 @@ trainings, samples are drawn in tasks of their own, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from thermoloom.config import Settings
@@ -27,19 +27,31 @@ from thermoloom.experiments.results import (
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 
-ON_GRID, NOISY = 5.0, 2.0
+ON_GRID, NOISY = 5.0, 4.0
 """Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""
 
 Training = list[Settings]
 """Models of one training: they differ in their samples only."""
 
 
-def cost(models: Training) -> float:
-    """Approximate cost of training and sampling a computer, in plain training cycles."""
+def cost(models: Training, beside: Sequence[Training] = ()) -> float:
+    """Approximate cost of training and sampling a computer, in plain training cycles.
+
+    Beside another strength of update noise, no training of its own is needed.
+    """
     training, errors = models[0].training, models[0].imperfections
+    samples = SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
+    learned = any(_learned_as_one(models[0], other[0]) for other in beside)
+    if training.rule == "optimum" or learned:
+        return samples
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
-    cycles = 0 if training.rule == "optimum" else training.cycles
-    return each * cycles + SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
+    return each * training.cycles + samples
+
+
+def _learned_as_one(a: Settings, b: Settings) -> bool:
+    """Whether two computers differ, but for their samples, in the strength of noise alone."""
+    noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
+    return noisy and replace(a.silent, generation=b.generation) == b.silent
 
 
 def cut(
@@ -50,20 +62,24 @@ def cut(
     A task is no more than a worker's share of what is left: whole groups at first, single
     trainings at the end, and from the start where there are as many workers as trainings.
     """
-    left = sum(cost(training) for group in groups.values() for training in group)
+    left = sum(
+        cost(training, group[:i]) for group in groups.values() for i, training in enumerate(group)
+    )
     alone = workers >= sum(len(group) for group in groups.values())
     for key, group in groups.items():
-        together: list[Settings] = []
+        together: list[Training] = []
         spent, share = 0.0, left / workers
         for training in group:
-            if together and (alone or spent + cost(training) > share * (1 + 1e-9)):
-                yield key, together
-                left -= spent
+            more = cost(training, together)
+            if together and (alone or spent + more > share * (1 + 1e-9)):
+                yield key, [model for one in together for model in one]
+                left = max(left - spent, cost(training))
                 together, spent, share = [], 0.0, left / workers
-            together = [*together, *training]
-            spent += cost(training)
+                more = cost(training)
+            together = [*together, training]
+            spent += more
         if together:
-            yield key, together
+            yield key, [model for one in together for model in one]
         left -= spent
 
 

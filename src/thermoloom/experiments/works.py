@@ -1,7 +1,8 @@
 """Runs of an experiment's own: a prediction, a probe, a measure, found by its settings.
 
 One task function carries out all of them: it opens the run, leaves it alone if it is done, and
-else calls the function of its kind, ``function(job, **more)``, which fills it.
+else calls the function of its kind, ``function(job, **more)``, which fills it and returns its
+results; None where it diverged, which is noted in the run already.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ FUNCTIONS = {
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
     "recalibration": "devices:recalibrate",
+    "storage": "precision:store",
     "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("devices", "digits", "wiring")
+SAMPLED = ("devices", "digits", "precision", "wiring")
 """Experiments whose works draw samples by the generation seed and have them judged."""
 
 
@@ -161,9 +163,10 @@ def carry_out(
     """Do the work that is not done yet."""
     work = Work(kind, Settings.from_dict(model), more)
     with RunDirectory.create(workdir / work.path, kind, work.identity) as run:
-        if run.state != "done":
+        if run.state not in ("done", "diverged"):
             began = time.perf_counter()
             function = resolve(f"thermoloom.experiments.{FUNCTIONS[kind]}")
             results = function(Job(workdir, work.settings, run, report), **more)
-            run.finish({**results, "seconds": time.perf_counter() - began})
+            if results is not None:
+                run.finish({**results, "seconds": time.perf_counter() - began})
     return {}

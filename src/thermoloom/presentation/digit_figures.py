@@ -10,10 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
-from thermoloom.presentation.saved import Saved, Table, only
-from thermoloom.presentation.sheets import grey_scale
+from thermoloom.presentation.drawing import (
+    empty,
+    image,
+    in_a_row,
+    light_grid,
+    nothing,
+    panel,
+)
+from thermoloom.presentation.sheets import grey_scale, tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 CURVES = {
     "styles": "styles of each class",
@@ -45,13 +53,12 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
     columns = len(names)
     rows = -(-len(images) // columns)
     limits = grey_scale(images)
-    sheet = np.full((rows * columns, height + 1, width + 1), np.nan)
-    sheet[: len(images), :-1, :-1] = images.reshape(-1, height, width)
-    apart = sheet.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
-    whole = apart.reshape(rows * (height + 1), -1)
+    places = np.full((rows * columns, height * width), np.nan)
+    places[: len(images)] = images
+    whole = tiled(places.reshape(rows, columns, height, width), 1)
     figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
     axes = figure.subplots()
-    image(axes, whole.ravel(), whole.shape, limits)
+    image(axes, whole, whole.shape, limits)
     axes.xaxis.tick_top()
     axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
     axes.tick_params(length=0)
@@ -61,9 +68,7 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
 def draw_unlabelled(saved: Saved) -> Figure:
     """Samples of the machine without labels, as they came."""
     if not saved.run.has("unlabelled.safetensors"):
-        figure = Figure(figsize=(WIDTH, 0.6))
-        empty(figure.subplots(), "not measured")
-        return figure
+        return nothing("not measured")
     arrays, about = saved.arrays("unlabelled")
     return _grid(arrays["sheet"][:40], about["shape"], [""] * 10)
 
@@ -107,10 +112,8 @@ def _completed(axes: Axes, saved: Saved) -> None:
         known = arrays[f"{name}_known"].astype(bool)
         rows += [np.where(known, truth, 0.5 * (low + high)), np.where(known, truth, arrays[name])]
     rows.append(truth)
-    sheet = np.concatenate(
-        [np.concatenate([one.reshape(height, width) for one in row], axis=1) for row in rows]
-    )
-    image(axes, sheet.ravel(), sheet.shape, (low, high))
+    sheet = tiled(np.stack(rows).reshape(len(rows), -1, height, width), 0)
+    image(axes, sheet, sheet.shape, (low, high))
     names = ["top known", "drawn", "left known", "drawn", "truth"]
     axes.set_yticks([(i + 0.5) * height for i in range(len(names))], names)
     axes.tick_params(length=0)

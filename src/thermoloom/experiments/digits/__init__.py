@@ -43,10 +43,13 @@ PAPERS_UNITS = {
 }  # fmt: skip
 """What makes a machine of the paper's units of any other, with labels."""
 UNLABELLED = PAPERS_UNITS | {
-    "labels": 0, "code": "clusters", "code_clusters": 1, "stages": 8, "windows": [],
-    "duration": 8.0, "dt": 4e-3,
+    "labels": 0, "biases": ["visible", "hidden"], "code": "clusters", "code_clusters": 1,
+    "stages": 8, "windows": [], "duration": 16.0, "dt": 8e-3,
 }  # fmt: skip
-"""A machine that must choose a class by itself: a word for each class, and time."""
+"""A machine that must choose a class by itself: a word for each class, visible biases, and time.
+
+Couplings cannot tell x from −x. Visible biases hold the mean of all images, and with it the
+polarity; without them couplings hold it, and most samples are negatives."""
 
 
 @dataclass(frozen=True)
