@@ -24,7 +24,7 @@ from thermoloom.engine.compiled.dense_forces import in_panels
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.sparse_forces import few_wires
-from thermoloom.engine.compiled.tiles import LANES, add_product
+from thermoloom.engine.compiled.tiles import LANES, add_product, transpose
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
@@ -35,7 +35,7 @@ from thermoloom.threads import in_threads
 Float32 = NDArray[np.float32]
 _Couplings = dict[str, list[tuple[slice, Float32]]]
 
-PANEL = 64
+PANEL = 128
 """Most columns in a panel: narrower ones need less work, but read the path more often."""
 STRETCH = 256
 """Terms that are added up in a register."""
@@ -68,12 +68,12 @@ class WatchedLoss:
         self._machine, self._word, self._steps = machine, path.word, len(states) - 1
         self._at_zero = path_terms(Parameters.zeros(machine), states, word=path.word)
         drives = drives_of(machine, states) if path.prepared is None else path.prepared
-        windows = [
-            (stage, states[first + 1 : last + 1], drives[first:last], *columns)
-            for stage, (first, last) in enumerate(machine.stage_windows)
-            for columns in _columns(machine)
-        ]
-        self._panels = in_threads(partial(_panel, machine), windows)
+        self._panels: list[_Panel] = []
+        for stage, (first, last) in enumerate(machine.stage_windows):
+            x, r = states[first + 1 : last + 1], drives[first:last]
+            turned = x, _turned(machine, x), _turned(machine, r)
+            work = [(stage, *turned, *columns) for columns in _columns(machine)]
+            self._panels += in_threads(partial(_panel, machine), work)
 
     def __call__(self, theta: Parameters) -> PathLoss:
         """L/K, and without its θ-independent term."""
@@ -110,24 +110,40 @@ def _columns(machine: Machine) -> Iterator[tuple[int, int, list[str]]]:
     yield machine.units, machine.units + 1, list(machine.groups)
 
 
+def _turned(machine: Machine, x: Float32) -> Float32:
+    """xᵀ, so that products read what lies side by side."""
+    out = np.empty(x.shape[::-1], np.float32)
+    in_threads(
+        _turn, [(x[:, first:last], out[first:last]) for first, last, _ in _columns(machine)][:-1]
+    )
+    return out
+
+
+@jit
+def _turn(x, out):  # type: ignore[no-untyped-def]
+    transpose(x, out)
+
+
 def _panel(
     machine: Machine,
     stage: int,
     x: Float32,
+    turned: Float32,
     r: Float32,
     first: int,
     last: int,
     coupled: list[str],
 ) -> _Panel:
-    """Sums over the steps of a window."""
-    own = x[:, first:last] if last <= machine.units else np.ones((len(x), 1), np.float32)
+    """Sums over the steps of a window; ``r`` and ``turned``, which is x, are unit by unit."""
+    one = last > machine.units
+    own = np.ones((len(x), 1), np.float32) if one else x[:, first:last]
     arranged, width = in_panels(own, LANES), last - first
     curvature = np.empty((machine.units + 1 - first, width), np.float32)
-    curvature[:-1] = _times(x.T[first:], arranged, width)
-    curvature[-1] = own.sum(axis=0, dtype=np.float64)
+    curvature[:-1] = _times(turned[first:], arranged, width)
+    curvature[-1] = len(x) if one else turned[first:last].sum(axis=1, dtype=np.float64)
     curvature *= np.float32(machine.drift / (4 * machine.kT))
     curvature[width:] *= 2
-    slopes = {group: _times(r.T[machine.groups[group]], arranged, width) for group in coupled}
+    slopes = {group: _times(r[machine.groups[group]], arranged, width) for group in coupled}
     return _Panel(stage, first, last, slopes, in_panels(curvature, LANES))
 
 
