@@ -65,12 +65,12 @@ def _multiply(x, column, panels, out, first, last):  # type: ignore[no-untyped-d
             out[:, to:last] = margin[:, : last - to]
 
 
-def in_panels(matrix: Float32, width: int = WIDTH) -> Float32:
-    """The columns of a matrix (K, n) in panels (P, K, width), the last one filled up with zeros."""
+def in_panels(matrix: Float32) -> Float32:
+    """The columns of a matrix (K, n) in panels (P, K, WIDTH), the last one filled up with zeros."""
     rows, columns = matrix.shape
-    panels = aligned(-(-columns // width), rows, width)
-    for panel, first in zip(panels, range(0, columns, width), strict=True):
-        own = matrix[:, first : first + width]
+    panels = aligned(-(-columns // WIDTH), rows, WIDTH)
+    for panel, first in zip(panels, range(0, columns, WIDTH), strict=True):
+        own = matrix[:, first : first + WIDTH]
         panel[:, : own.shape[1]] = own
         panel[:, own.shape[1] :] = 0
     return panels

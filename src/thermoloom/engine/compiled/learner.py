@@ -38,10 +38,11 @@ from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.threads import in_threads, thread_count
 
-BLOCK_STEPS = 64
-"""Longest block of several updates, B: one product with the couplings, one update of them."""
+BLOCK_STEPS = 32
+"""Longest block of several updates, B: one product with the couplings, one update of them. In
+longer ones steps have more to do to each other."""
 STRIP_STEPS = 16
-"""Longest strip of a block, S: shorter ones need less work, but make flatter matrices."""
+"""Longest strip of a block, S: as many as a vector has numbers, so that none is idle."""
 TOLERANCE = 1e-7
 """Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
 may have a larger one is halved."""

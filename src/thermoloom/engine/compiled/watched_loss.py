@@ -15,30 +15,25 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from thermoloom.engine import Path
-from thermoloom.engine.compiled.compiling import fast_jit, jit
-from thermoloom.engine.compiled.dense_forces import in_panels
+from thermoloom.engine.compiled.compiling import fast_jit
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.sparse_forces import few_wires
-from thermoloom.engine.compiled.tiles import LANES, add_product, transpose
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.threads import in_threads
+from thermoloom.threads import in_threads, unit_ranges
 
 Float32 = NDArray[np.float32]
 _Couplings = dict[str, list[tuple[slice, Float32]]]
 
-PANEL = 128
-"""Most columns in a panel: narrower ones need less work, but read the path more often."""
-STRETCH = 256
-"""Terms that are added up in a register."""
+PANEL = 180
+"""Most columns in a panel: narrower ones need less work, but make flatter matrices."""
 
 
 def worth_a_form(machine: Machine) -> bool:
@@ -56,8 +51,7 @@ class _Panel(NamedTuple):
     slopes: dict[str, Float32]
     """Σ_k r⁰x̃ᵀ for the units of every group that is coupled to these columns, (N_g, width)."""
     curvature: Float32
-    """μΔt/(4k_BT) Σ_k x̃x̃ᵀ from row ``first`` on, arranged for products; what is below the diagonal
-    block counts for its mirror, too."""
+    """μΔt/(4k_BT) Σ_k x̃x̃ᵀ from row ``first`` on; below the diagonal block for its mirror, too."""
 
 
 class WatchedLoss:
@@ -68,12 +62,12 @@ class WatchedLoss:
         self._machine, self._word, self._steps = machine, path.word, len(states) - 1
         self._at_zero = path_terms(Parameters.zeros(machine), states, word=path.word)
         drives = drives_of(machine, states) if path.prepared is None else path.prepared
-        self._panels: list[_Panel] = []
-        for stage, (first, last) in enumerate(machine.stage_windows):
-            x, r = states[first + 1 : last + 1], drives[first:last]
-            turned = x, _turned(machine, x), _turned(machine, r)
-            work = [(stage, *turned, *columns) for columns in _columns(machine)]
-            self._panels += in_threads(partial(_panel, machine), work)
+        windows = [
+            (stage, states[first + 1 : last + 1], drives[first:last], *columns)
+            for stage, (first, last) in enumerate(machine.stage_windows)
+            for columns in _columns(machine)
+        ]
+        self._panels = in_threads(partial(_panel, machine), windows)
 
     def __call__(self, theta: Parameters) -> PathLoss:
         """L/K, and without its θ-independent term."""
@@ -105,65 +99,30 @@ def _columns(machine: Machine) -> Iterator[tuple[int, int, list[str]]]:
         partners = layout(machine).partners(group)
         others = {block.rows if turned else block.columns for block, turned in partners}
         coupled = [other for other in machine.groups if other in others]
-        for first in range(where.start, where.stop, PANEL):
-            yield first, min(first + PANEL, where.stop), coupled
+        size = where.stop - where.start
+        for low, high in unit_ranges(size, -(-size // PANEL)):
+            yield where.start + low, where.start + high, coupled
     yield machine.units, machine.units + 1, list(machine.groups)
-
-
-def _turned(machine: Machine, x: Float32) -> Float32:
-    """xᵀ, so that products read what lies side by side."""
-    out = np.empty(x.shape[::-1], np.float32)
-    in_threads(
-        _turn, [(x[:, first:last], out[first:last]) for first, last, _ in _columns(machine)][:-1]
-    )
-    return out
-
-
-@jit
-def _turn(x, out):  # type: ignore[no-untyped-def]
-    transpose(x, out)
 
 
 def _panel(
     machine: Machine,
     stage: int,
     x: Float32,
-    turned: Float32,
     r: Float32,
     first: int,
     last: int,
     coupled: list[str],
 ) -> _Panel:
-    """Sums over the steps of a window; ``r`` and ``turned``, which is x, are unit by unit."""
-    one = last > machine.units
-    own = np.ones((len(x), 1), np.float32) if one else x[:, first:last]
-    arranged, width = in_panels(own, LANES), last - first
-    curvature = np.empty((machine.units + 1 - first, width), np.float32)
-    curvature[:-1] = _times(turned[first:], arranged, width)
-    curvature[-1] = len(x) if one else turned[first:last].sum(axis=1, dtype=np.float64)
+    """Sums over the steps of a window."""
+    own = x[:, first:last] if last <= machine.units else np.ones((len(x), 1), np.float32)
+    curvature = np.empty((machine.units + 1 - first, last - first), np.float32)
+    np.matmul(x[:, first:].T, own, out=curvature[:-1])
+    curvature[-1] = own.sum(axis=0, dtype=np.float64)
     curvature *= np.float32(machine.drift / (4 * machine.kT))
-    curvature[width:] *= 2
-    slopes = {group: _times(r[machine.groups[group]], arranged, width) for group in coupled}
-    return _Panel(stage, first, last, slopes, in_panels(curvature, LANES))
-
-
-def _times(matrix: Float32, panels: Float32, width: int, low: int = 0) -> Float32:
-    """The product of a matrix with rows ``low`` … of one of so many columns in panels."""
-    out = np.empty((len(matrix), panels.shape[0] * LANES), np.float32)
-    # where it begins and its strides alone, so that one kernel serves matrices of every order
-    begin = as_strided(matrix, (1,), (4,), writeable=False)
-    row, near = (stride // 4 for stride in matrix.strides)
-    _multiply(begin, row, near, panels, low, matrix.shape[1], out)
-    return out[:, :width]
-
-
-@jit
-def _multiply(a, row, near, panels, low, terms, out):  # type: ignore[no-untyped-def]
-    for p in range(panels.shape[0]):
-        for k in range(0, terms, STRETCH):
-            left, right = (a, k * near, row, 0, near), (panels[p], (low + k) * LANES, 0, LANES)
-            into, count = (out, p * LANES, out.shape[1]), min(STRETCH, terms - k)
-            add_product(left, right, into, out.shape[0], 1, count, np.float32(1), k == 0)
+    curvature[last - first :] *= 2
+    slopes = {group: r[:, machine.groups[group]].T @ own for group in coupled}
+    return _Panel(stage, first, last, slopes, curvature)
 
 
 @fast_jit
@@ -183,8 +142,8 @@ def _term(panel: _Panel, couplings: _Couplings) -> float:
         for where, J in couplings[group]:
             begin = max(where.start, first)
             if begin < where.stop:
-                partners = J[:, begin - where.start :]
-                slope = slope + _times(partners, panel.curvature, last - first, begin - first)
+                rows = slice(begin - first, where.stop - first)
+                slope = slope + J[:, begin - where.start :] @ panel.curvature[rows]
             if where.start <= first < where.stop:
                 own = J[:, first - where.start : last - where.start]
         total += _inner(own, slope)
