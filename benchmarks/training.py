@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,6 @@ from thermoloom.config import Settings
 from thermoloom.engine import Path, engine
 from thermoloom.engine.compiled.barrier import new_barrier
 from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.linear_algebra import blas
 from thermoloom.engine.compiled.noising import drives_of, noising_path
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
@@ -43,9 +43,16 @@ from thermoloom.training.trainer import Trainee, train_together, validation_path
 
 kernels = import_module("thermoloom.engine.compiled.learner")  # compiled.learner is a function
 # inner kernels, compiled once more so that Python can call them
-_apply, _fill, _forces, _solve, _start_residuals, _take = (
+_change_and_feel, _fill, _solve, _start_residuals, _take, _turn_states = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")
-    for name in ("_apply", "_fill", "_forces", "_solve", "_start_residuals", "_take")
+    for name in (
+        "_change_and_feel",
+        "_fill",
+        "solve",
+        "_start_residuals",
+        "_take",
+        "_turn_states",
+    )
 )
 NEVER = 10**9
 CYCLES = 4
@@ -265,27 +272,27 @@ def _parts_of_a_cycle(
     path = timed("noising path", noising_path, machine, field, 1, cycle)
     start = timed("drive (onsite residuals)", drives_of, machine, path)
     rule = learner._rule._replace(one_h=np.float32(1))
-    scratch, work, routines = learner._scratch, learner._memory, blas()
+    scratch, work = learner._scratch, learner._memory
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
     scratch.bias[:] = effective_bias(theta)
-    after, barrier = path[1:], new_barrier()
-    block, pieces = (
-        rule.strip * rule.strips,
-        [kernels._Piece(q, rule.pieces) for q in range(rule.pieces)],
-    )
+    after, barrier, solved = path[1:], new_barrier(), 0
+    block = rule.strip * rule.strips
+    pieces = [kernels.Piece(q, rule.pieces) for q in range(rule.pieces)]
+    groups = (work.visible, work.hidden)
     for piece in pieces:
         timed("copying θ", _fill, piece, given, scratch)
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
+        for piece, group in product(pieces, groups):
+            timed("states, turned", _turn_states, piece, x, group)
         for piece in pieces:
-            timed("forces", _forces, piece, routines, x, scratch, rule, work)
-        for piece in pieces:
-            for group in (work.visible, work.hidden):
-                given_start = (piece, x, r, scratch.bias, rule.constants, group)
-                timed("residuals", _start_residuals, *given_start)
-        timed("strips", _solve, 0, 1, barrier, routines, len(x), rule.strip, rule, work)
-        for piece in pieces:
-            timed("update", _apply, piece, routines, len(x), rule, work, scratch)
+            timed("update and forces", _change_and_feel, piece, solved, x, rule, work, scratch)
+        for piece, group in product(pieces, groups):
+            given_start = (piece, x, r, scratch.bias, rule.constants, group)
+            timed("residuals", _start_residuals, *given_start)
+        timed("strips", _solve, 0, 1, barrier, len(x), rule.strip, rule, work)
+        solved = len(x)
     for piece in pieces:
+        timed("update and forces", _change_and_feel, piece, solved, x[:0], rule, work, scratch)
         timed("copying θ", _take, piece, scratch, learned)
     return parts

@@ -10,9 +10,8 @@ from scipy.linalg import cython_blas
 from thermoloom.engine.compiled import linear_algebra
 from thermoloom.engine.compiled.linear_algebra import Blas, _capsule_address, blas
 
-# as they are compiled for other kernels, they cannot be called from here
+# as it is compiled for other kernels, it cannot be called from here
 multiply = njit(linear_algebra.multiply.py_func)
-multiply_symmetric = njit(linear_algebra.multiply_symmetric.py_func)
 
 
 def scipys() -> Blas:
@@ -35,15 +34,3 @@ def test_multiply_into_a_view(library, transpose_a: bool, transpose_b: bool) -> 
     np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-5)
     untouched[4:13, 7:27] = c
     assert np.array_equal(big[2], untouched)
-
-
-@pytest.mark.parametrize("library", [blas, scipys])
-def test_multiply_symmetric_writes_one_triangle(library) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 7, 40)).astype(np.float32)
-    c = np.zeros((30, 30), np.float32)
-    multiply_symmetric(library(), 2.0, a[:, 5:15], b[:, 5:15], 1.0, c[3:13, 3:13])
-    product = 2.0 * a[:, 5:15].T.astype(float) @ b[:, 5:15]
-    expected = np.zeros((30, 30))
-    expected[3:13, 3:13] = np.tril(product + product.T)
-    np.testing.assert_allclose(c, expected, atol=1e-5)

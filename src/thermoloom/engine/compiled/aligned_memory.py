@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 PAGE = 1 << 21
 """Bytes of a large page."""
+LINE = 16
+"""Numbers in a line of the cache, and in a vector at most."""
 
 
 def paged_zeros(size: int) -> NDArray[np.float32]:
@@ -27,7 +29,33 @@ def paged_zeros(size: int) -> NDArray[np.float32]:
 
 def aligned(*shape: int) -> NDArray[np.float32]:
     """Memory that begins where a vector does: no load then takes two lines of the cache."""
-    size, line = int(np.prod(shape)), 16
-    memory = np.empty(size + line, np.float32)
-    skipped = -memory.ctypes.data // 4 % line
+    size = int(np.prod(shape))
+    memory = np.empty(size + LINE, np.float32)
+    skipped = -memory.ctypes.data // 4 % LINE
     return memory[skipped : skipped + size].reshape(shape)
+
+
+class Pages:
+    """Memory for many arrays side by side in large pages: products go down the rows of all of them,
+    which in small ones would be more pages than a processor has at hand.
+    """
+
+    def __init__(self) -> None:
+        self._free = np.empty(0, np.float32)
+
+    def zeros(self, *shape: int) -> NDArray[np.float32]:
+        """Zeros that begin where a vector does."""
+        size = int(np.prod(shape))
+        taken = -(-size // LINE) * LINE
+        if taken > self._free.size:
+            self._free = paged_zeros(max(taken, PAGE // 4))
+        found, self._free = self._free[:size], self._free[taken:]
+        return found.reshape(shape)
+
+
+def padded(rows: int, columns: int) -> NDArray[np.float32]:
+    """Room for a matrix, its rows 16 floats longer than a multiple of 32: at a distance of a power
+    of two, the rows of a column would all fall into the same few places of the cache.
+    """
+    longer = 32 * (columns // 32 + 1) + 16 if columns else 0
+    return paged_zeros(rows * longer).reshape(rows, longer)

@@ -1,7 +1,6 @@
 """BLAS inside compiled kernels: matrix products into memory that is already there.
 
-    multiply(blas, α, A, B, β, C)            C ← α A B + β C
-    multiply_symmetric(blas, α, A, B, β, C)  lower triangle of C ← α (AᵀB + BᵀA) + β C
+    multiply(blas, α, A, B, β, C)     C ← α A B + β C
 
 A kernel that runs without the interpreter lock calls the routines by address. Arrays are float32
 and views of any kind whose rows or columns are contiguous; nothing is copied. The library is the
@@ -29,7 +28,6 @@ class Blas(NamedTuple):
     """Addresses of the routines that kernels call."""
 
     sgemm: int
-    ssyr2k: int
 
 
 @cache
@@ -83,7 +81,7 @@ def _call(typingctx: Any, address: Any, arguments: Any) -> Any:
     return types.void(types.int64, arguments), codegen
 
 
-_N, _T, _U = ord("N"), ord("T"), ord("U")
+_N, _T = ord("N"), ord("T")
 
 
 @inner
@@ -119,23 +117,3 @@ def multiply(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
         np.int64(max(c.strides[0] // 4, 1)),
     )
     _call(routines.sgemm, arguments)
-
-
-@inner
-def multiply_symmetric(routines, alpha, a, b, beta, c):  # type: ignore[no-untyped-def]
-    """Lower triangle of C ← α (AᵀB + BᵀA) + β C for A, B of shape (k, n) with contiguous rows."""
-    arguments = (
-        np.int64(_U),  # the upper triangle of what Fortran sees is the lower one of C
-        np.int64(_N),
-        np.int64(a.shape[1]),
-        np.int64(a.shape[0]),
-        np.float32(alpha),
-        np.uint64(a.ctypes.data),
-        np.int64(max(a.strides[0] // 4, 1)),
-        np.uint64(b.ctypes.data),
-        np.int64(max(b.strides[0] // 4, 1)),
-        np.float32(beta),
-        np.uint64(c.ctypes.data),
-        np.int64(max(c.strides[0] // 4, 1)),
-    )
-    _call(routines.ssyr2k, arguments)

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.engine.compiled.aligned_memory import padded
 from thermoloom.engine.compiled.compiling import inner, jit
-from thermoloom.engine.compiled.learner import padded, pieces_of
+from thermoloom.engine.compiled.learner import pieces_of
 from thermoloom.engine.compiled.linear_algebra import blas, multiply
 from thermoloom.engine.compiled.noise_bridge import Draw, add_bridges
 from thermoloom.engine.compiled.streams import flat_normals, stream_key

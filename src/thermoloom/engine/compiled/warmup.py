@@ -20,7 +20,7 @@ import numpy as np
 from numba import config
 
 from thermoloom.config import Imperfections, Settings
-from thermoloom.engine.compiled.learner import compile_strips
+from thermoloom.engine.compiled.learner import compile_for
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import UNQUANTIZED
@@ -104,7 +104,7 @@ _JOBS: dict[str, Callable[[], None]] = {
     "sparse generation": partial(_generate, SPARSE),
     "generation": partial(_generate, DENSE),
     "terms": _terms,
-    "strips": partial(compile_strips, DENSE),
+    "strips": partial(compile_for, DENSE),
 }
 
 

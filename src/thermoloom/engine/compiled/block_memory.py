@@ -1,0 +1,190 @@
+"""Memory in which the learner works on a block of steps; how units are shared out to threads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engine.compiled.aligned_memory import Pages
+from thermoloom.engine.compiled.compiling import inline
+from thermoloom.engine.compiled.tiles import FLAT, LANES
+from thermoloom.machine.action import StepConstants
+from thermoloom.machine.definition import Machine
+
+Float32 = NDArray[np.float32]
+
+
+class Piece(NamedTuple):
+    """One of the pieces that every group of units is cut into."""
+
+    number: int
+    of: int
+    """How many there are."""
+
+
+@inline
+def units_of(piece, n):  # type: ignore[no-untyped-def]
+    """Range of the units of a piece: whole vectors, but for the last ones."""
+    vectors = (n + LANES - 1) // LANES
+    low, high = vectors * piece.number // piece.of, vectors * (piece.number + 1) // piece.of
+    return min(LANES * low, n), min(LANES * high, n)
+
+
+@inline
+def rows_of(piece, n):  # type: ignore[no-untyped-def]
+    """Range of the rows of a piece in a matrix of couplings."""
+    low, high = n * piece.number // piece.of, n * (piece.number + 1) // piece.of
+    return low // FLAT * FLAT, n if piece.number + 1 == piece.of else high // FLAT * FLAT
+
+
+@inline
+def triangle_rows_of(piece, n):  # type: ignore[no-untyped-def]
+    """Range of the rows of a piece in a lower triangle: of nearly equal area for all."""
+    low, high = np.sqrt(piece.number / piece.of), np.sqrt((piece.number + 1) / piece.of)
+    until = n if piece.number + 1 == piece.of else int(n * high / FLAT + 0.5) * FLAT
+    return min(int(n * low / FLAT + 0.5) * FLAT, n), min(until, n)
+
+
+# Residuals and states of a block lie in alternate rows of one array for each group of units, [R, X]
+# of the visible and [X, R] of the hidden ones. So those of any stretch of steps are one matrix,
+# which is what products need. Kernels take slices of rows of whole arrays: then the compiler sees
+# that they start at 0 and are contiguous, and loops run in vectors. Products work on whole vectors
+# of units or steps: rows are longer, and what is beyond their end is zero or not looked at.
+
+
+class Group(NamedTuple):
+    """Memory for the N units of a group in a block of up to B steps, in strips of up to S."""
+
+    first: int
+    """Where the group begins among all units."""
+    units: int
+    """N"""
+    pairs: Float32
+    """(2B, N…): residuals and states of the block's steps in turns."""
+    r: int
+    """Which of a step's two rows is the residual, 0 or 1; likewise x, the state."""
+    x: int
+    turned_states: Float32
+    """(N, B…): the states again, unit by unit."""
+    turned_forces: Float32
+    """(T, N, B…): Σ_j J_ij x_j of rows i of couplings between groups and within this one, T of
+    them, unit by unit."""
+    forces: Float32
+    """(T + Q, B, N…): the same step by step, then Σ_i J_ij x_i of the columns j, by pieces;
+    zero where there is neither."""
+    sums: Float32
+    """(S, N…): the brackets of the equations of a strip."""
+    applied: Float32
+    """(N,): Σ R∘X of the strips that are solved."""
+    coupled: bool
+    """Whether the units are coupled to each other."""
+
+
+class Products(NamedTuple):
+    """What some steps of a block do to others, K of them to K at most, in Q pieces."""
+
+    visible: Float32
+    """(Q, 2K, K…): products of R_v and X_v with X_v, over the units of each piece."""
+    hidden: Float32
+    """(Q, 2K, K…): products of X_h and R_h with X_h likewise."""
+    sums: Float32
+    """(Q, 2, K, 2K), for each thread: both, over all units, transposed."""
+    operators: Float32
+    """(Q, 2, K, 2K), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
+
+
+class Work(NamedTuple):
+    """Memory for a block."""
+
+    visible: Group
+    hidden: Group
+    within: Products
+    """Of the steps of a strip with each other."""
+    across: Products
+    """Of some strips with later ones."""
+    squares: NDArray[np.float64]
+    """(Q, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
+
+
+class Rule(NamedTuple):
+    """Numbers of the rule and of the wiring."""
+
+    alpha: float
+    """Learning rate."""
+    constants: StepConstants
+    period: int
+    """M"""
+    strip: int
+    """Most steps in a strip: a multiple of the period, or the whole path."""
+    strips: int
+    """Most strips in a block."""
+    pieces: int
+    """Q"""
+    tolerance: float
+    vh: np.float32
+    """1 where visible and hidden units are coupled, else 0; likewise hh and vv."""
+    hh: np.float32
+    vv: np.float32
+    one_v: np.float32
+    """β: |clamped states|² that visible units see, 1 of a bias and |word|² of labels."""
+    one_h: np.float32
+
+
+@inline
+def rate_of(rule):  # type: ignore[no-untyped-def]
+    """αc: how strongly an update changes later residuals."""
+    return np.float32(rule.alpha * np.float64(rule.constants.c))
+
+
+def row_length(columns: int) -> int:
+    """Numbers from row to row: an odd number of vectors. At a distance of a power of two, the rows
+    of a column would all fall into the same few places of the cache.
+    """
+    return LANES * (-(-columns // LANES) | 1)
+
+
+def work_for(
+    machine: Machine, strip: int, strips: int, period: int, pieces: int, pages: Pages
+) -> Work:
+    """Memory for blocks of up to ``strips`` strips, and one more where there are several: what is
+    left of a window. A block of one period is not solved at all.
+    """
+    strips += strips > 1
+    solved, steps, zeros = strips > 1 or strip > period, strip * strips, pages.zeros
+    vh, hh, vv = (
+        bool(machine.wired(wire)) for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
+    )
+
+    def group(name: str, r: int, coupled: bool, by_rows: int, by_columns: bool) -> Group:
+        where = machine.groups[name]
+        n = where.stop - where.start
+        length = row_length(n)
+        turned = (LANES * -(-n // LANES), row_length(steps + LANES))
+        return Group(
+            first=where.start,
+            units=n,
+            pairs=zeros(2 * steps, length),
+            r=r,
+            x=1 - r,
+            turned_states=zeros(*turned),
+            turned_forces=zeros(by_rows, *turned),
+            forces=zeros(max(1, by_rows + pieces * by_columns), steps, length),
+            sums=zeros(strip if solved else 0, length),
+            applied=zeros(length),
+            coupled=coupled,
+        )
+
+    def products(k: int) -> Products:
+        each = zeros(2, pieces, 2 * k, row_length(k))
+        sums, operators = zeros(2, pieces, 2, k, 2 * k)
+        return Products(each[0], each[1], sums, operators)
+
+    return Work(
+        visible=group("visible", 0, vv, vh + vv, vv),
+        hidden=group("hidden", 1, hh, int(hh), vh or hh),
+        within=products(strip if solved else 0),
+        across=products((strip << (strips - 1).bit_length()) // 2 if strips > 1 else 0),
+        squares=np.empty((pieces, 3)),
+    )

@@ -1,0 +1,56 @@
+"""Products and transposes, tile by tile: against float64, at every edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from thermoloom.engine.compiled import tiles
+from thermoloom.engine.compiled.tiles import FLAT, LANES, TALL
+
+# as they are compiled for other kernels, they cannot be called from here
+add_product = njit(tiles.add_product.py_func)
+transpose = njit(tiles.transpose.py_func)
+SCALE = np.float32(-0.3)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [0, 1, FLAT, TALL - 1, TALL, 2 * TALL + FLAT + 2])
+@pytest.mark.parametrize("near", [0, 1, 37])
+@pytest.mark.parametrize("begins", [False, True])
+def test_product_of_arrays_in_any_order(rows: int, near: int, begins: bool) -> None:
+    """A by columns, in two parts; C inside a larger matrix, of which nothing else changes."""
+    a, b, c = numbers(2, near, rows + 3), numbers(2, near, LANES + 5), numbers(rows + 2, LANES + 9)
+    m, n, to = rows + 3, LANES + 5, LANES + 9
+    product = np.einsum("fkr,fkc->rc", a[:, :, 2 : 2 + rows].astype(float), b[:, :, 3 : 3 + LANES])
+    expected = c.astype(float)
+    own = expected[1 : 1 + rows, 4 : 4 + LANES]
+    own[:] = SCALE * product + (0 if begins else own)
+    left, right = (a, 2, 1, near * m, m), (b, 3, near * n, n)
+    add_product(left, right, (c, to + 4, to), rows, 2, near, SCALE, begins)
+    np.testing.assert_allclose(c, expected, atol=1e-5)
+
+
+def test_a_sum_is_the_same_in_any_tile() -> None:
+    a, b = numbers(TALL + FLAT + 1, 50), numbers(50, LANES)
+    right, (together, alone) = (b, 0, 0, LANES), np.zeros((2, len(a), LANES), np.float32)
+    out = together, 0, LANES
+    add_product((a, 0, 50, 0, 1), right, out, len(a), 1, 50, SCALE, True)
+    for row in range(len(a)):
+        out = alone, row * LANES, LANES
+        add_product((a, 50 * row, 50, 0, 1), right, out, 1, 1, 50, SCALE, True)
+    assert np.array_equal(together, alone)
+
+
+@pytest.mark.parametrize("rows", [0, 3, LANES, 2 * LANES + 1])
+@pytest.mark.parametrize("columns", [1, LANES, 3 * LANES - 2])
+def test_transpose_into_a_view(rows: int, columns: int) -> None:
+    a, b = numbers(rows + 2, columns + 3), numbers(columns + 4, rows + 5)
+    expected = b.copy()
+    expected[1 : 1 + columns, 3 : 3 + rows] = a[1 : 1 + rows, 2 : 2 + columns].T
+    transpose(a[1 : 1 + rows, 2 : 2 + columns], b[1 : 1 + columns, 3 : 3 + rows])
+    assert np.array_equal(b, expected)
