@@ -37,8 +37,8 @@ CURVES = {
 }
 """Curves of the tables with the words for their axes, in the order of the panels."""
 LOGARITHMIC = ("styles", "stages", "patterns", "label amplitude", "temperature", "hidden")
-NAMED = ("windows", "code")
-"""Curves whose values are names."""
+EVEN = ("windows", "code", "quartic")
+"""Curves whose values are names, or too uneven for a scale."""
 
 
 def draw_sheet(saved: Saved) -> Figure:
@@ -165,12 +165,12 @@ def _panels(saved: Saved, draw: Curve) -> tuple[Figure, list[Axes]]:
 def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
     """Where the values of a curve lie, with their names as ticks."""
     names = [str(value) for value in table["value"]]
-    named = curve in NAMED
-    x = np.arange(float(len(names))) if named else np.array([float(name) for name in names])
+    even = curve in EVEN
+    x = np.arange(float(len(names))) if even else np.array([float(name) for name in names])
     if curve in LOGARITHMIC:
         axes.set_xscale("log")
     axes.set_xticks(x, names)
-    if named and len(names) > 3:
+    if even and len(names) > 3:
         axes.set_xticks(x, names, rotation=40, ha="right", fontsize=6)
     axes.minorticks_off()
     light_grid(axes)
