@@ -10,22 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from plain_rules import energy_gradient, learn_stepwise
 
 from thermoloom.config import Settings
 from thermoloom.engine import Diverged, OnSnapshot, Path
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
-from thermoloom.machine.action import PathLoss, PathTerms, learn_stepwise, path_terms
+from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import felt
-from thermoloom.machine.energy import (
-    EnergyParts,
-    coupling_gradient,
-    energy_gradient,
-    energy_parts,
-)
+from thermoloom.machine.energy import EnergyParts, coupling_gradient, energy_parts
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows, preparation, ramp
 
@@ -33,7 +29,7 @@ CALLS: list[str] = []
 """What was asked of this engine."""
 
 
-def warm_up(models: object = None, learning: bool = True) -> None:
+def warm_up(models: object = None, learning: bool = True, generating: bool = True) -> None:
     """There is nothing to compile."""
     CALLS.append("warm_up")
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from machines import every_machine, random_parameters, some_fields, some_path
+from plain_rules import energy_gradient
 from scipy import stats
 
 from thermoloom.machine.action import path_terms
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import energy_gradient
 from thermoloom.machine.protocol import ramp
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
+
+from thermoloom.cli.commands import app
 
 SMALL = ["--set", "visible=196", "--set", "hidden=16", "--set", "duration=0.1", "-s", "resize=true"]
 
@@ -116,3 +119,11 @@ def test_divergence_is_a_result_with_exit_code_one(trained: Path) -> None:
     done = thermoloom("train", *SMALL, *wild, cwd=trained)
     assert done.returncode == 1
     assert "non-finite in cycle" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "own"), [("frontier", "demand"), ("devices", "ten")])
+def test_help_names_the_presets_of_the_experiment(name: str, own: str) -> None:
+    """From its own table: those of others are not offered."""
+    shown = CliRunner().invoke(app, ["run", name, "--help"]).output
+    found = {preset for preset in ("paper", "quick", "demand", "ten") if preset in shown}
+    assert found == {"paper", "quick", own}

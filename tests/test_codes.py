@@ -12,7 +12,7 @@ from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
 from thermoloom.machine import definition
 from thermoloom.machine.definition import Machine
-from thermoloom.patterns.codes import CODES, Clusters, projection
+from thermoloom.patterns.codes import CODES, cluster_words, clusters, projection
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
 from thermoloom.threads import threads
@@ -109,10 +109,10 @@ def test_clusters_are_what_lies_together() -> None:
     noise = np.random.default_rng(3).normal(size=(40, 6))
     rows = (centres[np.arange(40) % 4] + 0.1 * noise).astype(np.float32)
     machine = Machine(visible=6, hidden=8, code_clusters=4)
-    found = Clusters().clusters(machine, rows, ())
+    found = clusters(machine, rows, ())
     assert all(len(set(found[i::4])) == 1 for i in range(4))
     assert sorted(set(found)) == [0, 1, 2, 3]
-    two = Clusters().clusters(replace(machine, code_clusters=2), rows, np.arange(40) % 2)
+    two = clusters(replace(machine, code_clusters=2), rows, np.arange(40) % 2)
     assert [sorted(set(two[i::4])) for i in range(4)] in (
         [[0], [2], [1], [3]], [[0], [3], [1], [2]], [[1], [2], [0], [3]], [[1], [3], [0], [2]]
     )  # fmt: skip
@@ -131,9 +131,9 @@ def test_clusters_depend_on_the_seed_and_on_nothing_else() -> None:
 
 
 def test_words_do_not_depend_on_how_many_there_are() -> None:
-    words = Clusters().words(SMALL, 30)
-    assert np.array_equal(Clusters().words(SMALL, 7), words[:7])
-    far = Clusters().words(replace(SMALL, hidden=4000), 10) / SMALL.code_amplitude
+    words = cluster_words(SMALL, 30)
+    assert np.array_equal(cluster_words(SMALL, 7), words[:7])
+    far = cluster_words(replace(SMALL, hidden=4000), 10) / SMALL.code_amplitude
     overlaps = (far @ far.T / 4000)[np.triu_indices(10, 1)]
     assert np.abs(overlaps).max() < 5 / 4000**0.5
     assert abs(far.mean()) < 5 / 40000**0.5

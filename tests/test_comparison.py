@@ -21,7 +21,7 @@ from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
-from thermoloom.experiments.cutting import cost, cut, measuring_tasks
+from thermoloom.experiments.cutting import NOISY, cost, cut, measuring_tasks
 from thermoloom.experiments.models import (
     assignment,
     nearest_samples,
@@ -293,6 +293,21 @@ def test_workers_end_together(cycles: str, workers: int) -> None:
     costs = [cost([m]) for m in models]
     assert max(busy) <= 1.4 * max(*costs, sum(costs) / workers)
     assert len(measuring_tasks([("", models)], Path(), 1)) == 2
+
+
+def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
+    """They are one training; only as many workers as computers have one each."""
+    noises = [{"imperfections": {"update_noise": sigma}} for sigma in (0.1, 0.2, 0.4)]
+    rates = [{"training": {"learning_rate_scale": scale}} for scale in range(1, 9)]
+    amplitudes, others = ([[Settings().updated(v)] for v in each] for each in (noises, rates))
+    groups = {("update noise", 101): amplitudes, ("rates", 101): others}
+    pieces = [len(piece) for _, piece in cut(groups, 2)]
+    assert pieces[0] == 3
+    assert sum(pieces) == 11
+    assert {len(piece) for _, piece in cut(groups, 11)} == {1}
+    first, second, _ = amplitudes
+    assert cost(second, [first]) == cost(second) - NOISY * Settings().training.cycles
+    assert cost(second, others) == cost(second)
 
 
 def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> None:

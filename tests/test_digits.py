@@ -33,7 +33,7 @@ from thermoloom.generation import drawn_styles, generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.asked import Data
-from thermoloom.patterns.codes import Clusters
+from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
@@ -236,7 +236,7 @@ def test_visible_biases_hold_the_polarity_without_labels() -> None:
     for biases in (("hidden",), ("visible", "hidden")):
         changed = {"machine": alone | {"biases": biases}}
         machine = Settings().updated(changed).machine
-        fields = np.concatenate([rows, Clusters().words(machine, 4)], axis=1).astype(np.float32)
+        fields = np.concatenate([rows, cluster_words(machine, 4)], axis=1).astype(np.float32)
         theta = solve_optimum(machine, fields).parameters
         drawn = generate(theta, 60, 3).final_states[:, :48]
         negative[biases] = float(np.mean(drawn @ rows.mean(axis=0) < 0))

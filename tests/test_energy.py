@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from machines import every_machine, random_parameters, some_word
+from plain_rules import energy_gradient
 
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import energy, energy_gradient, energy_parts
+from thermoloom.machine.energy import energy, energy_parts
 from thermoloom.machine.parameters import Parameters
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import plain_engine
@@ -15,9 +16,14 @@ from machines import (
     some_fields,
     some_path,
 )
+from numba import config
+from numba.core.event import Event, EventStatus
 
 from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
+from thermoloom.engine.compiled.barrier import wait_for_all
+from thermoloom.engine.compiled.compiling import _InnerLightly
+from thermoloom.engine.compiled.learner import _learn, _solve
 from thermoloom.engine.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -135,7 +141,25 @@ def test_only_what_computers_need_is_compiled() -> None:
     ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
     few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
-    assert set(_names([Settings()], learning=True)) == plain
-    assert set(_names([grid], learning=True)) == plain | {"grid"}
+    assert set(_names([Settings()])) == plain
+    assert set(_names([Settings()], generating=False)) == plain - {"generation"}
+    assert set(_names([grid])) == plain | {"grid"}
     assert set(_names([few], learning=False)) == {"generation", "sparse generation"}
-    assert set(_names(None, learning=True)) >= plain | {"grid", "residual", "update", "sparse"}
+    assert set(_names(None)) >= plain | {"grid", "residual", "update", "sparse"}
+
+
+def test_inner_kernels_are_optimized_by_their_callers_alone() -> None:
+    """And all else as usual, whoever compiles it, also after an inner kernel."""
+
+    def begun(kernel: Any) -> Event:
+        return Event("numba:compile", EventStatus.START, data={"dispatcher": kernel})
+
+    usual, listener = (config.OPT, config.LOOP_VECTORIZE), _InnerLightly()
+    levels = []
+    for kernel in (_learn, _solve, wait_for_all):
+        listener.on_start(begun(kernel))
+        levels.append((config.OPT, config.LOOP_VECTORIZE))
+    for kernel in (wait_for_all, _solve, _learn):
+        listener.on_end(begun(kernel))
+    assert levels == [usual, (1, 0), usual]
+    assert usual == (config.OPT, config.LOOP_VECTORIZE)

@@ -26,7 +26,7 @@ from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments.run import compute
 from thermoloom.runs.cluster import _outcome_of, _scratch, check_cluster, pack, remote_task, unpack
-from thermoloom.runs.execution import Resources, run_tasks
+from thermoloom.runs.execution import Resources, longest_first, run_tasks
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.progress import PlainProgress, Progress, RichProgress, progress_for
 from thermoloom.runs.store import RunDirectory, finished_results
@@ -289,6 +289,12 @@ def test_one_thread_each_unless_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         assert all((o.result["pid"] == os.getpid()) == (workers == 1) for o in outcomes)
     alone = run_tasks(several[:1], tmp_path, Resources(2))["0"]
     assert alone.result == {"threads": before, "pid": os.getpid()}
+
+
+def test_what_takes_longest_begins_first_and_equals_keep_their_order() -> None:
+    costs = {"a": 1.0, "b": None, "c": 3.0, "d": 1.0, "e": 2.0}
+    tasks = [Task(name, "m:f", cost=cost) for name, cost in costs.items()]
+    assert [task.name for task in longest_first(tasks)] == ["b", "c", "e", "a", "d"]
 
 
 def test_the_last_tasks_have_the_cores_of_idle_workers(tmp_path: Path) -> None:

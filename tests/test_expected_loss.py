@@ -6,12 +6,13 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 from machines import every_machine, random_parameters, some_fields
+from plain_rules import energy_gradient
 from scipy.stats import chi2
 
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import energy_gradient, label_word
+from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.theory.expected_loss import ExpectedLoss

@@ -18,8 +18,9 @@ from PIL import Image
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.drawing import MARK_HEIGHT, render, spread_apart, styled
 from thermoloom.presentation.pair_figures import draw_pairs, draw_samples, draw_trajectories
-from thermoloom.presentation.saved import Saved, block_name, only
-from thermoloom.presentation.style import DPI, WIDTH
+from thermoloom.presentation.style import DPI, WIDTH, block_name
+from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 
 class Changed(Saved):

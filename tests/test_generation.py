@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
+from plain_rules import energy_gradient
 
 from thermoloom.engine.compiled import sampling as compiled
 from thermoloom.engine.compiled.sampling import GROUP, SHARE
@@ -18,7 +19,7 @@ from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.definition import Machine
-from thermoloom.machine.energy import energy, energy_gradient
+from thermoloom.machine.energy import energy
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.threads import threads

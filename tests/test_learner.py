@@ -16,11 +16,12 @@ from machines import (
     relative_difference,
     some_path,
 )
+from plain_rules import gradient, learn_stepwise
 
 from thermoloom.config import Settings
 from thermoloom.engine import Diverged, engine
 from thermoloom.engine.compiled.learner import Learner
-from thermoloom.machine.action import gradient, gradient_of_residuals, learn_stepwise, residuals
+from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.fields import unit_fields

@@ -15,6 +15,7 @@ from machines import (
     some_path,
     some_word,
 )
+from plain_rules import energy_gradient, gradient, learn_stepwise
 from scipy import integrate
 
 from thermoloom.engine import engine
@@ -23,8 +24,6 @@ from thermoloom.engine.compiled.learner import Learner
 from thermoloom.errors import UserError
 from thermoloom.machine.action import (
     drive,
-    gradient,
-    learn_stepwise,
     loss_scale,
     path_terms,
     residual,
@@ -37,7 +36,6 @@ from thermoloom.machine.energy import (
     coupling_gradient,
     effective_bias,
     energy,
-    energy_gradient,
     energy_parts,
     label_word,
 )

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from machines import path_of, random_parameters, relative_difference, some_fields
 from numba.core import caching
+from plain_rules import learn_stepwise
 from scipy import integrate
 
 import thermoloom
@@ -26,7 +27,7 @@ from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.action import drive, learn_stepwise, path_terms, step_constants
+from thermoloom.machine.action import drive, path_terms, step_constants
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy

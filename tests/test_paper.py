@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from experiment_runs import CLASSIFIED, SMALL, one_pair, two_pairs
+from msgspec import Meta, Struct, convert
 from test_screens import NAMES as SCREENS
 from test_screens import done, made_up, plan_of
 
@@ -43,33 +44,51 @@ def broken(*path: str, value: Any = None) -> dict[str, Any]:
     return table
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (("reason",), None, r"threshold\.cycles: missing \['reason'\]"),
-        (("reason",), "ours", "must be a sentence"),
-        (("value",), "60", "no positive number"),
-        (("unit",), None, r"missing \['unit'\]"),
-        (("limit",), 3, r"unknown \['limit'\]"),
-    ],
-)
-def test_a_threshold_without_its_reason_is_refused(path: Any, value: Any, message: str) -> None:
-    place = ("comparison", "statements", "plateau", "threshold", "cycles", *path)
-    with pytest.raises(ValueError, match=message):
-        paper.checked(broken(*place, value=value))
+Reason = Annotated[str, Meta(pattern=r"^(\S+\s+){3,}.*\.$")]
+"""A sentence of at least four words."""
+Needs = dict[str, Annotated[int, Meta(ge=1)]]
 
 
-def test_entries_and_needs_are_checked_too() -> None:
-    for path, value, message in (
-        (("noise", "statements", "orders", "sentence"), None, r"missing \['sentence'\]"),
-        (("noise", "quantities", "crossover", "value"), None, r"missing \['value'\]"),
-        (("noise", "statements", "orders", "needs"), {"samples": 1.5}, "no positive integer"),
-        (("noise", "needs", "reason"), None, "must be a sentence"),
-        (("noise", "remarks"), {}, "unknown"),
-    ):
-        table = broken(*path, value=value) if value != {} else {"noise": {"remarks": {}}}
-        with pytest.raises(ValueError, match=message):
-            paper.checked(table)
+class Strict(Struct, forbid_unknown_fields=True):
+    """A table without further keys."""
+
+
+class Threshold(Strict):
+    value: Annotated[float, Meta(gt=0)]
+    unit: str
+    reason: Reason
+
+
+class Prediction(Strict):
+    where: str
+    sentence: str
+    threshold: dict[str, Threshold] = {}
+    needs: Needs = {}
+
+
+class Quantity(Prediction, kw_only=True):
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+class Statement(Prediction):
+    measured: str = ""
+
+
+class Entries(Strict):
+    needs: dict[str, Any] = {}
+    quantities: dict[str, Quantity] = {}
+    statements: dict[str, Statement] = {}
+    predictions: dict[str, Prediction] = {}
+
+
+def test_every_entry_has_what_it_must_have_and_every_threshold_its_reason() -> None:
+    found = convert(paper.paper(), dict[str, Entries])
+    for own in found.values():
+        needs = dict(own.needs)
+        if needs:
+            convert(needs.pop("reason"), Reason)
+            convert(needs, Needs)
 
 
 @pytest.mark.parametrize("experiment", paper.paper())

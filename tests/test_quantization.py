@@ -10,13 +10,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from machines import MACHINES, path_of, random_parameters, relative_difference, some_path
+from plain_rules import learn_stepwise
 
 from thermoloom.config import Imperfections, Settings, Training
 from thermoloom.engine import Diverged, Path, engine
 from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.streams import stream_key
 from thermoloom.errors import UserError
-from thermoloom.machine.action import drive, learn_stepwise, step_constants
+from thermoloom.machine.action import drive, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import (

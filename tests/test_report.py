@@ -22,7 +22,7 @@ from thermoloom.errors import UserError
 from thermoloom.presentation import page, verdicts
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.report import write_report
-from thermoloom.presentation.saved import Saved
+from thermoloom.runs.saved import Saved
 
 SOURCE = Path(thermoloom.__file__).parent
 

@@ -14,12 +14,13 @@ from machines import (
     relative_difference,
     some_fields,
 )
+from plain_rules import learn_stepwise
 
 from thermoloom.config import Settings
 from thermoloom.engine import Path, engine
 from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.errors import UserError
-from thermoloom.machine.action import PathLoss, learn_stepwise, path_terms
+from thermoloom.machine.action import PathLoss, path_terms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters

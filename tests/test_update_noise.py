@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from machines import MACHINES, path_of, random_parameters, some_path
+from machines import MACHINES, path_of, relative_difference
 from scipy import stats
 
 from thermoloom.config import Imperfections, Settings, Training
 from thermoloom.engine import Diverged, Path, engine
-from thermoloom.engine.compiled import update_noise
+from thermoloom.engine.compiled import noise_walk
 from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noising import noising_path
-from thermoloom.engine.compiled.streams import flat_normals, normals, stream_key
-from thermoloom.engine.compiled.update_noise import (
+from thermoloom.engine.compiled.noise_walk import (
     BLOCK_STEPS,
     LEVELS,
     Draw,
     NoiseBlock,
-    UpdateNoise,
-    UpdateNoiseLearner,
+    NoiseWalk,
     Walk,
-    add_block,
     noise_blocks,
-    whole_walk,
 )
+from thermoloom.engine.compiled.noising import noising_path
+from thermoloom.engine.compiled.residual_errors import residual_errors
+from thermoloom.engine.compiled.streams import flat_normals, normals, stream_key
+from thermoloom.engine.compiled.update_noise import NoiseResponse
 from thermoloom.errors import UserError
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -99,6 +99,17 @@ def force_matrix(machine: Machine, x: np.ndarray) -> np.ndarray:
     return out
 
 
+class GivenNoise(NoiseWalk):
+    """Normals as given, in place of the stream."""
+
+    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
+        super().__init__(machine, 0, period)
+        self._source = source
+
+    def _normals(self, number: int, block: NoiseBlock) -> Draw:
+        return self._source(block.number)
+
+
 def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
     rng = np.random.default_rng(steps)
     walk = spread * np.cumsum(rng.normal(size=(steps, machine.units)), axis=0)
@@ -114,22 +125,23 @@ def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
         (3, 5, 2, 2),  # an update every second step
         (3, 3, 1, 4),  # a single update: no bridge
         (1, 1, 4, 1),
+        (5, 1, 4, 1),
     ],
 )
 def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> None:
     """Cov(W_k x_k, W_l x_l) = min(t_k, t_l) F_k F_lᵀ, t the updates' steps seen; and with W_B."""
-    machine = Machine(visible=visible, hidden=hidden)
-    block = NoiseBlock(0, 0, groups * period, groups)
-    x = states_of(machine, block.steps)
+    steps = groups * period
+    machine = Machine(visible=visible, hidden=hidden, duration=0.001 * steps)
+    assert noise_blocks(machine.steps, period) == [NoiseBlock(0, 0, steps, groups)]
+    x = states_of(machine, steps)
+    path = np.concatenate([x[:1], x])
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        whole = whole_walk(machine, block.steps, source(0))
-        out = np.zeros_like(x)
-        add_block(block, x, whole, source(0), out)
-        return np.concatenate([out.ravel().astype(float), parameters(whole)])
+        along, walk = GivenNoise(machine, period, source).along(path, 0)
+        return np.concatenate([along.ravel().astype(float), parameters(walk)])
 
     found = columns(run)
-    seen = [k // period * period for k in range(block.steps)] + [block.steps]
+    seen = [k // period * period for k in range(steps)] + [steps]
     forces = [force_matrix(machine, state) for state in x]
     forces.append(np.eye(forces[0].shape[1]))
     expected = np.block(
@@ -143,15 +155,13 @@ def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> 
 
 def test_law_with_equal_states() -> None:
     """A path that does not move is as dependent as can be; the law holds all the same."""
-    machine = Machine(visible=2, hidden=3)
+    machine = Machine(visible=2, hidden=3, duration=0.004)
     x = np.repeat(states_of(machine, 1), 4, axis=0)
     x[2] = 0
-    block = NoiseBlock(0, 0, 4, 4)
+    path = np.concatenate([x[:1], x])
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        out = np.zeros_like(x)
-        add_block(block, x, whole_walk(machine, 4, source(0)), source(0), out)
-        return out.ravel().astype(float)
+        return GivenNoise(machine, 1, source).along(path, 0)[0].ravel().astype(float)
 
     found = columns(run)
     forces = [force_matrix(machine, state) for state in x]
@@ -166,15 +176,12 @@ RATE = 2.0
 """So large that noise feeds back through the residuals within a trajectory."""
 
 
-class GivenNoise(UpdateNoise):
-    """Normals as given, in place of the stream."""
-
-    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
-        super().__init__(machine, 0, period)
-        self._source = source
-
-    def _normals(self, number: int, block: NoiseBlock) -> Draw:
-        return self._source(block.number)
+def noisy(sigma: float, walk: NoiseWalk, path: Path, period: int = 1) -> np.ndarray:
+    """θ⁰ + σ Δ after one path from θ = 0."""
+    response = NoiseResponse(TINY, 0, period)
+    response.walk = walk
+    clean = Learner(TINY, RATE, period).learn(ZERO, path)
+    return parameters(clean) + sigma * parameters(response.learn(ZERO, path, RATE))
 
 
 def brute_force(path: np.ndarray, sigma: float, period: int, noise: np.ndarray) -> np.ndarray:
@@ -206,7 +213,7 @@ def path() -> Path:
 
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update_noise, "BLOCK_STEPS", 4)
+    monkeypatch.setattr(noise_walk, "BLOCK_STEPS", 4)
 
 
 @pytest.mark.usefixtures("short_blocks")
@@ -216,9 +223,7 @@ def test_law_of_the_learned_parameters(path: Path, period: int) -> None:
     sigma, count = 0.3, TINY.visible * 4 + 6 + 4
 
     def run(source: Callable[[int], Draw]) -> np.ndarray:
-        noise = GivenNoise(TINY, period, source)
-        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise, period)
-        return parameters(learner.learn(ZERO, path))
+        return noisy(sigma, GivenNoise(TINY, period, source), path, period)
 
     silent = brute_force(path.states, sigma, period, np.zeros((TINY.steps, count)))
     zero = run(lambda _: lambda level, count: np.zeros(count, np.float32))
@@ -239,10 +244,9 @@ def test_samples_follow_the_brute_force_distribution(path: Path) -> None:
     """The real stream against loops with NumPy's normals: KS, kurtosis, mean, covariance."""
     samples, sigma, count = 800, 0.3, TINY.visible * 4 + 6 + 4
     found = []
-    noise = UpdateNoise(TINY, seed=11)
-    learner = UpdateNoiseLearner(TINY, RATE, sigma, noise)
+    walk = NoiseWalk(TINY, seed=11)
     for number in range(samples):
-        found.append(parameters(learner.learn(ZERO, replace(path, number=number))))
+        found.append(noisy(sigma, walk, replace(path, number=number)))
     mine = np.array(found)
     rng = np.random.default_rng(1)
     silent = brute_force(path.states, sigma, 1, np.zeros((TINY.steps, count)))
@@ -262,29 +266,6 @@ def test_samples_follow_the_brute_force_distribution(path: Path) -> None:
         assert abs(stats.kurtosis(standard)) < 4.5 * np.sqrt(24 / samples)
 
 
-def test_amplitudes_share_one_draw(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For given noise θ is linear in σ; and the noise of a trajectory is drawn once."""
-    drawn = []
-    original = update_noise.whole_walk
-    monkeypatch.setattr(
-        update_noise, "whole_walk", lambda *args: drawn.append(1) or original(*args)
-    )
-    noise = UpdateNoise(TINY, seed=11)
-    theta = {}
-    for sigma in (0.0, 0.1, 0.2, 0.4):
-        learner = UpdateNoiseLearner(TINY, RATE, sigma, noise)
-        theta[sigma] = parameters(learner.learn(ZERO, path))
-    assert len(drawn) == len(noise.blocks)
-    for sigma in (0.1, 0.2):
-        np.testing.assert_allclose(
-            theta[0.4] - theta[0.0], (theta[sigma] - theta[0.0]) * 0.4 / sigma, atol=2e-4
-        )
-    assert np.abs(theta[0.4] - theta[0.0]).max() > 0.1
-    # Another path of the same number must not be given this one's projections.
-    other, _ = noise.trajectory(path.states[::-1].copy(), 0)
-    assert not np.allclose(other, noise.trajectory(path.states, 0)[0])
-
-
 def test_blocks_cover_the_trajectory_and_chain() -> None:
     for steps, period in ((100, 1), (2500, 1), (2500, 10), (2500, 100), (250, 250), (103, 10)):
         blocks = noise_blocks(steps, period)
@@ -298,16 +279,23 @@ def test_blocks_cover_the_trajectory_and_chain() -> None:
             assert block.steps <= max(BLOCK_STEPS, period)
             assert block.groups.bit_length() <= LEVELS
     machine = Machine(visible=6, hidden=5, duration=0.1)
-    noise = UpdateNoise(machine, seed=2)
+    noise = NoiseWalk(machine, seed=2)
     path = noising_path(machine, np.ones(11, np.float32), 3, 0)
-    projected, walk = noise.trajectory(path, 7)
-    walks = [whole_walk(machine, b.steps, noise._normals(7, b)) for b in noise.blocks]
+    projected, walk = noise.along(path, 7)
     sofar = np.zeros_like(parameters(walk))
-    for block, whole in zip(noise.blocks, walks, strict=True):
+    for block in noise.blocks:
         expected = force_matrix(machine, path[block.first + 1]) @ sofar
         np.testing.assert_allclose(projected[block.first], expected, atol=1e-4)
-        sofar += parameters(whole)
+        sofar += np.sqrt(block.steps) * in_order(machine, noise._normals(7, block)(0, sofar.size))
     np.testing.assert_allclose(parameters(walk), sofar, atol=1e-4)
+
+
+def in_order(machine: Machine, normals: np.ndarray) -> np.ndarray:
+    """One number a parameter as W has them, edges of J_hh row by row of its lower triangle."""
+    v, h = machine.visible, machine.hidden
+    matrix = np.zeros((h, h))
+    matrix[np.tril_indices(h, -1)] = normals[v * h : -h]
+    return np.concatenate([normals[: v * h], matrix.T[np.triu_indices(h, 1)], normals[-h:]])
 
 
 def test_flat_normals_are_those_of_the_stream() -> None:
@@ -327,7 +315,7 @@ def test_bits_do_not_depend_on_threads() -> None:
     results = []
     for count in (1, 2, 3):
         with threads(count):
-            results.append(UpdateNoise(machine, seed=2).trajectory(path, 0))
+            results.append(NoiseWalk(machine, seed=2).along(path, 0))
     for projected, walk in results[1:]:
         assert np.array_equal(projected, results[0][0])
         assert np.array_equal(walk.couplings, results[0][1].couplings)
@@ -345,12 +333,59 @@ def settings(small: Machine, cycles: int = 3, **imperfections: float) -> Setting
     )
 
 
-def test_zero_strength_is_the_plain_learner_to_the_bit(small: Machine, fields: np.ndarray) -> None:
-    start, path = random_parameters(small, 0.1, dtype=np.float32), some_path(small)
-    silent = UpdateNoiseLearner(small, 0.01, 0.0, UpdateNoise(small, 1))
-    assert silent.learn(start, path).same_as(Learner(small, 0.01).learn(start, path))
-    clean, unused = (settings(small, **noise) for noise in ({}, {"update_noise": 0.0}))
-    assert train(unused, fields).parameters.same_as(train(clean, fields).parameters)
+def learned_directly(chosen: Settings, fields: np.ndarray) -> Parameters:
+    """θ as by its definition: noise of strength σ in every residual of θ itself, no Δ.
+
+    With the noise of ``NoiseWalk``, whose law is tested above.
+    """
+    machine, errors, rate = chosen.machine, chosen.imperfections, chosen.learning_rate
+    walk, learner = NoiseWalk(machine, chosen.training.seed), Learner(machine, rate)
+    theta = Parameters.zeros(machine)
+    for cycle in range(chosen.training.cycles):
+        path = engine().path(machine, fields[cycle % len(fields)], chosen.training.seed, cycle)
+        along, whole = walk.along(path.states, cycle)
+        scale = rate * errors.update_noise
+        drawn = residual_errors(machine, errors, chosen.training.seed, cycle)
+        felt = (0 if drawn is None else drawn) - scale * machine.residual_scale * along
+        flat = np.concatenate([whole.couplings.ravel(), whole.bias])
+        theta = learner.learn(theta, path, felt.astype(np.float32), -np.float32(scale) * flat)
+    return theta
+
+
+@pytest.mark.parametrize("other", [{}, {"residual_noise": 0.1, "residual_correlation": 0.5}])
+def test_sum_of_clean_and_response_is_what_noise_makes(
+    small: Machine, fields: np.ndarray, other: dict[str, float]
+) -> None:
+    """θ⁰ + σ Δ over several cycles, for amplitudes trained together, against θ itself."""
+    chosen = [settings(small, 6, update_noise=sigma, **other) for sigma in (0.0, 0.1, 0.4)]
+    trainees = [Trainee.new(each) for each in chosen]
+    for _ in train_together(trainees, fields):
+        pass
+    for trainee, each in zip(trainees, chosen, strict=True):
+        expected = learned_directly(each, fields)
+        assert relative_difference(trainee.parameters, expected) < 5e-6
+    assert relative_difference(trainees[2].parameters, trainees[0].parameters) > 0.1
+
+
+def test_amplitudes_are_learned_once_and_as_if_alone(
+    small: Machine, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One clean training and one response for all; not a bit depends on who else is there."""
+    calls = []
+    learn = Learner.learn
+
+    def counted(self: Learner, *args: Any, **named: Any) -> Parameters:
+        calls.append(1)
+        return learn(self, *args, **named)
+
+    monkeypatch.setattr(Learner, "learn", counted)
+    chosen = [settings(small, update_noise=sigma) for sigma in (0.0, 0.1, 0.2, 0.4)]
+    trainees = [Trainee.new(each) for each in chosen]
+    for _ in train_together(trainees, fields):
+        pass
+    assert len(calls) == 2 * 3
+    for trainee, each in zip(trainees, chosen, strict=True):
+        assert trainee.parameters.same_as(train(each, fields).parameters)
 
 
 def test_every_knob_changes_something_and_symmetry_is_kept(
@@ -402,9 +437,12 @@ def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
     with np.errstate(all="ignore"):
         trained = train(settings(small, update_noise=0.1).updated(rate), fields)
     assert trained.diverged_in == 1
-    learner = UpdateNoiseLearner(small, 1e5, 0.1, UpdateNoise(small, 1))
+    path, zero = engine().path(small, fields[0], 3, 0), Parameters.zeros(small)
     with np.errstate(all="ignore"), pytest.raises(Diverged):
-        learner.learn(Parameters.zeros(small), engine().path(small, fields[0], 3, 0))
+        NoiseResponse(small, 1).learn(zero, path, 1e5)
+    huge = zero.with_vector(np.full_like(zero.vector, 3e38))
+    with np.errstate(all="ignore"), pytest.raises(Diverged):
+        engine().learner(settings(small, update_noise=0.5)).sum(huge, huge)
 
 
 @pytest.mark.parametrize("name", [name for name in MACHINES if name != "paper"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from experiment_runs import run
 from machines import MACHINES, random_parameters, some_fields, some_path, some_word
+from plain_rules import gradient, learn_stepwise
 from typer.testing import CliRunner
 
 import thermoloom as tl
@@ -24,7 +25,7 @@ from thermoloom.engine.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.generation import generate
-from thermoloom.machine.action import gradient, learn_stepwise, path_terms
+from thermoloom.machine.action import path_terms
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires

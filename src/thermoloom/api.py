@@ -10,7 +10,6 @@ NumPy arrays in and out. The command line opens what ``save`` wrote, and ``load`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
@@ -42,6 +41,7 @@ from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
+from thermoloom.runs.saved import SUMMARY, Saved
 from thermoloom.runs.store import RunDirectory
 from thermoloom.training.trainer import Reached, Trainee, train_together
 
@@ -348,8 +348,8 @@ class Computer(Kept):
         """Another computer, trained for ``cycles`` more from this one's θ.
 
         Without images it continues with those that it has learned, exactly as if it had never
-        stopped. Rule, seed and everything else stay as they were unless given; a computer that was
-        solved is trained online.
+        stopped (with update noise: to round-off). Rule, seed and everything else stay as they were
+        unless given; a computer that was solved is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -653,10 +653,9 @@ class Results(Mapping[str, dict[str, Array]]):
     @property
     def summary(self) -> dict[str, Any]:
         """Every number of the page: summary.json, or the results of a run that has none."""
-        if not self._run.has("summary.json"):
+        if not self._run.has(SUMMARY):
             return dict(self._run.results)
-        found: dict[str, Any] = json.loads(self._run.load_bytes("summary.json"))
-        return found
+        return Saved.open(self._run.path).summary
 
     def frame(self, table: str) -> Any:
         """A table as a pandas DataFrame, where pandas is installed.

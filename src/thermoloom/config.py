@@ -267,6 +267,11 @@ class Settings:
         return self.learning_rate if decay is None else self.learning_rate / (1 + cycle / decay)
 
     @property
+    def silent(self) -> Settings:
+        """The same without update noise: what computers have in common that are learned as one."""
+        return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
+
+    @property
     def generation_seed(self) -> int:
         seed = self.generation.seed
         return 90000 + self.training.seed if seed is None else seed

@@ -25,7 +25,7 @@ from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.parameters import Array, Parameters
-from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.protocol import generation_windows, watched_steps
 
 
 def generate(
@@ -249,7 +249,7 @@ def trajectories(
     """Samples at equally spaced times, with the heat up to each."""
     machine = theta.machine
     shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
-    steps = sorted({*shown, *(first for _, first, _ in generation_windows(machine)), machine.steps})
+    steps = watched_steps(machine, frames - 1)
     made = generate(theta, samples, seed, classes, None, steps, range(samples))
     found = course(theta, made, steps, drawn_words(theta, samples, seed, classes))
     places = [steps.index(step) for step in shown]

@@ -133,7 +133,7 @@ def read_text(path: Path, most: int, what: str = "file") -> str:
     try:
         return read_file(path, most, what).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is no UTF-8 text ({error.reason}); save it as UTF-8") from None
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:

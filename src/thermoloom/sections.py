@@ -17,7 +17,7 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """What to say of a name that there is not: the nearest one, or where all are listed."""
+    """What to say of an unknown name: the nearest one, or where all are listed."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
@@ -32,7 +32,7 @@ class Section:
     name: ClassVar[str] = ""
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
-        """A name that is no setting is refused before the dataclass sees it."""
+        """A name that is not a setting is refused before the dataclass sees it."""
         known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
         for key in given:
             if key not in known:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +24,6 @@ from thermoloom.cli.options import (
     say,
     wired,
 )
-from thermoloom.config import Settings, settings_file
 from thermoloom.errors import UserError
 from thermoloom.inputs import shown
 
@@ -47,51 +49,83 @@ Out = Annotated[
         parser=path_of("--out"),
     ),
 ]
-Stages = Annotated[
-    int | None, typer.Option(help="Windows of the noising path, each with its own θ (default 1).")
-]
-Labels = Annotated[
-    int | None, typer.Option(help="Label units, one per class that can be requested (default 0).")
-]
-Styles = Annotated[
-    int | None,
-    typer.Option(help="Label units per class; generation draws one of them at random (default 1)."),
-]
-Code = Annotated[
-    str | None,
-    typer.Option(
-        help="Code of the hidden units: projection (default), copy, signs, clusters or given.",
-        metavar="CODE",
-    ),
-]
 
-Topology = Annotated[
-    str | None,
-    typer.Option(
-        help="Which units are wired: complete (default), grid, random or edges.", metavar="TOPOLOGY"
-    ),
-]
-Radius = Annotated[
-    int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
-]
-Degree = Annotated[
-    int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
-]
-Edges = Annotated[
-    Path | None,
-    typer.Option(
-        help="List of wires: two units on each line (visible ones first, from 0), or .npy.",
-        metavar="FILE",
-        parser=path_of("--edges"),
-    ),
-]
+
+def machine_settings(
+    stages: Annotated[
+        int | None,
+        typer.Option(help="Windows of the noising path, each with its own θ (default 1)."),
+    ] = None,
+    labels: Annotated[
+        int | None,
+        typer.Option(help="Label units, one per class that can be requested (default 0)."),
+    ] = None,
+    styles: Annotated[
+        int | None,
+        typer.Option(
+            help="Label units per class; generation draws one of them at random (default 1)."
+        ),
+    ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            help="Code of the hidden units: projection (default), copy, signs, clusters or given.",
+            metavar="CODE",
+        ),
+    ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            help="Which units are wired: complete (default), grid, random or edges.",
+            metavar="TOPOLOGY",
+        ),
+    ] = None,
+    radius: Annotated[
+        int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
+    ] = None,
+    degree: Annotated[
+        int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
+    ] = None,
+    edges: Annotated[
+        Path | None,
+        typer.Option(
+            help="List of wires: two units on each line (visible ones first, from 0), or .npy.",
+            metavar="FILE",
+            parser=path_of("--edges"),
+        ),
+    ] = None,
+) -> dict[str, Any]:
+    """What the options of ``train`` and ``solve`` say about the machine."""
+    own = {"stages": stages, "labels": labels, "styles": styles, "code": code}
+    return own | wired(topology, radius, degree, edges)
+
+
+def _takes_machine(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose ``machine`` is what ``machine_settings`` makes of options of its own."""
+    options = signature(machine_settings, eval_str=True).parameters
+
+    @wraps(command)
+    def whole(**given: Any) -> None:
+        machine = machine_settings(**{name: given.pop(name) for name in options})
+        command(**given, machine=machine)
+
+    parameters = dict(signature(command, eval_str=True).parameters)
+    before = list(parameters).index("machine")
+    names = [*list(parameters)[:before], *options, *list(parameters)[before + 1 :]]
+    found = [(parameters | options)[name] for name in names]
+    whole.__signature__ = Signature(found)  # type: ignore[attr-defined]
+    whole.__annotations__ = {one.name: one.annotation for one in found}
+    return whole
 
 
 def settings() -> None:
     """Print every setting with its default and meaning, as a TOML file for --config."""
+    from thermoloom.config import settings_file
+
     print(settings_file())
 
 
+@_takes_machine
 def train(
     rule: Annotated[
         str | None, typer.Option(help="online (default), batch or delayed.", metavar="RULE")
@@ -101,14 +135,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
-    stages: Stages = None,
-    labels: Labels = None,
-    styles: Styles = None,
-    code: Code = None,
-    topology: Topology = None,
-    radius: Radius = None,
-    degree: Degree = None,
-    edges: Edges = None,
+    machine: dict[str, Any] | None = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -120,9 +147,10 @@ def train(
     """Train a computer; run the same command again to continue an interrupted training."""
     options = {
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
-        | wired(topology, radius, degree, edges),
+        "machine": machine or {},
     }
+    from thermoloom.config import Settings
+
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import check_run, train_runs, training_path
@@ -135,7 +163,7 @@ def train(
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
-    compile_now([settings])
+    compile_now([settings], generating=False)
     total, began = settings.training.cycles, time.monotonic()
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     taken = 0
@@ -380,15 +408,9 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
     return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
 
 
+@_takes_machine
 def solve(
-    stages: Stages = None,
-    labels: Labels = None,
-    styles: Styles = None,
-    code: Code = None,
-    topology: Topology = None,
-    radius: Radius = None,
-    degree: Degree = None,
-    edges: Edges = None,
+    machine: dict[str, Any] | None = None,
     heat_weight: Annotated[
         float | None,
         typer.Option(help="Weight of the expected heat (in kT) beside the loss (default 0)."),
@@ -404,9 +426,10 @@ def solve(
     """Compute the optimum that training approaches, exactly and without a trajectory."""
     options: Values = {
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
-        "machine": {"stages": stages, "labels": labels, "styles": styles, "code": code}
-        | wired(topology, radius, degree, edges),
+        "machine": machine or {},
     }
+    from thermoloom.config import Settings
+
     settings = Settings.from_dict(merged(config, assignments, options))
     from thermoloom.computers.kept_patterns import named
     from thermoloom.computers.trained import solve_run, training_path

@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from thermoloom.cli.options import Config, Values, compile_now, merged, path_of
 from thermoloom.errors import UserError
@@ -18,26 +19,17 @@ from thermoloom.inputs import LARGEST_SEED, shown
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
-DEFAULT_OUT = {"paper": "results", "quick": "results/quick", "ten": "results/ten"}
-"""Results folder by preset: a quick look never gets in the way of the full experiment."""
-
 run_app = typer.Typer(
     help="Run an experiment of the paper, or one beyond it.", no_args_is_help=True
 )
 
-Preset = Annotated[
-    str,
-    typer.Option(
-        help="paper (full size; also called full) or quick (a small version); of devices also ten "
-        "(ten digits)."
-    ),
-]
+Preset = Annotated[str, typer.Option(help="One of the experiment's presets.", metavar="PRESET")]
 Out = Annotated[
     Path | None,
     typer.Option(
         help="Results folder.",
         metavar="DIR",
-        show_default="results, results/quick",
+        show_default="results, or results/PRESET of a preset that is not full size",
         parser=path_of("--out"),
     ),
 ]
@@ -85,6 +77,23 @@ QUESTIONS = {
 }
 
 
+class _NamesPresets(TyperCommand):
+    """Help that names the presets there are; experiments are loaded only when it is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        names = TOGETHER if self.name == "all" else (self.name or "",)
+        known = [experiment(name).presets for name in names]
+        common = [preset for preset in known[0] if all(preset in each for each in known)]
+        (option,) = (option for option in self.params if option.name == "preset")
+        cast(Any, option).help = f"Size of the experiment: {', '.join(common)}."
+        super().format_help(ctx, formatter)
+
+
+def _folder(preset: str) -> Path:
+    """Results folder by preset: a quick look never gets in the way of the full experiment."""
+    return Path("results") if preset in ("paper", "full") else Path("results") / preset
+
+
 def _command(name: str) -> Callable[..., None]:
     """``run NAME``: the same options for every experiment."""
 
@@ -102,7 +111,7 @@ def _command(name: str) -> Callable[..., None]:
         from thermoloom.runs.execution import Resources
 
         values = plan_values(config, assignments, seeds)
-        folder = out or Path(DEFAULT_OUT.get(preset, "results"))
+        folder = out or _folder(preset)
         if share is not None:
             own = parse_share(share)
             run_share(name, preset, values, folder, Resources(workers, cluster, shared), own)
@@ -114,10 +123,10 @@ def _command(name: str) -> Callable[..., None]:
 
 
 for _name in NAMES:
-    run_app.command(_name)(_command(_name))
+    run_app.command(_name, cls=_NamesPresets)(_command(_name))
 
 
-@run_app.command("all")
+@run_app.command("all", cls=_NamesPresets)
 def run_all(
     preset: Preset = "paper",
     out: Out = None,
@@ -135,7 +144,7 @@ def run_all(
     from thermoloom.runs.execution import Resources
 
     resources = Resources(workers, cluster, shared)
-    folder = out or Path(DEFAULT_OUT.get(preset, "results"))
+    folder = out or _folder(preset)
     values = plan_values(config, assignments, None)
     chosen = [(experiment(name), experiment(name).plan(preset, values)) for name in TOGETHER]
     for one, plan in chosen:

@@ -7,15 +7,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.config import Settings, parse_assignment
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
+
+if TYPE_CHECKING:  # loads numpy; --help should not
+    from thermoloom.config import Settings
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
 Values = dict[str, dict[str, Any]]
@@ -99,6 +101,8 @@ def merged(
     config: Path | None, assignments: list[str] | None, overrides: Values, own_section: str = ""
 ) -> Values:
     """The TOML file, then --set, then options of their own where they are given."""
+    from thermoloom.config import parse_assignment
+
     layers = [read_toml(config)] if config else []
     layers += [parse_assignment(text, own_section) for text in assignments or []]
     layers.append({k: {n: v for n, v in e.items() if v is not None} for k, e in overrides.items()})
@@ -141,13 +145,15 @@ def wired(
     return {"topology": topology or next((meant[key] for key in given), None)} | own
 
 
-def compile_now(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+def compile_now(
+    models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
+) -> None:
     """Compile the kernels that these computers need, or load them, before anything is timed."""
     from thermoloom.engine import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():
-        engine().warm_up(models, learning)
+        engine().warm_up(models, learning, generating)
     interrupts_wind_up()
 
 

@@ -58,11 +58,20 @@ class Order:
         device = {} if self.device is None else {"device": asdict(self.device)}
         return {"classes": self.classes, "clamp": held} | device
 
-    def written(self, theta: Parameters, settings: Settings) -> Parameters:
-        """θ of a computer on the device that was ordered."""
-        if self.device is None:
-            return theta
-        return theta.on(build(settings.machine, self.device))
+    def draw(
+        self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
+    ) -> Generated:
+        """Generate with the θ of a computer, on the device that was ordered."""
+        if self.device is not None:
+            theta = theta.on(build(settings.machine, self.device))
+        return generate(
+            theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
+        )
+
+    def classes_of(self, theta: Parameters) -> list[int] | None:
+        """The class requested for each sample, where the machine has labels."""
+        asked = asked_classes(theta, self.samples, self.classes)
+        return None if asked is None else asked.tolist()
 
 
 def generate_run(
@@ -74,14 +83,7 @@ def generate_run(
     if reader.has(file) and not reader.is_lost(file):
         return read_archive(reader, order.archive)
     refuse_other_numerics(reader)
-    generated = generate(
-        order.written(parameters_of(reader), settings_of(reader)),
-        order.samples,
-        order.seed,
-        order.classes,
-        order.clamp,
-        on_progress=on_progress,
-    )
+    generated = order.draw(parameters_of(reader), settings_of(reader), on_progress)
     keep_archive(path, order, generated)
     return generated
 
@@ -89,13 +91,9 @@ def generate_run(
 def keep_archive(path: Path, order: Order, generated: Generated) -> None:
     """Save what was generated to order in the run of its computer."""
     with RunDirectory.open(path, write=True) as run:
-        asked = asked_classes(parameters_of(run), order.samples, order.classes)
-        described = {
-            "seed": order.seed,
-            "samples": order.samples,
-            "classes": None if asked is None else asked.tolist(),
-        }
-        run.save_arrays(order.archive, arrays_of(generated), described)
+        classes = order.classes_of(parameters_of(run))
+        about = {"seed": order.seed, "samples": order.samples, "classes": classes}
+        run.save_arrays(order.archive, arrays_of(generated), about)
 
 
 def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
@@ -128,11 +126,15 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     states = arrays["final_states"]
     no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
     work = arrays["clamp_work"]
-    path_heat = arrays.get("path_heat", np.full_like(work, np.nan))  # not in the first archives
-    initial = arrays["initial_states"]
-    active = arrays.get("active_work", 0.0)
     return Generated(
-        initial, states, starts, ends, work, path_heat, no_snapshots, active_work=active
+        arrays["initial_states"],
+        states,
+        starts,
+        ends,
+        work,
+        arrays.get("path_heat", np.full_like(work, np.nan)),  # not in the first archives
+        no_snapshots,
+        active_work=arrays.get("active_work", 0.0),
     )
 
 

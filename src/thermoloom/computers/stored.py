@@ -36,7 +36,6 @@ from thermoloom.computers.trained import (
 )
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.generation import asked_classes, generate
 from thermoloom.inputs import is_folder, read_file
 from thermoloom.machine.books import Generated
 from thermoloom.machine.parameters import Parameters
@@ -179,17 +178,9 @@ def samples_of(
         arrays, metadata = _read(file, "samples")
         if metadata["computer"] == identity:
             return generated_of(kept.parameters.machine, arrays)
-    generated = generate(
-        order.written(kept.parameters, kept.settings), order.samples, order.seed, order.classes,
-        order.clamp, on_progress=on_progress,
-    )  # fmt: skip
-    asked = asked_classes(kept.parameters, order.samples, order.classes)
-    about = {
-        "kind": "samples",
-        "computer": identity,
-        "seed": order.seed,
-        "classes": None if asked is None else asked.tolist(),
-    }
+    generated = order.draw(kept.parameters, kept.settings, on_progress)
+    classes = order.classes_of(kept.parameters)
+    about = {"kind": "samples", "computer": identity, "seed": order.seed, "classes": classes}
     write_atomically(file, encode_arrays(arrays_of(generated), about))
     return generated
 

@@ -67,6 +67,30 @@ class Learner(Protocol):
         """θ after one noising path; raises ``Diverged`` where it is no longer finite."""
 
 
+@dataclass(frozen=True)
+class NoisyLearner:
+    """θ = θ⁰ + σ Δ: update noise of strength σ, by two learners that do not know σ.
+
+    Noise is added to updates, and updates are linear in θ. So θ⁰ is learned as without noise and Δ
+    as if there were nothing but noise of strength 1, and both serve every σ.
+    """
+
+    clean: Learner
+    response: Learner
+    amplitude: float
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        nothing = theta.with_vector(np.zeros_like(theta.vector))
+        return self.sum(self.clean.learn(theta, path), self.response.learn(nothing, path))
+
+    def sum(self, clean: Parameters, response: Parameters) -> Parameters:
+        """θ⁰ + σ Δ."""
+        vector = clean.vector + np.float32(self.amplitude) * response.vector
+        if not np.isfinite(vector).all():
+            raise Diverged("couplings are no longer finite")
+        return clean.with_vector(vector)
+
+
 class Engine(Protocol):
     """What an engine can do. Results depend on neither threads nor the order of calls."""
 
@@ -74,10 +98,15 @@ class Engine(Protocol):
     """Samples that are computed together: pieces of a generation that begin at its multiples are
     those of the whole, to the bit."""
 
-    def warm_up(self, models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+    def warm_up(
+        self,
+        models: Iterable[Settings] | None = None,
+        learning: bool = True,
+        generating: bool = True,
+    ) -> None:
         """Compile or load what computers of these settings need, so that the wait is seen as such.
 
-        None: what any computer needs. Without ``learning``: only what ``generate`` needs.
+        None: what any computer needs. Without ``learning`` or ``generating``: only the rest.
         """
 
     def path(
@@ -95,7 +124,7 @@ class Engine(Protocol):
         """
 
     def learner(self, settings: Settings) -> Learner:
-        """The learner of these settings."""
+        """The learner of these settings; with update noise a ``NoisyLearner``."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""

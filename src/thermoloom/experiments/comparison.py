@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.experiments.optimum import optimum_models, with_optimum
-from thermoloom.experiments.pair_tables import base_summary, save_tables
+from thermoloom.experiments.pair_tables import summed_up
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
@@ -24,9 +24,7 @@ def tasks(plan: PairPlan, folder: Path, workers: int) -> list[Task]:
 
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the complete pairs, and their summary."""
-    pairs = collect(plan, folder)
-    save_tables(pairs, run)
-    return with_optimum(base_summary(pairs), plan, folder)
+    return with_optimum(summed_up(collect(plan, folder), run), plan, folder)
 
 
 EXPERIMENT = Experiment(

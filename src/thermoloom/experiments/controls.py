@@ -22,7 +22,7 @@ from thermoloom.experiments.plan import SECTION, Experiment
 from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
-from thermoloom.measures.statistics import PairedComparison, compare_pairs
+from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated
 from thermoloom.runs.store import RunDirectory
 
 RATE, PERIOD = "learning rate", "update period"
@@ -88,8 +88,7 @@ class ControlsPlan(ScreenPlan):
 def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of both controls, and their summary."""
     found = screens.collect(plan.conditions(), folder)
-    screens.save_tables(found, run)
-    return screens.base_summary(found, plan) | {
+    return screens.summed_up(found, plan, run) | {
         "rate_differences": rate_rows({rule: found.curve(RATE, rule) for rule in RULES}),
         "period_differences": period_rows(found.curve(PERIOD)),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},
@@ -117,15 +116,12 @@ def compare(
 
 def _row(value: float, found: tuple[list[int], PairedComparison], sign: int) -> dict[str, Any]:
     seeds, compared = found
-    interval = compared.interval
-    if interval is not None and sign < 0:
-        interval = (-interval[1], -interval[0])
     return {
         "value": value,
         "seeds": seeds,
         "differences": [sign * d for d in compared.differences],
         "mean": sign * compared.mean_difference,
-        "interval": interval,
+        "interval": compared.interval if sign > 0 else negated(compared.interval),
         "reference": float(np.mean(compared.reference)),
         "other": float(np.mean(compared.other)),
         "percent": compared.mean_percent_difference and sign * compared.mean_percent_difference,

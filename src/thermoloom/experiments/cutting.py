@@ -8,7 +8,7 @@ trainings, samples are drawn in tasks of their own, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from thermoloom.config import Settings
@@ -24,22 +24,43 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 
-ON_GRID, NOISY = 5.0, 2.0
+ON_GRID, NOISY = 5.0, 4.0
 """Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""
 
 Training = list[Settings]
 """Models of one training: they differ in their samples only."""
 
 
-def cost(models: Training) -> float:
-    """Approximate cost of training and sampling a computer, in plain training cycles."""
+def cost(models: Training, beside: Sequence[Training] = ()) -> float:
+    """Approximate cost of training and sampling a computer, in plain training cycles.
+
+    Beside another strength of update noise, no training of its own is needed.
+    """
     training, errors = models[0].training, models[0].imperfections
+    samples = SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
+    learned = any(_learned_as_one(models[0], other[0]) for other in beside)
+    if training.rule == "optimum" or learned:
+        return samples
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
-    cycles = 0 if training.rule == "optimum" else training.cycles
-    return each * cycles + SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
+    return each * training.cycles + samples
+
+
+def _learned_as_one(a: Settings, b: Settings) -> bool:
+    """Whether two computers differ, but for their samples, in the strength of noise alone."""
+    noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
+    return noisy and replace(a.silent, generation=b.generation) == b.silent
+
+
+def in_products(machine: Machine, cycles: float) -> float:
+    """So many training cycles of a machine in a unit for all machines: products with couplings."""
+    couplings = [block for block in layout(machine).blocks if block.columns in machine.groups]
+    forces = sum(block.size * (1 if block.symmetric else 2) for block in couplings)
+    return cycles * machine.steps * forces
 
 
 def cut(
@@ -50,20 +71,24 @@ def cut(
     A task is no more than a worker's share of what is left: whole groups at first, single
     trainings at the end, and from the start where there are as many workers as trainings.
     """
-    left = sum(cost(training) for group in groups.values() for training in group)
+    left = sum(
+        cost(training, group[:i]) for group in groups.values() for i, training in enumerate(group)
+    )
     alone = workers >= sum(len(group) for group in groups.values())
     for key, group in groups.items():
-        together: list[Settings] = []
+        together: list[Training] = []
         spent, share = 0.0, left / workers
         for training in group:
-            if together and (alone or spent + cost(training) > share * (1 + 1e-9)):
-                yield key, together
-                left -= spent
+            more = cost(training, together)
+            if together and (alone or spent + more > share * (1 + 1e-9)):
+                yield key, [model for one in together for model in one]
+                left = max(left - spent, cost(training))
                 together, spent, share = [], 0.0, left / workers
-            together = [*together, *training]
-            spent += cost(training)
+                more = cost(training)
+            together = [*together, training]
+            spent += more
         if together:
-            yield key, together
+            yield key, [model for one in together for model in one]
         left -= spent
 
 
@@ -104,6 +129,11 @@ def _measuring_task(
     group: str, models: list[Settings], paths: Paths, replay: Settings | None, in_pieces: bool
 ) -> Task:
     here, replayed = Path(), replay if replay in models else None
+    trainings: dict[Path, Training] = {}
+    for model in models:
+        trainings.setdefault(trained_path(here, model), []).append(model)
+    each = list(trainings.values())
+    cycles = sum(cost(training, each[:i]) for i, training in enumerate(each))
     outputs = [trained_path(here, model) for model in models]
     outputs += [measures_path(here, model, paths) for model in models]
     if replayed is not None:
@@ -119,6 +149,7 @@ def _measuring_task(
         },
         outputs=tuple(dict.fromkeys(str(path) for path in outputs)),
         inputs=(patterns_input(models[0]), *(str(path) for path in drawn)),
+        cost=in_products(models[0].machine, cycles),
     )
 
 
@@ -140,6 +171,7 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
                 arguments={"model": models[0].as_dict()},
                 outputs=(str(trained_path(Path(), models[0])),),
                 inputs=(patterns_input(models[0]),),
+                cost=in_products(models[0].machine, models[0].training.cycles),
             )
         ]
     if training.state == "diverged":
@@ -157,6 +189,7 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
                 arguments={"model": model.as_dict(), "number": number},
                 outputs=(str(path),),
                 inputs=(str(trained_path(Path(), model)),),
+                cost=in_products(model.machine, SAMPLE_IN_CYCLES * samples),
             )
     return [task for path, task in tasks.items() if finished(folder / path) is None]
 

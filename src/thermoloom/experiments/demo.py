@@ -14,14 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from thermoloom.config import PrototypeSettings
 from thermoloom.experiments.digits import HARMONIC
 from thermoloom.generation import asked_classes, course, drawn_words, generate
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
@@ -49,9 +47,7 @@ def draw_demo(
 ) -> dict[str, Any]:
     """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
     began, machine = time.perf_counter(), theta.machine
-    spans = generation_windows(machine)
-    even = np.linspace(0, machine.steps, frames + 1).round().astype(int)
-    steps = sorted({*even.tolist(), *(first for _, first, _ in spans)})
+    steps = watched_steps(machine, frames)
     asked = asked_classes(theta, samples, None)
     assert asked is not None  # this machine has labels
     made = generate(

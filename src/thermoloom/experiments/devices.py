@@ -25,7 +25,7 @@ from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, T
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC, DigitsPlan
-from thermoloom.experiments.plan import SECTION, Experiment, Plan
+from thermoloom.experiments.plan import SECTION, VARIED, Experiment, Plan
 from thermoloom.experiments.results import (
     RUNS,
     finished,
@@ -39,6 +39,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words
+from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.training.trainer import Trainee, train_together
@@ -215,12 +216,8 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
         if done is None:
             missing.append(f"{LABELS.get(name, name)} {strength:g}, seed {seed}: not measured")
             continue
-        course = done.load_table("course")
         about = {"imperfection": name, "strength": strength, "seed": seed}
-        rows += [
-            about | {key: _plain(column[i]) for key, column in course.items()}
-            for i in range(len(course["how"]))
-        ]
+        rows += [about | row for row in rows_of(done.load_table("course"))]
         spent += done.results["seconds"]
         if seed == plan.seeds[0]:
             kept = done.load_arrays("images")
@@ -248,20 +245,13 @@ def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, An
     }
 
 
-def _plain(value: Any) -> Any:
-    """A number or text of a table; None where there is none."""
-    found = value.item() if hasattr(value, "item") else value
-    return None if isinstance(found, float) and math.isnan(found) else found
-
-
 def _conditions(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[dict[str, Any]]:
     """A row for each imperfection and strength: before, after, and what came back."""
     found = []
-    seeds = sorted({row["seed"] for row in rows})
-    ideal = _of(rows, NONE, 0.0, "written", seeds)
+    ideal = _of(rows, NONE, 0.0, "written")
     error = f"{measure}_sem"
     for name, strength in dict.fromkeys((row["imperfection"], row["strength"]) for row in rows):
-        before, after = (_of(rows, name, strength, how, seeds) for how in ("written", "learning"))
+        before, after = (_of(rows, name, strength, how) for how in ("written", "learning"))
         base, last, best = before[measure], after[measure], ideal[measure]
         lost = None if base is None else best - base
         noise = math.hypot(ideal[error] or 0.0, before[error] or 0.0)
@@ -279,20 +269,17 @@ def _conditions(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[
     return found
 
 
-def _of(
-    rows: Sequence[dict[str, Any]], name: str, strength: float, how: str, seeds: Sequence[int]
-) -> dict[str, Any]:
+def _of(rows: Sequence[dict[str, Any]], name: str, strength: float, how: str) -> dict[str, Any]:
     """The last point of a course, mean over seeds; None where a number is missing."""
-    last = []
-    for seed in seeds:
-        own = [
-            row for row in rows
-            if (row["imperfection"], row["strength"], row["how"], row["seed"])
-            == (name, strength, how, seed)
-        ]  # fmt: skip
-        last += own[-1:]
-    keys = [key for key in rows[0] if key not in ("imperfection", "how")]
-    columns = {key: [row[key] for row in last] for key in keys}
+    own = {
+        row["seed"]: row for row in rows
+        if (row["imperfection"], row["strength"], row["how"]) == (name, strength, how)
+    }  # fmt: skip
+    columns = {
+        key: [row[key] for row in own.values()]
+        for key in rows[0]
+        if key not in ("imperfection", "how")
+    }
     return {
         key: None if not values or None in values else float(np.mean(values))
         for key, values in columns.items()
@@ -305,17 +292,13 @@ def _groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, An
         key: [] for key in ("harmless", "mended", "partly", "lost")
     }
     for own in conditions:
+        back = own["recovered"]
         if own["imperfection"] == NONE:
             continue
-        back = own["recovered"]
-        if own["before"] is not None and back is None:
-            groups["harmless"].append(own)
-        elif back is not None and back >= 0.9:
-            groups["mended"].append(own)
-        elif back is not None and back >= 0.25:
-            groups["partly"].append(own)
+        if back is None:
+            groups["lost" if own["before"] is None else "harmless"].append(own)
         else:
-            groups["lost"].append(own)
+            groups["mended" if back >= 0.9 else "partly" if back >= 0.25 else "lost"].append(own)
     return groups
 
 
@@ -354,9 +337,7 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     assemble=assemble,
     varied=(
-        "training.rule",
-        "training.period",
-        "training.seed",
+        *VARIED,
         "training.cycles",
         *(f"device.{key}" for key in asdict(Device()) if key != "stuck_at"),
     ),

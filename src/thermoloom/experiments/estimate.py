@@ -9,7 +9,7 @@ What is already done does not count.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     rates = _Rates()
     work = sum(
         model.training.cycles * model.machine.steps * rates.training(model)
-        for model in left.values()
+        for model in _learned_apart(left.values())
     )
     work += sum(
         model.generation.samples * model.machine.steps * rates.generation(model.machine)
@@ -71,6 +71,13 @@ def estimate(chosen: Sequence[tuple[Experiment, Plan]], folder: Path, workers: i
     disk += sum(8 * m.generation.samples * m.machine.units for m in samples.values())
     count = sum(model.generation.samples for model in samples.values())
     return Estimate(len(left), count, work / workers + besides, disk)
+
+
+def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
+    """One of those that differ in the strength of their update noise alone."""
+    return {
+        (model.silent, model.imperfections.update_noise > 0): model for model in models
+    }.values()
 
 
 def _is_sampled(path: Path, model: Settings) -> bool:

@@ -56,6 +56,8 @@ SNAPSHOTS = 6
 """Equally spaced times of a denoising trajectory that are kept, both ends included."""
 SAMPLE_IN_CYCLES = 0.9
 """What a sample costs in training cycles, to cut tasks and to show progress."""
+Terms = tuple[int, PathTerms]
+"""A pattern, and the terms of a path that starts from it."""
 TIMING = "timing"
 """Table of a training that was a separate task: its seconds."""
 PIECE = "samples"
@@ -88,11 +90,12 @@ def train_and_measure(
             # models that differ in their samples only are one training
             runs = {trained_path(workdir, settings): settings for settings in chosen}
             _train(runs, on_cycle, warnings.append)
+    terms: dict[Path, list[Terms]] = {}
     # models of a task share its paths and its training time
     for settings in chosen:
         spent = clock.seconds.get("training", 0.0) + _seconds_before(workdir, settings)
         timing = Clock({"training": spent / len(chosen), "paths_made": len(cycles) / len(chosen)})
-        measure_model(workdir, settings, wanted, timing, lambda done: advance(done, None))
+        measure_model(workdir, settings, wanted, timing, lambda done: advance(done, None), terms)
     if replay is not None:
         replay_model(workdir, chosen[replay], wanted)
     return {"warnings": warnings}
@@ -235,10 +238,12 @@ def measure_model(
     paths: Paths,
     clock: Clock,
     on_progress: Callable[[float], None],
+    known: dict[Path, list[Terms]],
 ) -> None:
     """Samples of a trained model, their quality and its diagnostics, in its measures run.
 
-    A training that diverged, or samples that are not finite, are recorded as diverged.
+    A training that diverged, or samples that are not finite, are recorded as diverged. ``known``:
+    what trainings have on the additional paths, whatever their samples.
     """
     place, identity = measures_path(workdir, settings, paths), measures_settings(settings, paths)
     with RunDirectory.create(place, MEASURES, identity) as run:
@@ -262,7 +267,9 @@ def measure_model(
             return
         with clock.measure("diagnostics"):
             theta = parameters_of(training)
-            terms = _terms_on_paths(settings, theta, patterns, paths, clock)
+            if training.path not in known:
+                known[training.path] = _terms_on_paths(settings, theta, patterns, paths, clock)
+            terms = known[training.path]
         if terms:
             run.save_table("paths", _path_columns(terms))
         run.finish(measured | _diagnosed(training, theta, generated, terms, clock))
@@ -291,7 +298,7 @@ def record_samples(
 
 def _terms_on_paths(
     settings: Settings, theta: Parameters, patterns: Patterns, paths: Paths, clock: Clock
-) -> list[tuple[int, PathTerms]]:
+) -> list[Terms]:
     """(pattern, terms) on every additional path; the seconds per path are recorded as well.
 
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
@@ -300,7 +307,7 @@ def _terms_on_paths(
     fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
     making: list[float] = []
 
-    def terms(index: int) -> tuple[int, PathTerms]:
+    def terms(index: int) -> Terms:
         began = time.perf_counter()
         pattern, path = additional_path(machine, fields, index, paths.seed, words)
         making.append(time.perf_counter() - began)
@@ -328,7 +335,7 @@ def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
     }
 
 
-def _path_columns(terms: list[tuple[int, PathTerms]]) -> dict[str, Any]:
+def _path_columns(terms: list[Terms]) -> dict[str, Any]:
     values = [term for _, term in terms]
     return {
         "path": list(range(len(terms))),
@@ -342,7 +349,7 @@ def _diagnosed(
     training: RunDirectory,
     theta: Parameters,
     generated: Generated,
-    terms: list[tuple[int, PathTerms]],
+    terms: list[Terms],
     clock: Clock,
 ) -> dict[str, Any]:
     """Seed-level numbers of a computer beside those of its samples."""

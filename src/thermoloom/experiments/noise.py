@@ -94,9 +94,7 @@ class NoisePlan(ScreenPlan):
 
 def assemble(plan: NoisePlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the four screens, and their summary."""
-    found = screens.collect(plan.conditions(), folder)
-    screens.save_tables(found, run)
-    return screens.base_summary(found, plan) | {
+    return screens.summed_up(screens.collect(plan.conditions(), folder), plan, run) | {
         "cycles": {"update": plan.update_cycles, "residual": plan.residual_cycles},
         "samples": {"update": plan.update_samples, "residual": plan.residual_samples},
         "amplitude": plan.amplitude,

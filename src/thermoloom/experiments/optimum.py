@@ -10,7 +10,7 @@ import numpy as np
 
 from thermoloom.config import Settings
 from thermoloom.experiments.pairs import PairPlan
-from thermoloom.experiments.results import Model, finished, measures_path, trained_path
+from thermoloom.experiments.results import Model, trained_path
 from thermoloom.measures.paired import number
 
 RULE = "optimum"
@@ -38,10 +38,9 @@ def optimum_path(plan: PairPlan, folder: Path = Path()) -> Path:
 
 def optimum_measures(plan: PairPlan, folder: Path, seeds: Sequence[int]) -> list[Model]:
     """θ* as it was measured for these seeds; empty if one of them is missing."""
-    models = [optimum_model(plan, seed) for seed in seeds]
-    runs = [finished(measures_path(folder, model, plan.paths)) for model in models]
-    found = [Model(folder, m, run) for m, run in zip(models, runs, strict=True) if run is not None]
-    return found if len(found) == len(seeds) else []
+    found = [Model.found(folder, optimum_model(plan, seed), plan.paths) for seed in seeds]
+    models = [model for model in found if model is not None]
+    return models if len(models) == len(seeds) else []
 
 
 def with_optimum(summary: dict[str, Any], plan: PairPlan, folder: Path) -> dict[str, Any]:

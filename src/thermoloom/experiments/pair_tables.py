@@ -11,7 +11,7 @@ Tables that it leaves behind (CSV, one row as named):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from thermoloom.experiments.models import assignment, classified, nearest_samples
 from thermoloom.experiments.pairs import Pairs
-from thermoloom.experiments.results import Model
+from thermoloom.experiments.results import Model, seconds_by_stage, stacked
 from thermoloom.machine.parameters import Block, layout
 from thermoloom.measures.classifier import classifier_record
 from thermoloom.measures.diagnostics import EnergyDrop
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.measures.statistics import Interval, PairedComparison, compare_pairs, spread
+from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated, spread
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 
@@ -40,10 +40,11 @@ def save_tables(pairs: Pairs, run: RunDirectory) -> None:
     """The tables of an experiment of pairs; figures and report read these and nothing else."""
     models = list(pairs.models.values())
     run.save_table("models", _model_columns(models))
-    run.save_table("samples", _stacked(models, lambda model: model.samples))
-    run.save_table("curves", _stacked(models, lambda model: model.curve))
+    run.save_table("samples", stacked((_owner(m), m.samples) for m in models))
+    run.save_table("curves", stacked((_owner(m), m.curve) for m in models))
     if all(model.measures.has("paths.csv") for model in models):
-        run.save_table("paths", _stacked(models, lambda m: m.measures.load_table("paths")))
+        paths = stacked((_owner(m), m.measures.load_table("paths")) for m in models)
+        run.save_table("paths", paths)
     if pairs.cross:
         run.save_table("cross", _cross_columns(pairs.cross))
     _save_pictures(pairs, run)
@@ -52,7 +53,7 @@ def save_tables(pairs: Pairs, run: RunDirectory) -> None:
 def _model_columns(models: Sequence[Model]) -> dict[str, Any]:
     """Seed-level numbers, without the times: a table does not depend on where it was computed."""
     rows = [
-        {"rule": m.rule, "seed": m.seed}
+        _owner(m)
         | {
             key: value
             for key, value in flatten(m.results).items()
@@ -63,17 +64,8 @@ def _model_columns(models: Sequence[Model]) -> dict[str, Any]:
     return {key: [row.get(key) for row in rows] for key in rows[0]}
 
 
-def _stacked(
-    models: Sequence[Model], table: Callable[[Model], dict[str, NDArray[Any]]]
-) -> dict[str, Any]:
-    """The models' tables one under the other, with columns that say whose rows they are."""
-    tables = [table(model) for model in models]
-    lengths = [len(next(iter(columns.values()))) for columns in tables]
-    return {
-        "rule": np.repeat([model.rule for model in models], lengths),
-        "seed": np.repeat([model.seed for model in models], lengths),
-        **{name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]},
-    }
+def _owner(model: Model) -> dict[str, Any]:
+    return {"rule": model.rule, "seed": model.seed}
 
 
 def _cross_columns(cross: Sequence[tuple[int, EnergyDrop]]) -> dict[str, Any]:
@@ -141,7 +133,7 @@ def heat_reduction(pairs: Pairs) -> dict[str, Any]:
         "batch": float(batch.mean()),
         "online": float(online.mean()),
         "reduction": -compared.mean_difference,
-        "interval": _negated(compared.interval),
+        "interval": negated(compared.interval),
         "percent": None if relative is None else relative.mean_difference,
         "percent_interval": None if relative is None else relative.interval,
         "t_test_p": compared.t_test_p,
@@ -150,10 +142,6 @@ def heat_reduction(pairs: Pairs) -> dict[str, Any]:
         "pairs": compared.pairs,
         "note": compared.note,
     }
-
-
-def _negated(interval: Interval | None) -> Interval | None:
-    return None if interval is None else (-interval[1], -interval[0])
 
 
 def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
@@ -278,20 +266,13 @@ def timing(pairs: Pairs) -> dict[str, float]:
 
     Paths are made inside training; their share is estimated from those made for diagnostics.
     """
-    total: dict[str, float] = dict.fromkeys(
-        ("paths", "training", "generation", "quality", "diagnostics", "replay"), 0.0
-    )
-    for model in pairs.models.values():
-        spent = model.results["timing"]
-        estimate = spent.get("one_path", 0.0) * spent["paths_made"]
-        paths = min(estimate, spent["training"])
-        total["paths"] += paths
-        total["training"] += spent["training"] - paths
-        for stage in ("generation", "quality", "diagnostics"):
-            total[stage] += spent.get(stage, 0.0)
-    if pairs.replay is not None:
-        total["replay"] = pairs.replay.results["timing"]["replay"]
-    return total
+    models = pairs.models.values()
+    total = seconds_by_stage(models, ("training", "generation", "quality", "diagnostics"))
+    spent = [model.results["timing"] for model in models]
+    paths = sum(min(s.get("one_path", 0.0) * s["paths_made"], s["training"]) for s in spent)
+    replay = 0.0 if pairs.replay is None else pairs.replay.results["timing"]["replay"]
+    total["training"] -= paths
+    return {"paths": paths} | total | {"replay": replay}
 
 
 def judge_of(pairs: Pairs) -> dict[str, Any] | None:
@@ -306,8 +287,9 @@ def judge_of(pairs: Pairs) -> dict[str, Any] | None:
     }
 
 
-def base_summary(pairs: Pairs) -> dict[str, Any]:
-    """What every experiment of pairs reports."""
+def summed_up(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
+    """The tables saved, and what every experiment of pairs reports of them."""
+    save_tables(pairs, run)
     return {
         "pairs": len(pairs.seeds),
         "seeds": pairs.seeds,

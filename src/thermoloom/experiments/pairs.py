@@ -130,9 +130,10 @@ class Pairs:
 
 def complete_pairs(plan: PairPlan, folder: Path) -> int:
     """How many pairs are trained and measured."""
-    places = [[measures_path(folder, plan.model(r, seed), plan.paths) for r in RULES]
-              for seed in plan.seeds]  # fmt: skip
-    return sum(all(finished(place) for place in pair) for pair in places)
+    return sum(
+        all(Model.found(folder, plan.model(rule, seed), plan.paths) for rule in RULES)
+        for seed in plan.seeds
+    )
 
 
 def collect(plan: PairPlan, folder: Path) -> Pairs:
@@ -140,17 +141,19 @@ def collect(plan: PairPlan, folder: Path) -> Pairs:
     models: dict[tuple[str, int], Model] = {}
     missing = []
     for seed in plan.seeds:
-        settings = {rule: plan.model(rule, seed) for rule in RULES}
-        places = {rule: measures_path(folder, own, plan.paths) for rule, own in settings.items()}
-        runs = {rule: finished(place) for rule, place in places.items()}
-        reasons = [f"{rule}: {why_missing(places[rule])}" for rule in RULES if not runs[rule]]
+        pair, reasons = {}, []
+        for rule in RULES:
+            settings = plan.model(rule, seed)
+            model = Model.found(folder, settings, plan.paths)
+            if model is None:
+                reason = why_missing(measures_path(folder, settings, plan.paths))
+                reasons.append(f"{rule}: {reason}")
+            else:
+                pair[rule, seed] = model
         if reasons:
             missing.append(f"pair {seed} is left out ({'; '.join(reasons)})")
-        models |= {
-            (rule, seed): Model(folder, settings[rule], run)
-            for rule, run in runs.items()
-            if run is not None and not reasons
-        }
+        else:
+            models |= pair
     if not models:
         raise UserError(f"{folder}: no pair is complete: {' | '.join(missing)}")
     return Pairs(plan, folder, models, missing)

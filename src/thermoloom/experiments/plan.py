@@ -1,8 +1,6 @@
 """What an experiment is: a plan with presets, tasks that run anywhere, tables and a summary.
 
-Another experiment is a module ``experiments/NAME.py`` with ``EXPERIMENT``, a module
-``presentation/NAME.py`` with ``section``, and its name in ``experiments.NAMES``; where the paper
-says something about it, a module ``reproduction/NAME_verdicts.py`` with ``judge``.
+``docs/extending.md`` says what else another experiment needs.
 """
 
 from __future__ import annotations

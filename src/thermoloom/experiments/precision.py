@@ -24,31 +24,23 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import parameters_of
 from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.models import Clock, record_samples
 from thermoloom.experiments.plan import Experiment, Plan, brief
-from thermoloom.experiments.results import (
-    RUNS,
-    Model,
-    finished,
-    measures_settings,
-    patterns_input,
-    trained_path,
-)
+from thermoloom.experiments.results import Model, finished, trained_path
 from thermoloom.experiments.screens import (
     SET,
     Condition,
     Screens,
-    base_summary,
     check_grid,
     collect,
-    save_tables,
     screen_tasks,
+    summed_up,
     trained,
 )
+from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import (
@@ -59,9 +51,8 @@ from thermoloom.machine.quantization import (
 )
 from thermoloom.measures.responses import Measured
 from thermoloom.measures.statistics import ks_distance
-from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Report, Task
+from thermoloom.runs.tasks import Task
 
 STORAGE, TRAINING = "storage", "training"
 REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"
@@ -118,7 +109,7 @@ class PrecisionPlan(Plan):
     def storage(self) -> list[Condition]:
         """The stored computers on a grid."""
         return [
-            Condition(STORAGE, bits, settings, storage_path(settings, bits))
+            Condition(STORAGE, bits, settings, stored_in(settings, bits).path)
             for settings in map(self.stored, self.seeds)
             for bits in self.storage_bits
             if bits != UNQUANTIZED
@@ -145,6 +136,12 @@ class PrecisionPlan(Plan):
         return conditions
 
 
+def stored_in(settings: Settings, bits: float) -> Work:
+    """The couplings of a trained computer rounded, and what becomes of its samples."""
+    more = {"bits": int(bits), "samples": settings.generation.samples}
+    return Work(STORAGE, settings, more)
+
+
 def _ranges(folder: Path, settings: Settings) -> tuple[float, float] | None:
     """A_max of both tensors of a trained computer; None where there is none."""
     run = finished(trained_path(folder, settings))
@@ -158,15 +155,9 @@ def tasks(plan: PrecisionPlan, folder: Path, workers: int) -> list[Task]:
     """The float32 computers; with them, one task for each computer trained or stored on a grid."""
     first = screen_tasks(plan.references(), folder, workers)
     stored = [
-        Task(
-            name=f"store {condition.value:g} bits, seed {condition.seed}",
-            function="thermoloom.experiments.precision:store",
-            arguments={"model": condition.settings.as_dict(), "bits": condition.value},
-            outputs=(str(condition.path),),
-            inputs=(
-                str(trained_path(Path(), condition.settings)),
-                patterns_input(condition.settings),
-            ),
+        stored_in(condition.settings, condition.value).task(
+            f"store {condition.value:g} bits, seed {condition.seed}",
+            [trained_path(Path(), condition.settings)],
         )
         for condition in plan.storage()
         if finished(trained_path(folder, condition.settings)) is not None
@@ -187,41 +178,13 @@ def models(plan: PrecisionPlan) -> list[Settings]:
     ]
 
 
-def storage_settings(settings: Settings, bits: float) -> dict[str, Any]:
-    """What identifies a stored computer: its training, its sampling and its bits."""
-    return measures_settings(settings) | {"storage": {"bits": int(bits)}}
-
-
-def storage_path(settings: Settings, bits: float) -> Path:
-    """Where the measures of a stored computer live, relative to the results folder."""
-    return run_path(Path(RUNS), STORAGE, storage_settings(settings, bits))
-
-
-def store(workdir: Path, report: Report, model: dict[str, Any], bits: int) -> dict[str, Any]:
+def store(job: Job, bits: int, samples: int) -> dict[str, Any] | None:
     """Round the couplings of a trained computer to ``bits``, sample it and measure the samples."""
-    settings, clock, done = Settings.from_dict(model), Clock(), 0
-    samples = settings.generation.samples
-    total = samples * settings.machine.steps
-
-    def on_progress(more: int) -> None:
-        nonlocal done
-        done += more
-        report(done, total, None)
-
-    place, identity = workdir / storage_path(settings, bits), storage_settings(settings, bits)
-    with RunDirectory.create(place, STORAGE, identity) as run:
-        if run.state in ("done", "diverged"):
-            return {}
-        theta = parameters_of(RunDirectory.open(trained_path(workdir, settings)))
-        with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
-            generated = generate(
-                quantized(theta, bits), samples, settings.generation_seed, on_progress=on_progress
-            )
-        patterns = patterns_of(settings, workdir / RUNS)
-        results = record_samples(run, settings, generated, patterns, clock)
-        if results is not None:
-            run.finish(results)
-    return {}
+    settings, clock = job.settings, Clock()
+    theta = parameters_of(RunDirectory.open(trained_path(job.workdir, settings)))
+    with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
+        generated = generate(quantized(theta, bits), samples, settings.generation_seed)
+    return record_samples(job.run, settings, generated, job.patterns, clock)
 
 
 # --- tables and summary -------------------------------------------------------------------------
@@ -231,9 +194,8 @@ def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, 
     """Tables of both screens, and their summary."""
     conditions = plan.references() + plan.storage() + plan.training(folder)
     screens = _with_couplings(collect(sorted(conditions, key=_order), folder))
-    save_tables(screens, run)
     curves = {STORAGE: screens.curve(STORAGE), TRAINING: screens.curve(TRAINING, REFERENCE)}
-    return base_summary(screens, plan) | {
+    return summed_up(screens, plan, run) | {
         "references": {
             screen: curve.heat(UNQUANTIZED) if curve.has(UNQUANTIZED) else None
             for screen, curve in curves.items()

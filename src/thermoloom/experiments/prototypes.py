@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.config import PrototypeSettings, Settings
-from thermoloom.experiments.pair_tables import base_summary, save_tables
+from thermoloom.experiments.pair_tables import summed_up
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
@@ -17,8 +17,7 @@ FIFTEEN = PrototypeSettings(per_digit=5)
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the complete pairs, and their summary."""
     pairs = collect(plan, folder)
-    save_tables(pairs, run)
-    return base_summary(pairs) | {"prototype_count": len(pairs.patterns)}
+    return summed_up(pairs, run) | {"prototype_count": len(pairs.patterns)}
 
 
 EXPERIMENT = Experiment(

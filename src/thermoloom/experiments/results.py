@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.computers.archives import Order, archived_classes, read_archive
 from thermoloom.computers.kept_patterns import patterns_path
@@ -34,6 +33,7 @@ from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.measures.classifier import SIDE, classifier_sha256
 from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.formats import Table
 from thermoloom.runs.manifest import MANIFEST, run_path
 from thermoloom.runs.store import RunDirectory
 
@@ -118,6 +118,14 @@ def save_rows(run: RunDirectory, name: str, rows: Sequence[Mapping[str, Any]]) -
     run.save_table(name, {key: [row[key] for row in rows] for key in rows[0]})
 
 
+def stacked(tables: Iterable[tuple[Mapping[str, Any], Table]]) -> Table:
+    """Tables one under the other, with columns that say whose rows they are."""
+    found = list(tables)
+    lengths = [len(next(iter(columns.values()))) for _, columns in found]
+    owner = {key: np.repeat([own[key] for own, _ in found], lengths) for key in found[0][0]}
+    return owner | {name: np.concatenate([t[name] for _, t in found]) for name in found[0][1]}
+
+
 def order_of(settings: Settings) -> Order:
     """The samples of a model."""
     return Order(settings.generation.samples, settings.generation_seed)
@@ -139,6 +147,12 @@ class Model:
     measures: RunDirectory
     """Run of its measures, done or diverged."""
 
+    @classmethod
+    def found(cls, folder: Path, settings: Settings, paths: Paths) -> Model | None:
+        """The computer of these settings, if it was trained, sampled and measured."""
+        run = finished(measures_path(folder, settings, paths))
+        return None if run is None else cls(folder, settings, run)
+
     @property
     def rule(self) -> str:
         return self.settings.training.rule
@@ -157,7 +171,7 @@ class Model:
         return self.measures.results
 
     @cached_property
-    def samples(self) -> dict[str, NDArray[Any]]:
+    def samples(self) -> Table:
         """The table of samples; empty where the computer diverged."""
         return {} if self.diverged else self.measures.load_table("samples")
 
@@ -166,7 +180,7 @@ class Model:
         return RunDirectory.open(trained_path(self.folder, self.settings))
 
     @cached_property
-    def curve(self) -> dict[str, NDArray[Any]]:
+    def curve(self) -> Table:
         """The validation curve."""
         return self.training.load_table("curve")
 

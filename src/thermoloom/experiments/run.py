@@ -32,10 +32,10 @@ from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
 from thermoloom.runs.formats import jsonable
 from thermoloom.runs.progress import Progress
+from thermoloom.runs.saved import SUMMARY
 from thermoloom.runs.store import RunDirectory, refuse_claimed
 from thermoloom.runs.tasks import Outcome, failures
 
-SUMMARY = "summary.json"
 OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from thermoloom.config import Imperfections, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
@@ -29,6 +27,7 @@ from thermoloom.experiments.results import (
     measures_path,
     save_rows,
     seconds_by_stage,
+    stacked,
     why_missing,
 )
 from thermoloom.measures.quality import MEASURES
@@ -172,16 +171,12 @@ def save_tables(screens: Screens, run: RunDirectory) -> None:
     """curves.csv, conditions.csv and samples.csv; figures and verdicts read these."""
     save_rows(run, "conditions", [m.row for m in screens.measured])
     save_rows(run, "curves", screens.curves())
-    done = [m for m in screens.measured if not m.diverged]
-    lengths = [len(m.samples["heat"]) for m in done]
-    columns: dict[str, Any] = {
-        name: np.repeat([m.row[name] for m in done], lengths) for name in KEYS
-    }
-    if done:
-        columns |= {
-            name: np.concatenate([m.samples[name] for m in done]) for name in done[0].samples
-        }
-    run.save_table("samples", columns)
+    done = [
+        ({key: m.row[key] for key in KEYS}, dict(m.samples))
+        for m in screens.measured
+        if not m.diverged
+    ]
+    run.save_table("samples", stacked(done) if done else {key: [] for key in KEYS})
 
 
 def shortened(plan: Plan, whole: Plan) -> list[str]:
@@ -194,8 +189,9 @@ def shortened(plan: Plan, whole: Plan) -> list[str]:
     ]
 
 
-def base_summary(screens: Screens, plan: Plan) -> dict[str, Any]:
-    """What every experiment of screens reports; its lengths beside those of the paper's plan."""
+def summed_up(screens: Screens, plan: Plan, run: RunDirectory) -> dict[str, Any]:
+    """The tables saved, and what every experiment of screens reports of them."""
+    save_tables(screens, run)
     seeds = sorted({m.seed for m in screens.measured})
     return {
         "missing": screens.missing,

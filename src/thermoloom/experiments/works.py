@@ -1,7 +1,8 @@
 """Runs of an experiment's own: a prediction, a probe, a measure, found by its settings.
 
 One task function carries out all of them: it opens the run, leaves it alone if it is done, and
-else calls the function of its kind, ``function(job, **more)``, which fills it.
+else calls the function of its kind, ``function(job, **more)``, which fills it and returns its
+results; None where it diverged, which is noted in the run already.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from thermoloom.computers.kept_patterns import patterns_of
 from thermoloom.computers.trained import training_settings
 from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.experiments.cutting import in_products
+from thermoloom.experiments.models import SAMPLE_IN_CYCLES
 from thermoloom.experiments.results import RUNS, finished, patterns_input
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -53,11 +56,15 @@ FUNCTIONS = {
     "schedule": "frontier.schedules:search",
     "free-energy": "ledger.switched:measure_free_energy",
     "recalibration": "devices:recalibrate",
+    "storage": "precision:store",
     "wiring-point": "wiring.points:measure_point",
 }
 """What carries out each kind of work."""
 
-SAMPLED = ("devices", "digits", "wiring")
+SOLUTION_IN_CYCLES = 500
+"""What θ* costs in training cycles, to begin with what takes longest."""
+
+SAMPLED = ("devices", "digits", "precision", "wiring")
 """Experiments whose works draw samples by the generation seed and have them judged."""
 
 
@@ -102,7 +109,17 @@ class Work:
             },
             outputs=(str(self.path),),
             inputs=(patterns_input(self.settings), *(str(path) for path in inputs)),
+            cost=self._cost(),
         )
+
+    def _cost(self) -> float | None:
+        """Samples, trajectories and solutions; not known of works that draw no samples."""
+        if "samples" not in self.more:
+            return None
+        solutions = self.more.get("pieces", 1)  # a search for windows solves many
+        cycles = self.more.get("cycles", 0) + SOLUTION_IN_CYCLES * solutions
+        cycles += SAMPLE_IN_CYCLES * self.more["samples"]
+        return in_products(self.settings.machine, cycles)
 
     def found(self, folder: Path) -> RunDirectory | None:
         """The run, if it is there and done."""
@@ -161,9 +178,10 @@ def carry_out(
     """Do the work that is not done yet."""
     work = Work(kind, Settings.from_dict(model), more)
     with RunDirectory.create(workdir / work.path, kind, work.identity) as run:
-        if run.state != "done":
+        if run.state not in ("done", "diverged"):
             began = time.perf_counter()
             function = resolve(f"thermoloom.experiments.{FUNCTIONS[kind]}")
             results = function(Job(workdir, work.settings, run, report), **more)
-            run.finish({**results, "seconds": time.perf_counter() - began})
+            if results is not None:
+                run.finish({**results, "seconds": time.perf_counter() - began})
     return {}

@@ -9,7 +9,6 @@ behind the biases, which is always 1.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,12 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
-from thermoloom.lab.scenes import Scene
+from thermoloom.lab.scenes import Scene, learned_fields
 from thermoloom.machine.action import drive, residual, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import felt, sensed_gradient
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.patterns.fields import label_words, unit_fields
-from thermoloom.patterns.patterns import Patterns
 
 STRONGEST = 6
 """Partners that are listed."""
@@ -57,7 +54,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
     order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
     mapped = _mapped(theta, unit)
-    grey, largest = couplings_as_bytes(J[_where(machine, mapped)] if mapped else J[:0])
+    grey, largest = couplings_as_bytes(J[_places(machine)[mapped]] if mapped else J[:0])
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
@@ -91,7 +88,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     j = whole("partner", j, 0, machine.units + machine.size_of("label"))
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
-    fields, words = _learned(computer.patterns, machine)
+    fields, words = learned_fields(computer.patterns, machine)
     own = None if scene.words is None else scene.words[sample]
     pattern = 0
     if words is not None and own is not None:
@@ -124,13 +121,13 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
 
 def couplings_of(theta: Parameters, stage: int, unit: int) -> Array:
     """J_ij of a free unit i with all units j, in float64; 0 where there is no wire."""
-    row = np.zeros(_count(theta.machine))
+    places = _places(theta.machine)
+    row = np.zeros(places["one"].stop)
     group, place = _group_of(theta.machine, unit)
     for block, transposed in theta.layout.partners(group):
         J = block.matrix(theta.vector[stage])
-        row[_where(theta.machine, block.rows if transposed else block.columns)] = (
-            J[:, place] if transposed else J[place]
-        )
+        other = places[block.rows if transposed else block.columns]
+        row[other] = J[:, place] if transposed else J[place]
     return row
 
 
@@ -151,7 +148,7 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
     """The terms of the energy that a unit has a part in, each with the units at the other end."""
     group, _ = _group_of(theta.machine, unit)
     return {
-        block.part: _where(theta.machine, block.rows if transposed else block.columns)
+        block.part: _places(theta.machine)[block.rows if transposed else block.columns]
         for block, transposed in theta.layout.partners(group)
     }
 
@@ -160,7 +157,7 @@ def _joined(theta: Parameters, i: int, j: int) -> bool:
     """Whether there is a wire, or a bias, between a free unit and any other."""
     group, place = _group_of(theta.machine, i)
     for block, transposed in theta.layout.partners(group):
-        where = _where(theta.machine, block.rows if transposed else block.columns)
+        where = _places(theta.machine)[block.rows if transposed else block.columns]
         if where.start <= j < where.stop and i != j:
             pair = (j - where.start, place) if transposed else (place, j - where.start)
             return block.mask is None or bool(block.mask[pair])
@@ -180,14 +177,6 @@ def _places(machine: Machine) -> dict[str, slice]:
             "one": slice(free + labels, free + labels + 1)}  # fmt: skip
 
 
-def _where(machine: Machine, group: str) -> slice:
-    return _places(machine)[group]
-
-
-def _count(machine: Machine) -> int:
-    return machine.units + machine.size_of("label") + 1
-
-
 def _group_of(machine: Machine, unit: int) -> tuple[str, int]:
     group = "visible" if unit < machine.visible else "hidden"
     return group, unit - machine.groups[group].start
@@ -204,9 +193,3 @@ def _stage_at(machine: Machine, step: int) -> int:
     """The stage whose force acts from this step of generation on."""
     spans = generation_windows(machine)
     return next((stage for stage, first, last in spans if first <= step < last), spans[-1][0])
-
-
-@lru_cache(maxsize=4)
-def _learned(patterns: Patterns, machine: Machine) -> tuple[Any, Any]:
-    """Fields and words of the learned patterns, found once: styles take a k-means each time."""
-    return unit_fields(patterns, machine), label_words(patterns, machine)

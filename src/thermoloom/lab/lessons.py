@@ -114,7 +114,7 @@ def _reached(computer: Computer) -> Reached:
 
 
 class _Watch:
-    """What is shown on the way: at once in the end, else no oftener than an eye can follow."""
+    """What is shown on the way: at once in the end, else as often as the eye can follow."""
 
     def __init__(self, show: Show) -> None:
         self._show = show

@@ -12,7 +12,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,12 @@ from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words
 from thermoloom.lab.damage import damaged
 from thermoloom.lab.messages import Generate
 from thermoloom.machine.books import Generated
-from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.clamp import Clamp, resting_states
+from thermoloom.machine.definition import Machine
+from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import SIDE, classify
 from thermoloom.measures.quality import measure_quality
+from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
 
@@ -40,8 +43,7 @@ LIVE_SECONDS = 0.03
 MOST_COMPARED = 1000
 """Most patterns that a sample is compared with."""
 DARKEST, BRIGHTEST = 1.0, 99.5
-"""Percentiles of the final images that are black and white."""
-
+"""Percentiles of what is shown that are black and white."""
 
 OnFrame = Callable[[dict[str, Any], bytes], None]
 """``on_frame(numbers, bytes)``: samples on their way, while they are computed."""
@@ -53,11 +55,13 @@ class Prepared:
 
     order: Generate
     computer: Computer
-    """The computer that generated, damaged as it may be."""
+    """The computer that generates, with its damage."""
     clamp: Clamp | None
     steps: list[int]
     words: NDArray[np.float32] | None
     asked: NDArray[np.int64] | None
+    contrast: Contrast
+    """The same for all frames, live or replayed."""
 
     @property
     def frames(self) -> int:
@@ -73,7 +77,7 @@ class Scene(Prepared):
 
 
 def picture_shape(computer: Computer) -> tuple[int, int]:
-    """Rows and columns in which visible units are shown; nearly square where they are no image."""
+    """Rows and columns in which visible units are shown; nearly square if they are not an image."""
     return computer.patterns.shape or nearly_square(computer.machine.visible)
 
 
@@ -100,7 +104,8 @@ def prepare(computer: Computer, order: Generate) -> Prepared:
     classes = order.classes or None
     words = drawn_words(theta, order.samples, order.seed, classes)
     asked = asked_classes(theta, order.samples, classes)
-    return Prepared(order, broken, known, steps, words, asked)
+    contrast = imprinted_contrast(computer.patterns, computer.settings.machine)
+    return Prepared(order, broken, known, steps, words, asked, contrast)
 
 
 def make_scene(
@@ -142,7 +147,7 @@ class _Live:
             way = self._course.at(step, first, states)
         if shown:
             frame = [self._prepared.steps.index(step)] * len(way["stage"])
-            grey = as_bytes(states[:, None], machine.visible)
+            grey = as_bytes(states[:, None], machine.visible, self._prepared.contrast)
             self._on_frame({"sample": first, "frame": frame, **_numbers(way)}, grey.tobytes())
             self._due = time.monotonic() + LIVE_SECONDS
 
@@ -153,15 +158,13 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
     most = KEPT_BYTES // (4 * samples * machine.units)
     if most < 2 + machine.stages:
         raise UserError(f"samples = {samples}: too many of {machine.units} units; take fewer")
-    even = np.linspace(0, machine.steps, min(FRAMES, most - machine.stages) + 1)
-    switches = (first for _, first, _ in generation_windows(machine))
-    return sorted({*even.round().astype(int).tolist(), *switches})
+    return watched_steps(machine, min(FRAMES, most - machine.stages))
 
 
 def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Frames in portions: the numbers of each and the bytes, (frames, samples, N)."""
     states, way = scene.made.snapshots, scene.course
-    grey = as_bytes(states, scene.computer.machine.visible)
+    grey = as_bytes(states, scene.computer.machine.visible, scene.contrast)
     size = max(1, PIECE_BYTES // (states.shape[0] * states.shape[2]))
     for first in range(0, scene.frames, size):
         last = min(first + size, scene.frames)
@@ -181,19 +184,58 @@ def _numbers(way: dict[str, Any], points: Sequence[int] | slice = slice(None)) -
     }
 
 
-def as_bytes(states: NDArray[np.float32], visible: int) -> NDArray[np.uint8]:
+class Contrast(NamedTuple):
+    """States that are shown in black and white, and the size of a hidden one in full colour."""
+
+    low: float
+    high: float
+    largest: float
+
+
+@lru_cache(maxsize=4)
+def learned_fields(
+    patterns: Patterns, machine: Machine
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Fields and words of the learned patterns, found once: styles take a k-means each time."""
+    return unit_fields(patterns, machine), label_words(patterns, machine)
+
+
+@lru_cache(maxsize=4)
+def imprinted_contrast(patterns: Patterns, machine: Machine) -> Contrast:
+    """The range of patterns as they are imprinted, with the thermal noise of the dark pixels.
+
+    It is known before anything is generated. Without patterns, fields of ±1 take their place.
+    """
+    fields = learned_fields(patterns, machine)[0] if len(patterns) else np.array([[-1.0, 1.0]])
+    seen, code = fields[:, : machine.visible], fields[:, machine.visible :]
+    largest = np.percentile(np.abs(code), BRIGHTEST) if code.size else 1.0
+    edges = np.array([*np.percentile(seen, (DARKEST, BRIGHTEST)), largest])
+    low, high, top = resting_states(machine, edges).tolist()
+    stiffness = max(float(machine.potential.curvature(low)), 1e-12)
+    return Contrast(low - 2 * math.sqrt(machine.kT / stiffness), high, top)
+
+
+def final_contrast(states: NDArray[np.float32], visible: int) -> Contrast:
+    """The range of states (samples, frames, N) in the last frame."""
+    last = np.nan_to_num(states[:, -1])
+    low, high = np.percentile(last[:, :visible], (DARKEST, BRIGHTEST))
+    code = np.abs(last[:, visible:])
+    largest = np.percentile(code, BRIGHTEST) if code.size else 1.0
+    return Contrast(float(low), float(high), float(largest))
+
+
+def as_bytes(
+    states: NDArray[np.float32], visible: int, contrast: Contrast | None = None
+) -> NDArray[np.uint8]:
     """States (samples, frames, N): visible units dark to bright, hidden ones −largest to largest.
 
-    On one scale each, by what is there in the end.
+    With the contrast of the last frame, if none is given.
     """
+    low, high, largest = contrast or final_contrast(states, visible)
     calm = np.nan_to_num(states, nan=0.0, posinf=1e30, neginf=-1e30)
     grey = np.empty(states.shape, np.uint8)
-    seen, code = calm[..., :visible], calm[..., visible:]
-    low, high = np.percentile(seen[:, -1], (DARKEST, BRIGHTEST))
-    grey[..., :visible] = _scaled(seen, low, high)
-    if code.size:
-        largest = np.percentile(np.abs(code[:, -1]), BRIGHTEST)
-        grey[..., visible:] = _scaled(code, -largest, largest)
+    grey[..., :visible] = _scaled(calm[..., :visible], low, high)
+    grey[..., visible:] = _scaled(calm[..., visible:], -largest, largest)
     return grey
 
 

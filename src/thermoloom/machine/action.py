@@ -3,9 +3,8 @@
     r_i = [−Δx_i + μΔt ∂_iV_θ(x′)] / (2k_BT)          with x′ = x_{k+1}, Δx = x′ − x_k
     L_step = Σ_i [−Δx_i + μΔt ∂_iV_θ(x′)]² / (4μk_BTΔt) = (k_BT/μΔt) Σ_i r_i²
 
-The loss is quadratic in θ. Everything here is plain and follows the dtype of the path, so it is
-also the float64 reference that the fast paths are tested against. ``drive`` and ``residual`` are
-the one definition of the residual: the engine compiles them into its kernels.
+The loss is quadratic in θ. Everything here is plain and follows the dtype of the path. ``drive``
+and ``residual`` are the one definition of the residual: the engine compiles them into its kernels.
 """
 
 from __future__ import annotations
@@ -175,15 +174,13 @@ def path_terms(
     return terms_of_sums(machine, sums.tolist(), len(path) - 1)
 
 
-def gradient(theta: Parameters, path: Array, word: Array | None = None) -> Parameters:
-    """∂L/∂θ summed over the path: ∂L/∂J_ij = Σ_k (r_i x_j′ + r_j x_i′), ∂L/∂b_i = Σ_k r_i."""
-    return gradient_of_residuals(theta.machine, residuals(theta, path, word), path[1:], word)
-
-
 def gradient_of_residuals(
     machine: Machine, r: Array, after: Array, word: Array | None = None
 ) -> Parameters:
-    """The same, from given residuals r and states x′, both (K, N); clamped units have r = 0."""
+    """∂L/∂θ summed over a path: ∂L/∂J_ij = Σ_k (r_i x_j′ + r_j x_i′), ∂L/∂b_i = Σ_k r_i.
+
+    From residuals r and states x′, both (K, N); clamped units have r = 0.
+    """
     result = Parameters.zeros(machine, r.dtype)
     for own, (first, last) in zip(result.vector, machine.stage_windows, strict=True):
         add_gradient(machine, r[first:last], after[first:last], word, own)
@@ -207,50 +204,3 @@ def add_gradient(
         if block.mask is not None:
             found *= block.mask
         block.matrix(vector)[...] += scale * found
-
-
-def learn_stepwise(
-    theta: Parameters,
-    path: Array,
-    learning_rate: float,
-    period: int = 1,
-    errors: Array | None = None,
-    word: Array | None = None,
-) -> Parameters:
-    """θ ← θ − α Σ ∂L_step/∂θ every ``period`` steps of a window, one step after the other.
-
-    The plain rule in float64: the reference for every fast path.
-    """
-    machine = theta.machine
-    theta = theta.astype(np.float64)
-    x = np.asarray(path, np.float64)
-    constants = step_constants(machine, np.float64)
-    for stage, (first, last) in enumerate(machine.stage_windows):
-        pending = np.zeros_like(theta.vector[stage])
-        for k in range(first, last):
-            after = x[k + 1]
-            coupling = sensed_gradient(theta, after, stage, word)
-            r = residual(constants, drive(constants, x[k], after), coupling)
-            if errors is not None:
-                r = r + errors[k]
-            pending += _update(machine, r, after, word)
-            if (k - first + 1) % period == 0 or k + 1 == last:
-                theta.vector[stage] -= learning_rate * pending
-                pending[:] = 0
-    return theta
-
-
-def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Array:
-    """u_ij = r_i x_j′ + r_j x_i′ of one step, flat."""
-    x = group_states(machine, after, word)
-    r_of = {group: r[where] for group, where in machine.groups.items()}
-    result = Parameters.zeros(machine, np.float64)
-    for block in result.layout.blocks:
-        out = block.matrix(result.vector[0])
-        out += np.outer(r_of[block.rows], x[block.columns])
-        if block.columns in r_of:
-            out += np.outer(x[block.rows], r_of[block.columns])
-        if block.symmetric:
-            np.fill_diagonal(out, 0)
-    flat: Array = result.layout.mask(result.vector[0])
-    return flat

@@ -84,7 +84,7 @@ class Device(Section):
 
     @property
     def couples(self) -> bool:
-        """Whether what a written coupling does is another thing than it should."""
+        """Whether a written coupling does something other than it should."""
         keys = ("gain_error", "offset", "dead", "stuck", "non_reciprocity")
         return any(getattr(self, key) for key in keys)
 

@@ -151,12 +151,3 @@ def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None)
             if block.rows == group and block.columns in ("one", "label"):
                 bias[..., where] += groups[block.columns] @ block.matrix(theta.vector[stage]).T
     return bias
-
-
-def energy_gradient(
-    theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
-) -> Array:
-    """∂V/∂x_i, in the dtype of ``states``."""
-    onsite = theta.machine.potential.astype(states.dtype.type).gradient(states)
-    gradient: Array = onsite + coupling_gradient(theta, states, stage, word)
-    return gradient

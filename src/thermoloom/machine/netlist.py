@@ -116,7 +116,7 @@ def netlist(
             *_units(theta),
             *_clamped(theta, word),
             *(line for stage in range(machine.stages) for line in _stage(theta, stage, dt)),
-            # corners of the noise are no error of the integration: steps need not follow them
+            # corners of the noise are not errors of the integration: steps need not follow them
             f".options interp trtol=100 abstol={1e-6 * G * V0!r} vntol={1e-6 * V0!r} "
             f"chgtol={1e-6 * C * V0!r}",
             f".tran {written[0] * dt!r} {written[-1] * dt!r} 0 {dt!r} uic",

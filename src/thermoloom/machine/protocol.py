@@ -48,6 +48,12 @@ def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
     return tuple((stage, steps - last, steps - first) for stage, (first, last) in spans)
 
 
+def watched_steps(machine: Machine, spans: int) -> list[int]:
+    """Steps of generation that cut it into so many equal spans, and every switch of stages."""
+    even = np.linspace(0, machine.steps, spans + 1).round().astype(int)
+    return sorted({*even.tolist(), *(first for _, first, _ in generation_windows(machine))})
+
+
 def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) -> float:
     """Heat that a noising path (K + 1, N) gives off, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
     x = np.asarray(states, np.float64)

@@ -6,8 +6,8 @@
     τ  = μ C/G                              seconds per unit of time
 
 μ is the conductance G: the mobility of the charge C u, whose Johnson noise is the heat bath. A
-coupling J is a transconductance G J, a bias b a current G V₀ b. A device that is no capacitor is
-given by E₀ and τ alone.
+coupling J is a transconductance G J, a bias b a current G V₀ b. A device that is not a capacitor
+is given by E₀ and τ alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Realization:
     time: float
     """τ, in seconds."""
     capacitance: float | None = None
-    """C of a node, in farads; None where a unit is no capacitor."""
+    """C of a node, in farads; None where a unit is not a capacitor."""
 
     @property
     def kT(self) -> float:

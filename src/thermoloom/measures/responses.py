@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.measures.statistics import spread
+from thermoloom.runs.formats import Table, only, rows_of
 
 KEYS = ("screen", "variant", "value", "seed")
 """What names a condition in both tables."""
-
-Table = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -159,14 +157,12 @@ class Responses:
     @classmethod
     def of_tables(cls, conditions: Table, samples: Table) -> Responses:
         """From the tables ``conditions`` and ``samples`` that an experiment saved."""
-        columns = {name: column.tolist() for name, column in conditions.items()}
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        measured = []
-        for row in rows:
-            own = np.all([samples[key] == row[key] for key in KEYS], axis=0)
-            plain = {name: None if value != value else value for name, value in row.items()}
-            measured.append(Measured(plain, {name: c[own] for name, c in samples.items()}))
-        return cls(measured)
+        return cls(
+            [
+                Measured(row, only(samples, **{key: row[key] for key in KEYS}))
+                for row in rows_of(conditions)
+            ]
+        )
 
     def curve(self, screen: str, variant: str = "") -> Curve:
         own = (screen, variant)

@@ -151,6 +151,11 @@ def _t_statistics(
     return (float(low), float(high)), float(test.pvalue), ""
 
 
+def negated(interval: Interval | None) -> Interval | None:
+    """The interval of a difference taken the other way round."""
+    return None if interval is None else _scaled(interval, -1)
+
+
 def _scaled(interval: Interval, factor: float) -> Interval:
     low, high = sorted(factor * end for end in interval)  # a negative factor swaps the ends
     return low, high

@@ -3,19 +3,18 @@
     projection   Pᵀs, P_ia ~ 𝒩(0, 1/N_v)                      the paper's
     copy         pixel a mod N_v of s                           the method's first code
     signs        A · sign(Pᵀs)
-    clusters     k-means within each class, a random word of ±A for each cluster
+    clusters     k-means within each class (without classes: of all), a random word of ±A for each
     given        an array of the user's
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
-than pure ones; words of ±A make mixtures costlier. Another code is a class here and its name in
+than pure ones; words of ±A make mixtures costlier. Another code is a function here and its name in
 ``CODES``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,8 @@ from thermoloom.threads import threads
 Float32 = NDArray[np.float32]
 
 
-class Code(Protocol):
-    """A way from patterns to the fields of hidden units."""
-
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        """Fields of amplitude one on the hidden units, (P, N_h)."""
+Code = Callable[[Machine, Float32, Sequence[int]], Float32]
+"""``code(machine, patterns, classes)``: fields of amplitude one on the hidden units, (P, N_h)."""
 
 
 def projection(machine: Machine) -> Float32:
@@ -42,57 +38,40 @@ def projection(machine: Machine) -> Float32:
     return entries.astype(np.float32)
 
 
-class Projection:
-    """Pᵀs."""
-
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        # float64 and no BLAS: the float32 result then depends on neither threads nor library
-        wide = np.einsum(
-            "pi,ia->pa",
-            patterns.astype(np.float64),
-            projection(machine).astype(np.float64),
-            optimize=False,
-        )
-        fields: Float32 = wide.astype(np.float32)
-        return fields
+def _projected(machine: Machine, patterns: Float32, _: Sequence[int]) -> Float32:
+    # float64 and no BLAS: the float32 result then depends on neither threads nor library
+    wide, P = patterns.astype(np.float64), projection(machine).astype(np.float64)
+    fields: Float32 = np.einsum("pi,ia->pa", wide, P, optimize=False).astype(np.float32)
+    return fields
 
 
-class Copy:
-    """s_{a mod N_v}."""
-
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        return patterns[:, np.arange(machine.hidden) % machine.visible]
+def _copied(machine: Machine, patterns: Float32, _: Sequence[int]) -> Float32:
+    return patterns[:, np.arange(machine.hidden) % machine.visible]
 
 
-class Signs:
-    """A · sign(Pᵀs)."""
-
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        signs = np.where(Projection().fields(machine, patterns, classes) < 0, -1, 1)
-        return np.float32(machine.code_amplitude) * signs.astype(np.float32)
+def _signs(machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+    signs = np.where(_projected(machine, patterns, classes) < 0, -1, 1)
+    return np.float32(machine.code_amplitude) * signs.astype(np.float32)
 
 
-class Clusters:
-    """A random word of ±A for each cluster of each class; patterns without classes are one."""
+def _words_of_clusters(machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
+    cluster = clusters(machine, patterns, classes)
+    return cluster_words(machine, int(cluster.max()) + 1)[cluster]
 
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        cluster = self.clusters(machine, patterns, classes)
-        return self.words(machine, int(cluster.max()) + 1)[cluster]
 
-    def words(self, machine: Machine, count: int) -> Float32:
-        """The first ``count`` words, each drawn from its own numbers."""
-        rng = np.random.default_rng(machine.code_seed)
-        signs = 1 - 2 * rng.integers(0, 2, (count, machine.hidden))
-        return (machine.code_amplitude * signs).astype(np.float32)
+def cluster_words(machine: Machine, count: int) -> Float32:
+    """The first ``count`` random words of ±A, each drawn from its own numbers."""
+    rng = np.random.default_rng(machine.code_seed)
+    signs = 1 - 2 * rng.integers(0, 2, (count, machine.hidden))
+    return (machine.code_amplitude * signs).astype(np.float32)
 
-    def clusters(
-        self, machine: Machine, patterns: Float32, classes: Sequence[int]
-    ) -> NDArray[np.intp]:
-        """Number of the cluster of each pattern: n · k + its cluster within the n-th class."""
-        k = machine.code_clusters
-        _, rank = np.unique(_classes(patterns, classes), return_inverse=True)
-        found: NDArray[np.intp] = rank * k + within_classes(machine, patterns, classes, k)
-        return found
+
+def clusters(machine: Machine, patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:
+    """Number of the cluster of each pattern: n · k + its cluster within the n-th class."""
+    k = machine.code_clusters
+    _, rank = np.unique(_classes(patterns, classes), return_inverse=True)
+    found: NDArray[np.intp] = rank * k + within_classes(machine, patterns, classes, k)
+    return found
 
 
 def within_classes(
@@ -152,21 +131,18 @@ def _classes(patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:
     return np.asarray(classes if len(classes) else np.zeros(len(patterns)), np.intp)
 
 
-class Given:
-    """The user's own fields; they come with the patterns."""
-
-    def fields(self, machine: Machine, patterns: Float32, classes: Sequence[int]) -> Float32:
-        raise UserError(
-            "machine.code = 'given': the patterns bring no fields for the hidden units; give "
-            f"an array of shape ({len(patterns)}, {machine.hidden}) with them"
-        )
+def _given(machine: Machine, patterns: Float32, _: Sequence[int]) -> Float32:
+    raise UserError(
+        "machine.code = 'given': the patterns bring no fields for the hidden units; give "
+        f"an array of shape ({len(patterns)}, {machine.hidden}) with them"
+    )
 
 
 CODES: dict[str, Code] = {
-    "projection": Projection(),
-    "copy": Copy(),
-    "signs": Signs(),
-    "clusters": Clusters(),
-    "given": Given(),
+    "projection": _projected,
+    "copy": _copied,
+    "signs": _signs,
+    "clusters": _words_of_clusters,
+    "given": _given,
 }
 """Every code by name."""

@@ -28,7 +28,7 @@ def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
         return visible
     hidden = patterns.code if machine.code == "given" else None
     if hidden is None:
-        hidden = CODES[machine.code].fields(machine, visible, patterns.classes)
+        hidden = CODES[machine.code](machine, visible, patterns.classes)
     if hidden.shape != (len(visible), machine.hidden) or not np.isfinite(hidden).all():
         raise UserError(
             f"machine.code = {machine.code!r}: fields of shape {hidden.shape}, expected finite "

@@ -8,9 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import curve_of, finish, legend_above, response, two_by_two
-from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.drawing import (
+    curve_of,
+    evenly,
+    finish,
+    in_rows,
+    legend_above,
+    response,
+)
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
+from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 RATE, PERIOD = "learning rate", "update period"
 """Names of the two screens in the tables."""
@@ -18,7 +26,7 @@ RATE, PERIOD = "learning rate", "update period"
 
 def draw_heat(saved: Saved) -> Figure:
     """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
-    figure, (rates, rate_pairs, periods, period_pairs) = two_by_two(4.6)
+    figure, (rates, rate_pairs, periods, period_pairs) = in_rows(2, 2, 4.6)
     _rates(rates, saved)
     _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
     _periods(periods, saved)
@@ -33,15 +41,9 @@ def draw_heat(saved: Saved) -> Figure:
     return figure
 
 
-def _positions(table: Table) -> tuple[dict[float, int], list[str]]:
-    """Values at equal distances, and their names."""
-    values = np.unique(table["value"])
-    return {float(v): i for i, v in enumerate(values)}, [f"{v:g}" for v in values]
-
-
 def _rates(axes: Axes, saved: Saved) -> None:
     table = only(saved.table("conditions"), screen=RATE)
-    places, names = _positions(table)
+    places = evenly(axes, table["value"], 0.4)
     for rule, shift in zip(RULES, (-0.08, 0.08), strict=True):
         curve = curve_of(saved, RATE, rule)
         x = [places[v] + shift for v in curve["value"]]
@@ -49,22 +51,18 @@ def _rates(axes: Axes, saved: Saved) -> None:
         own = only(table, variant=rule)
         axes.plot([places[v] + shift for v in own["value"]], own["heat_mean"], MARKERS[rule],
                   color=COLOURS[rule], alpha=0.3, markersize=3, zorder=1)  # fmt: skip
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.4, len(names) - 0.6)
     legend_above(axes, 0.12, ncols=2)
 
 
 def _periods(axes: Axes, saved: Saved) -> None:
     table = only(saved.table("conditions"), screen=PERIOD)
-    places, names = _positions(table)
+    places = evenly(axes, table["value"], 0.4)
     for seed in np.unique(table["seed"]):
         own = only(table, seed=seed)
         axes.plot([places[v] for v in own["value"]], own["heat_mean"], ".-", color=FAINT,
                   linewidth=0.8, markersize=3, zorder=1)  # fmt: skip
     curve = curve_of(saved, PERIOD)
     response(axes, curve, [places[v] for v in curve["value"]], GREEN)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.4, len(names) - 0.6)
 
 
 def _pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:

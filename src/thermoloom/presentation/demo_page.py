@@ -16,7 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from thermoloom.presentation.page import environment
-from thermoloom.presentation.saved import block_name
+from thermoloom.presentation.style import block_name
 from thermoloom.runs.manifest import package_version
 
 DARKEST, BRIGHTEST = 1.0, 99.5

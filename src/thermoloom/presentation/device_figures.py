@@ -12,8 +12,10 @@ from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
 from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
-from thermoloom.presentation.saved import Saved, Table, only
+from thermoloom.presentation.sheets import tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 GAP = 2
 """Pixels between images."""
@@ -137,7 +139,7 @@ def draw_samples(saved: Saved) -> Figure:
     for axes, how, letter in zip(halves, ("written", "learning"), "ab", strict=True):
         panel(axes, letter, "θ* as written" if how == "written" else "after recalibration")
         if about["shape"] is None:
-            empty(axes, "the visible layer is no image")
+            empty(axes, "the visible layer is not an image")
             continue
         keys = [f"{row['imperfection']} {row['strength']:g} {how}" for row in strongest]
         rows = [arrays.get(key) for key in keys]
@@ -153,10 +155,8 @@ def draw_samples(saved: Saved) -> Figure:
 def _sheet(rows: list[NDArray[Any] | None], shape: list[int]) -> NDArray[np.float64]:
     """Images side by side, a row for each computer; white where there are none."""
     count = max((len(row) for row in rows if row is not None), default=1)
-    height, width = shape[0] + GAP, shape[1] + GAP
-    sheet = np.ones((len(rows) * height, count * width))
-    for i, row in enumerate(rows):
-        for j, state in enumerate(() if row is None else np.nan_to_num(row, posinf=1, neginf=-1)):
-            tile = sheet[i * height : (i + 1) * height, j * width : (j + 1) * width]
-            tile[:-GAP, :-GAP] = state.reshape(shape)
-    return sheet
+    states = np.full((len(rows), count, *shape), np.nan)
+    for place, row in zip(states, rows, strict=True):
+        if row is not None:
+            place[: len(row)] = np.nan_to_num(row, posinf=1, neginf=-1).reshape(-1, *shape)
+    return tiled(states, GAP)

@@ -10,10 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
-from thermoloom.presentation.saved import Saved, Table, only
-from thermoloom.presentation.sheets import grey_scale
+from thermoloom.presentation.drawing import (
+    empty,
+    image,
+    in_a_row,
+    light_grid,
+    nothing,
+    panel,
+)
+from thermoloom.presentation.sheets import grey_scale, tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 CURVES = {
     "styles": "styles of each class",
@@ -29,8 +37,8 @@ CURVES = {
 }
 """Curves of the tables with the words for their axes, in the order of the panels."""
 LOGARITHMIC = ("styles", "stages", "patterns", "label amplitude", "temperature", "hidden")
-NAMED = ("windows", "code")
-"""Curves whose values are names."""
+EVEN = ("windows", "code", "quartic")
+"""Curves whose values are names, or too uneven for a scale."""
 
 
 def draw_sheet(saved: Saved) -> Figure:
@@ -45,13 +53,12 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
     columns = len(names)
     rows = -(-len(images) // columns)
     limits = grey_scale(images)
-    sheet = np.full((rows * columns, height + 1, width + 1), np.nan)
-    sheet[: len(images), :-1, :-1] = images.reshape(-1, height, width)
-    apart = sheet.reshape(rows, columns, height + 1, width + 1).swapaxes(1, 2)
-    whole = apart.reshape(rows * (height + 1), -1)
+    places = np.full((rows * columns, height * width), np.nan)
+    places[: len(images)] = images
+    whole = tiled(places.reshape(rows, columns, height, width), 1)
     figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
     axes = figure.subplots()
-    image(axes, whole.ravel(), whole.shape, limits)
+    image(axes, whole, whole.shape, limits)
     axes.xaxis.tick_top()
     axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
     axes.tick_params(length=0)
@@ -61,9 +68,7 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
 def draw_unlabelled(saved: Saved) -> Figure:
     """Samples of the machine without labels, as they came."""
     if not saved.run.has("unlabelled.safetensors"):
-        figure = Figure(figsize=(WIDTH, 0.6))
-        empty(figure.subplots(), "not measured")
-        return figure
+        return nothing("not measured")
     arrays, about = saved.arrays("unlabelled")
     return _grid(arrays["sheet"][:40], about["shape"], [""] * 10)
 
@@ -107,10 +112,8 @@ def _completed(axes: Axes, saved: Saved) -> None:
         known = arrays[f"{name}_known"].astype(bool)
         rows += [np.where(known, truth, 0.5 * (low + high)), np.where(known, truth, arrays[name])]
     rows.append(truth)
-    sheet = np.concatenate(
-        [np.concatenate([one.reshape(height, width) for one in row], axis=1) for row in rows]
-    )
-    image(axes, sheet.ravel(), sheet.shape, (low, high))
+    sheet = tiled(np.stack(rows).reshape(len(rows), -1, height, width), 0)
+    image(axes, sheet, sheet.shape, (low, high))
     names = ["top known", "drawn", "left known", "drawn", "truth"]
     axes.set_yticks([(i + 0.5) * height for i in range(len(names))], names)
     axes.tick_params(length=0)
@@ -162,12 +165,12 @@ def _panels(saved: Saved, draw: Curve) -> tuple[Figure, list[Axes]]:
 def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
     """Where the values of a curve lie, with their names as ticks."""
     names = [str(value) for value in table["value"]]
-    named = curve in NAMED
-    x = np.arange(float(len(names))) if named else np.array([float(name) for name in names])
+    even = curve in EVEN
+    x = np.arange(float(len(names))) if even else np.array([float(name) for name in names])
     if curve in LOGARITHMIC:
         axes.set_xscale("log")
     axes.set_xticks(x, names)
-    if named and len(names) > 3:
+    if even and len(names) > 3:
         axes.set_xticks(x, names, rotation=40, ha="right", fontsize=6)
     axes.minorticks_off()
     light_grid(axes)

@@ -22,7 +22,6 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from thermoloom.presentation.chapters import FigureSpec
-from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import (
     DPI,
     FAINT,
@@ -35,6 +34,8 @@ from thermoloom.presentation.style import (
     WIDTH,
 )  # fmt: skip
 from thermoloom.presentation.verdicts import mark
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 Draw = Callable[[Saved], Figure]
 DrawTable = Callable[[Axes, Table], None]
@@ -90,11 +91,6 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     return figure, list(np.ravel(found))
 
 
-def two_by_two(height: float) -> tuple[Figure, list[Axes]]:
-    """A figure across the page with four panels."""
-    return in_rows(2, 2, height)
-
-
 def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     """A figure across the page with rows of panels, row by row."""
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
@@ -134,6 +130,15 @@ def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> N
         finish(axes, letter, title, axis)
 
 
+def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -> Axes:
+    """A small panel within a panel, for what the whole hides."""
+    small = axes.inset_axes(place)
+    small.tick_params(labelsize=5.5, length=2)
+    small.margins(y=margin)
+    light_grid(small)
+    return small
+
+
 def image(
     axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
@@ -162,6 +167,13 @@ def empty(axes: Axes, text: str) -> None:
     )  # fmt: skip
 
 
+def nothing(why: str) -> Figure:
+    """A figure that says why there is nothing to draw."""
+    figure, (axes,) = in_a_row((1,), 0.6)
+    empty(axes, why)
+    return figure
+
+
 def drawn(axes: Axes, saved: Saved, table: str, draw: DrawTable, why: str = "not measured") -> None:
     """A table of the experiment drawn, or why there is none."""
     if saved.has(table):
@@ -179,7 +191,7 @@ def intervals(
     offset: float = 0.0,
     name: str | None = None,
 ) -> None:
-    """Means with their intervals, one row a label, the first on top; hollow without interval."""
+    """Means with their intervals, one row per label, the first on top; hollow without interval."""
     rows = len(labels) - 1 - np.arange(len(labels)) + offset
     for row, mean, bound in zip(rows, means, bounds, strict=True):
         if mean is None:
@@ -237,6 +249,14 @@ def tag(figure: Figure | SubFigure, x: float, y: float, letter: str, title: str)
     """Letter and title of a panel that is made of several axes."""
     figure.text(x, y, f"({letter})", fontweight="bold", fontsize=STYLE["axes.titlesize"])
     figure.text(x + 0.028, y, title, fontsize=STYLE["axes.titlesize"])
+
+
+def evenly(axes: Axes, values: NDArray[Any], margin: float = 0.5) -> dict[float, int]:
+    """Where values lie at equal distances, with the axis made so."""
+    places = {float(value): place for place, value in enumerate(np.unique(values))}
+    axes.set_xticks(list(places.values()), [f"{value:g}" for value in places])
+    axes.set_xlim(-margin, len(places) - 1 + margin)
+    return places
 
 
 def legend_above(axes: Axes, share: float, **options: Any) -> None:

@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from thermoloom.presentation.drawing import (
-    empty,
     finish,
     finish_all,
     in_a_row,
     in_rows,
     legend_above,
+    nothing,
 )
-from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import (
     BLUE,
     COLOURS,
@@ -31,6 +30,8 @@ from thermoloom.presentation.style import (
     RULES,
     SKY,
 )  # fmt: skip
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 
 def draw_ledger(saved: Saved) -> Figure:
@@ -88,13 +89,13 @@ def draw_frontier(saved: Saved) -> Figure:
     table, summary = saved.table("computers"), saved.summary
     along = only(table, rule="optimum")
     measure, label = summary["quality"], QUALITIES[summary["quality"]]
-    _plane(plane, along, summary)
+    _plane(plane, along, saved)
     heats.plot(
         along["weight"], along["expected_heat"], "--", color=FAINT, label="expected (reverse path)"
     )
     heats.errorbar(along["weight"], along["heat"], along["heat_sem"], fmt="^-", markersize=3.5,
                    color=COLOURS["optimum"], elinewidth=0.8, label="generated")  # fmt: skip
-    limit = along["speed_limit"].astype(float) * summary["kT"]
+    limit = along["speed_limit"] * summary["kT"]
     heats.plot(along["weight"], limit, ":", color=PURPLE, label="speed limit")
     heats.set(xlabel=r"weight of heat $\lambda$", ylabel="heat ($E_0$)")
     quality.plot(along["heat"], along[measure], "^-", color=COLOURS["optimum"], markersize=3.5,
@@ -102,27 +103,29 @@ def draw_frontier(saved: Saved) -> Figure:
     quality.set(xlabel="heat of generation ($E_0$)", ylabel=label)
     for rule in RULES:
         own = only(table, rule=rule)
+        if not len(own["heat"]):
+            continue
         style: dict[str, Any] = {"color": COLOURS[rule], "markersize": 4, "label": rule}
         plane.plot(own["expected_heat"], own["excess"], MARKERS[rule], **style)
         quality.plot(own["heat"], own[measure], MARKERS[rule], **style)
         for value in own["heat"]:
             heats.axhline(value, color=COLOURS[rule], linewidth=0.5, alpha=0.5, zorder=0)
     titles = ("least loss at every heat", "what generation does", "quality and heat")
-    for axes in (plane, heats, quality):
-        axes.legend(fontsize=6)
+    plane.legend(fontsize=6, loc="lower left")
+    heats.legend(fontsize=6)
+    quality.legend(fontsize=6)
     finish_all((plane, heats, quality), titles)
     return figure
 
 
-def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
+def _plane(axes: Axes, along: Table, saved: Saved) -> None:
     """The frontier, a parabola, and its points."""
-    rate, kT = summary["rate"], summary["kT"]
     axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"],
               markersize=3.5, label=r"$\theta(\lambda)$")  # fmt: skip
-    if rate is not None:
-        weight = np.linspace(0, float(np.max(along["weight"])), 200)
-        heat = float(along["expected_heat"][0]) + rate * weight
-        axes.plot(heat, -(weight**2) * rate / (2 * kT), "-", color=COLOURS["optimum"], linewidth=1)
+    if saved.has("parabola"):
+        curve = saved.table("parabola")
+        axes.plot(curve["expected_heat"], curve["excess"], "-", color=COLOURS["optimum"],
+                  linewidth=1)  # fmt: skip
     axes.set_xlabel("expected heat of the reverse path ($E_0$)")
     axes.set_ylabel("loss above the optimum's (nats)")
     axes.set_yscale("symlog", linthresh=1.0)
@@ -131,7 +134,7 @@ def _plane(axes: Axes, along: dict[str, Any], summary: dict[str, Any]) -> None:
 def draw_variants(saved: Saved) -> Figure:
     """Heat with its speed limit, and quality, by t_f, k_BT and number of stages."""
     if not saved.has("variants"):
-        return _nothing("no other machine was solved")
+        return nothing("no other machine was solved")
     measure = saved.summary["quality"]
     table = saved.table("variants")
     shown = [key for key in VARIED if key in table["varied"]]
@@ -139,18 +142,18 @@ def draw_variants(saved: Saved) -> Figure:
     shades = _shades(np.unique(table["weight"]))
     for column, key in enumerate(shown):
         heats, quality = axes[column], axes[len(shown) + column]
-        for weight, colour in shades.items():
+        for index, (weight, colour) in enumerate(shades.items()):
             own = only(table, varied=key, weight=weight)
-            places = np.arange(len(own["value"]))
+            ticks = np.arange(len(own["value"]))
+            places = ticks + 0.06 * (index - (len(shades) - 1) / 2)  # equal values side by side
             label = rf"$\lambda = {weight:g}$"
             heats.errorbar(places, own["heat"], own["heat_sem"], fmt="^-", markersize=3.5,
                            color=colour, elinewidth=0.8, label=label)  # fmt: skip
-            limit = own["speed_limit"].astype(float) * own["kT"].astype(float)
-            heats.plot(places, limit, ":", color=colour, linewidth=1)
+            heats.plot(places, own["speed_limit"] * own["kT"], ":", color=colour, linewidth=1)
             quality.plot(places, own[measure], "^-", markersize=3.5, color=colour)
             for panels in (heats, quality):
-                panels.set_xticks(places, [f"{value:g}" for value in own["value"]])
-        quality.set_xlabel(VARIED[key])
+                panels.set_xticks(ticks, [f"{value:g}" for value in own["value"]])
+        quality.set(xlabel=VARIED[key], ylim=(0, 1.04))
         heats.set_ylim(bottom=0)
         finish(heats, "abc"[column])
         finish(quality, "def"[column])
@@ -165,28 +168,22 @@ def _shades(values: Any) -> dict[float, str]:
     return dict(zip(values, cycle((INK, GREEN, ORANGE, SKY, PURPLE, BLUE)), strict=False))
 
 
-def _nothing(why: str) -> Figure:
-    figure, (axes,) = in_a_row((1,), 0.6)
-    empty(axes, why)
-    return figure
-
-
-SCHEDULES = {"own": (GREY, "s", "even windows, the paper's ramp"), "best": (GREEN, "o", "searched")}
+SCHEDULES = {"own": (GREY, "s", "the paper's schedule"), "best": (GREEN, "o", "searched")}
 
 
 def draw_schedules(saved: Saved) -> Figure:
     """(a) heat and its bound by t_f, (b) the ramps and windows that were found, (c) quality."""
     if not saved.has("schedules"):
-        return _nothing("no schedule was searched for")
+        return nothing("no schedule was searched for")
     figure, (heats, ramps, quality) = in_a_row((1, 1.1, 0.9), 2.7)
     table, lines = saved.table("schedules"), saved.table("ramps")
     for kind, (colour, marker, label) in SCHEDULES.items():
         own = only(table, schedule=kind)
         style: dict[str, Any] = {"color": colour, "marker": marker, "label": label}
         heats.plot(own["duration"], own["heat"], **style)
-        quality.plot(own["duration"], 100 * own["miss"].astype(float), **style)
+        quality.plot(own["duration"], 100 * own["miss"], **style)
     best = only(table, schedule="best")
-    limit = (best["speed_limit"] * best["kT"]).astype(float)
+    limit = best["speed_limit"] * best["kT"]
     heats.plot(best["duration"], limit, ":", color=PURPLE, label="speed limit (searched)")
     least = float((limit * best["duration"]).min())
     heats.plot(best["duration"], least / best["duration"], "--", color=FAINT, linewidth=0.8,
@@ -214,6 +211,6 @@ def draw_schedules(saved: Saved) -> Figure:
         axes.set_xlabel("duration $t_f$")
     titles = ("heat at equal quality", "ramps and windows found", "distance from the image")
     finish_all((heats, ramps, quality), titles)
-    heats.legend(fontsize=6, loc="upper right")
+    heats.legend(fontsize=6, loc="lower left")
     ramps.legend(fontsize=6)
     return figure

@@ -10,12 +10,13 @@ from thermoloom.presentation.drawing import (
     baseline,
     curve_of,
     finish,
+    in_rows,
     logarithmic,
     response,
-    two_by_two,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
+from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 """Names of the four screens in the tables."""
@@ -23,7 +24,7 @@ UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "
 
 def draw_heat(saved: Saved) -> Figure:
     """(a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
-    figure, (update, residual, offset, memory) = two_by_two(4.5)
+    figure, (update, residual, offset, memory) = in_rows(2, 2, 4.5)
     amplitude = saved.summary["amplitude"]
     _screen(update, saved, UPDATE, ORANGE)
     _mark_crossover(update, saved)

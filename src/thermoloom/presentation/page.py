@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.saved import block_name
+from thermoloom.presentation.style import block_name
 from thermoloom.presentation.verdicts import KINDS, SIGNS, counted, mark
 from thermoloom.runs.manifest import package_version
 
@@ -172,19 +172,15 @@ class Contents:
 def build(parts: Sequence[tuple[Row, Mapping[str, bytes]]], verdicts: Mapping[str, int]) -> str:
     """The page of one or several experiments, from their summaries and pictures."""
     contents = Contents(single=len(parts) == 1)
-    chapters, count = [], 0
+    chapter, chapters, count = environment().get_template("chapter.html.j2"), [], 0
     for summary, images in parts:
         pictures = {}
         for spec in CHAPTERS[summary["experiment"]]:
             count += 1
             data = base64.b64encode(images[spec.name]).decode()
             pictures[spec.name] = {"count": count, "title": spec.title, "data": data}
-        template = environment().get_template(f"{summary['experiment']}.html.j2")
-        chapters.append(
-            template.render(
-                s=summary, pictures=pictures, contents=contents, part=contents.part(summary)
-            )
-        )
+        own = {"s": summary, "pictures": pictures, "part": contents.part(summary)}
+        chapters.append(chapter.render(own, contents=contents))
     marks = {mark(summary) for summary, _ in parts}
     return environment().get_template("report.html.j2").render(
         title=parts[0][0]["title"] if contents.single else "Generative thermodynamic computing",

@@ -13,6 +13,7 @@ from thermoloom.presentation.drawing import (
     finish,
     image,
     in_a_row,
+    inset,
     intervals,
     legend_above,
     light_grid,
@@ -20,19 +21,21 @@ from thermoloom.presentation.drawing import (
     panel,
     tag,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, only
 from thermoloom.presentation.sheets import grey_scale
 from thermoloom.presentation.style import (
     COLOURS,
     FAINT,
     GREY,
     INK,
+    LINES,
     MARKERS,
     ORANGE,
     PURPLE,
     RULES,
     WIDTH,
 )  # fmt: skip
+from thermoloom.runs.formats import only
+from thermoloom.runs.saved import Saved
 
 MOST_ROWS = 10
 """Targets that have a row of images; of more, the first."""
@@ -121,19 +124,15 @@ def _loss_curves(axes: Any, saved: Saved) -> None:
     finish(axes, "a", "loss on the fixed path", **labels)
     later = cycle >= cycle[-1] / 3
     if later.sum() >= 8:  # the fall at the beginning hides all else
-        inset = axes.inset_axes((0.42, 0.28, 0.55, 0.4))
-        _bands(inset, cycle[later], {rule: loss[:, later] for rule, loss in losses.items()})
-        inset.tick_params(labelsize=5.5, length=2)
-        inset.margins(y=0.15)
-        light_grid(inset)
+        small = inset(axes, (0.42, 0.28, 0.55, 0.4), 0.15)
+        _bands(small, cycle[later], {rule: loss[:, later] for rule, loss in losses.items()})
 
 
 def _bands(axes: Any, cycle: Any, losses: dict[str, np.ndarray[Any, Any]]) -> None:
     """Mean over seeds, and one standard deviation around it where there are several."""
     for rule, loss in losses.items():
         mean = loss.mean(axis=0)
-        style: Any = "-" if rule == "online" else (0, (4, 1.5))
-        axes.plot(cycle, mean, color=COLOURS[rule], label=rule, linestyle=style)
+        axes.plot(cycle, mean, color=COLOURS[rule], label=rule, linestyle=LINES[rule])
         if len(loss) > 1:
             sd = loss.std(axis=0, ddof=1)
             axes.fill_between(

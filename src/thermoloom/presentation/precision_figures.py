@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from thermoloom.presentation.drawing import (
     baseline,
     curve_of,
+    evenly,
     finish,
     in_a_row,
+    in_rows,
     legend_above,
     light_grid,
     panel,
     response,
-    two_by_two,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 STORAGE, TRAINING = "storage", "training"
 """Names of the two screens in the tables."""
@@ -53,33 +55,27 @@ def draw_heat(saved: Saved) -> Figure:
     return figure
 
 
-def _places(saved: Saved, screen: str) -> dict[float, int]:
+def _bit_axis(axes: Axes, table: Table, what: str) -> dict[float, int]:
     """Bit depths at equal distances."""
-    return {float(v): i for i, v in enumerate(np.unique(only_screen(saved, screen)["value"]))}
+    axes.set_xlabel(f"{what} bits")
+    return evenly(axes, table["value"])
 
 
 def only_screen(saved: Saved, screen: str) -> Table:
     return only(saved.table("conditions"), screen=screen)
 
 
-def _bit_axis(axes: Axes, places: dict[float, int], what: str) -> None:
-    axes.set_xticks(list(places.values()), [f"{bits:g}" for bits in places])
-    axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_xlabel(f"{what} bits")
-
-
 def _storage(axes: Axes, saved: Saved) -> None:
-    places = _places(saved, STORAGE)
+    places = _bit_axis(axes, only_screen(saved, STORAGE), STORAGE)
     curve = curve_of(saved, STORAGE)
     response(axes, curve, [places[v] for v in curve["value"]], PURPLE, "D")
     for heat in only(curve, value=32.0)["heat"]:
         baseline(axes, heat, "--")
-    _bit_axis(axes, places, "storage")
     panel(axes, "a", "couplings stored after training")
 
 
 def _training(axes: Axes, saved: Saved) -> None:
-    places = _places(saved, TRAINING)
+    places = _bit_axis(axes, only_screen(saved, TRAINING), TRAINING)
     reference = curve_of(saved, TRAINING, REFERENCE)
     for rounding, shift in zip(ROUNDINGS, (-0.08, 0.08), strict=True):
         curve = curve_of(saved, TRAINING, rounding)
@@ -96,7 +92,6 @@ def _training(axes: Axes, saved: Saved) -> None:
     for heat in reference["heat"]:
         baseline(axes, heat, "--", "unquantized float32")
     axes.plot([], [], "s", color=FAINT, markerfacecolor="white", label="$J_{vh}$ identically zero")
-    _bit_axis(axes, places, "training")
     panel(axes, "b", "rounded after every update")
 
 
@@ -111,7 +106,7 @@ def _without_couplings(saved: Saved, rounding: str, bits: NDArray[Any]) -> list[
 
 def draw_quality(saved: Saved) -> Figure:
     """(a) heats by bits of storage, (b, c) quality, (d) nonzero couplings."""
-    figure, (heats, storage, training, couplings) = two_by_two(4.7)
+    figure, (heats, storage, training, couplings) = in_rows(2, 2, 4.7)
     _distributions(heats, saved)
     _quality(storage, saved, STORAGE, [("", "-")])
     panel(storage, "b", "quality of stored computers")
@@ -125,7 +120,7 @@ def _distributions(axes: Axes, saved: Saved) -> None:
     """Heats of the single trajectories, and how far each distribution is from the reference."""
     samples = only(saved.table("samples"), screen=STORAGE)
     conditions = only_screen(saved, STORAGE)
-    places = _places(saved, STORAGE)
+    places = _bit_axis(axes, conditions, STORAGE)
     for bits, place in places.items():
         heats = only(samples, value=bits)["heat"]
         if len(heats) < 2 or np.ptp(heats) == 0:
@@ -147,14 +142,13 @@ def _distributions(axes: Axes, saved: Saved) -> None:
                   textcoords="offset points", xycoords=axes.get_xaxis_transform(),
                   annotation_clip=False)  # fmt: skip
     axes.set_ylabel("heat of a trajectory ($E_0$)")
-    _bit_axis(axes, places, "storage")
     axes.set_xlim(-0.5 - 0.08 * len(places), len(places) - 0.5)
     finish(axes, "a", "heats, and KS distance to 32 bits")
 
 
 def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, str]]) -> None:
     table = only_screen(saved, screen)
-    places = _places(saved, screen)
+    places = _bit_axis(axes, table, screen)
     reference = only(table, value=32.0)
     for measure, (label, colour, marker) in QUALITY.items():
         base = float(np.mean(reference[measure])) if len(reference[measure]) else np.nan
@@ -173,7 +167,6 @@ def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, st
         for variant, line in variants:
             axes.plot([], [], line, color=INK, label=NAMES[variant])
     legend_above(axes, 0.4, ncols=2)
-    _bit_axis(axes, places, screen)
     light_grid(axes)
 
 
@@ -183,7 +176,7 @@ def _with_reference(own: Table, reference: Table, bits: float) -> Table:
 
 def _couplings(axes: Axes, saved: Saved) -> None:
     table = only_screen(saved, TRAINING)
-    places = _places(saved, TRAINING)
+    places = _bit_axis(axes, table, TRAINING)
     blocks = {
         "nonzero_visible_hidden": ("$J_{vh}$", "-"),
         "nonzero_hidden_hidden": ("$J_{hh}$", ":"),
@@ -198,5 +191,4 @@ def _couplings(axes: Axes, saved: Saved) -> None:
                       label=f"{label}, {rounding}")  # fmt: skip
     axes.set(ylim=(-5, 105), yticks=range(0, 101, 25), ylabel="nonzero couplings (%)")
     legend_above(axes, 0.3, ncols=2)
-    _bit_axis(axes, places, TRAINING)
     finish(axes, "d", "couplings that are not zero")

@@ -16,10 +16,10 @@ from typing import Any
 
 from thermoloom.errors import UserError
 from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.saved import SUMMARY, Saved
 from thermoloom.presentation.verdicts import together
 from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import MANIFEST, read_manifest
+from thermoloom.runs.saved import SUMMARY, Saved
 from thermoloom.runs.store import RunDirectory
 
 REPORT = "report.html"

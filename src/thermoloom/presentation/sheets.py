@@ -27,6 +27,13 @@ def grey_scale(images: NDArray[Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def tiled(images: NDArray[Any], gap: int) -> NDArray[np.float64]:
+    """Images (rows, columns, height, width) as one, with so many empty pixels between them."""
+    apart = np.pad(images, ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    rows, _, height, _ = apart.shape
+    return apart.swapaxes(1, 2).reshape(rows * height, -1)
+
+
 def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
     """Validation loss per step, without its θ-independent squared-increment term, over cycles."""
     figure = Figure(figsize=(6, 3.6), layout="constrained")

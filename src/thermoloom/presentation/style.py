@@ -24,6 +24,7 @@ MARK, MARK_BACK = "#8a4b00", "#fff6e6"
 RULES = ("batch", "online")
 COLOURS = {"batch": BLUE, "online": ORANGE, "optimum": GREEN}
 MARKERS = {"batch": "s", "online": "o", "optimum": "^"}
+LINES: dict[str, Any] = {"batch": (0, (4, 1.5)), "online": "-"}
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -56,3 +57,9 @@ STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
     "mathtext.fontset": "dejavusans",
 }
+
+
+def block_name(block: str) -> str:
+    """A block of the parameters in words: visible–hidden couplings, hidden biases."""
+    group, _, other = block.rpartition("_")
+    return f"{group} biases" if other == "bias" else f"{group}–{other} couplings"

@@ -13,13 +13,25 @@ from thermoloom.presentation.drawing import (
     drawn,
     empty,
     in_a_row,
+    inset,
     intervals,
     legend_above,
     light_grid,
     panel,
 )  # fmt: skip
-from thermoloom.presentation.saved import Saved, Table, block_name, only
-from thermoloom.presentation.style import COLOURS, FAINT, GREY, INK, MARKERS, PURPLE, RULES
+from thermoloom.presentation.style import (
+    COLOURS,
+    FAINT,
+    GREY,
+    INK,
+    LINES,
+    MARKERS,
+    PURPLE,
+    RULES,
+    block_name,
+)
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 # --- training -------------------------------------------------------------------------------------
 
@@ -35,36 +47,26 @@ def draw_training(saved: Saved) -> Figure:
 
 
 def _curves(axes: Axes, table: Table) -> None:
-    for rule in RULES:
-        own = only(table, rule=rule)
-        if not len(own["cycle"]):
-            continue
-        axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
-                  linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
-        axes.errorbar(own["cycle"], own["measured"], own["sd"], fmt=MARKERS[rule], markersize=2.6,
-                      color=COLOURS[rule], elinewidth=0.7, markerfacecolor="white",
-                      markeredgewidth=0.8)  # fmt: skip
+    _courses(axes, table, 1.2, markersize=2.6, elinewidth=0.7, markeredgewidth=0.8)
     axes.set(xlabel="training cycle", ylabel="validation loss per step\nminus squared increments")
     axes.legend(loc="upper right")
     light_grid(axes)
-    if len(np.unique(table["cycle"])) > 15:
-        _later(axes, table)
+    if len(np.unique(table["cycle"])) > 15:  # the fall at the beginning hides all else
+        late = table["cycle"] >= table["cycle"].max() / 3
+        small = inset(axes, (0.36, 0.27, 0.62, 0.45), 0.12)
+        later = {name: column[late] for name, column in table.items()}
+        _courses(small, later, 0.9, markersize=2, elinewidth=0.6, markeredgewidth=0.6)
 
 
-def _later(axes: Axes, table: Table) -> None:
-    """The later two thirds, where the fall at the beginning hides all else."""
-    inset = axes.inset_axes((0.36, 0.27, 0.62, 0.45))
+def _courses(axes: Axes, table: Table, line: float, **points: Any) -> None:
+    """Lines for what was predicted, points for what was measured."""
     for rule in RULES:
         own = only(table, rule=rule)
-        late = own["cycle"] >= own["cycle"].max() / 3
-        inset.plot(own["cycle"][late], own["predicted"][late], color=COLOURS[rule], linewidth=0.9,
-                   linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
-        inset.errorbar(own["cycle"][late], own["measured"][late], own["sd"][late],
-                       fmt=MARKERS[rule], markersize=2, color=COLOURS[rule], elinewidth=0.6,
-                       markerfacecolor="white", markeredgewidth=0.6)  # fmt: skip
-    inset.tick_params(labelsize=5.5, length=2)
-    inset.margins(y=0.12)
-    light_grid(inset)
+        if len(own["cycle"]):
+            axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
+                      linestyle=LINES[rule], linewidth=line)  # fmt: skip
+            axes.errorbar(own["cycle"], own["measured"], own["sd"], fmt=MARKERS[rule],
+                          color=COLOURS[rule], markerfacecolor="white", **points)  # fmt: skip
 
 
 def _noise(axes: Axes, table: Table) -> None:
@@ -144,7 +146,7 @@ def _offset(axes: Axes, table: Table) -> None:
     for rule in RULES:
         own = only(table, rule=rule)
         axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
-                  linestyle="-" if rule == "online" else (0, (4, 1.5)))  # fmt: skip
+                  linestyle=LINES[rule])  # fmt: skip
         axes.plot(own["cycle"], own["measured"], MARKERS[rule], color=COLOURS[rule],
                   markerfacecolor="white", markersize=3.4)  # fmt: skip
     axes.set(xlabel="training cycle", ylabel="mean shift of hidden biases (E₀)")

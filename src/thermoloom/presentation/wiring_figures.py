@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from thermoloom.presentation.drawing import light_grid, panel
-from thermoloom.presentation.saved import Saved, Table, only
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 WORDS = {
     "max_softmax": "mean maximum softmax",
@@ -43,23 +44,23 @@ def draw_wiring(saved: Saved) -> Figure:
 def _panel(axes: Axes, table: Table, along: str, value: str) -> None:
     solved = only(table, rule="optimum")
     whole = only(solved, wiring="complete")
-    for level in whole[value].astype(float):
+    for level in whole[value]:
         axes.axhline(level, color=FAINT, linewidth=0.8, linestyle=":")
-    axes.plot(whole[along].astype(float), whole[value].astype(float), "*", color=INK, markersize=7,
-              label="complete")  # fmt: skip
+    axes.plot(whole[along], whole[value], "*", color=INK, markersize=7, label="complete")
     for wiring, (colour, look) in LOOKS.items():
         own = only(solved, wiring=wiring)
         if not len(own[along]):
             continue
-        order = np.argsort(own[along].astype(float))
-        x, y = (own[key].astype(float)[order] for key in (along, value))
-        error = own["heat_sem"].astype(float)[order] if value == "heat" else None
+        order = np.argsort(own[along])
+        x, y = (own[key][order] for key in (along, value))
+        error = own["heat_sem"][order] if value == "heat" else None
         axes.errorbar(x, y, error, fmt=look, color=colour, markersize=3.5, elinewidth=0.8,
                       label=wiring)  # fmt: skip
     trained = only(table, rule="online")
     if len(trained[along]):
-        axes.plot(trained[along].astype(float), trained[value].astype(float), "x", color=INK,
-                  markersize=4, label="trained online")  # fmt: skip
+        axes.plot(
+            trained[along], trained[value], "x", color=INK, markersize=4, label="trained online"
+        )
     axes.set_xscale("log")
     axes.set_xlabel("wires" if along == "wires" else "length of all wires (sites)")
     axes.set_ylabel(WORDS[value])

@@ -12,6 +12,7 @@ from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
+from thermoloom.runs.formats import only
 
 said = COMPARISON = paper.Said("comparison")
 NO_CLASSIFIER = "there is no classifier for this visible layer"
@@ -62,10 +63,9 @@ def plateau(evidence: Evidence) -> dict[str, Any]:
     The fall is from θ = 0 to the mean of the last five evaluations.
     """
     table, shown = evidence.table("curves"), evidence.summary["shown"]
-    own = (table["rule"] == shown["rule"]) & (table["seed"] == shown["seed"])
-    cycles = table["cycle"][own]
+    cycles = only(table, rule=shown["rule"], seed=shown["seed"])["cycle"]
     curves = {
-        rule: table["reduced_loss"][table["rule"] == rule].reshape(-1, len(cycles)).mean(axis=0)
+        rule: only(table, rule=rule)["reduced_loss"].reshape(-1, len(cycles)).mean(axis=0)
         for rule in RULES
     }
     levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
@@ -118,7 +118,7 @@ def lower_heat(said: paper.Said, evidence: Evidence) -> dict[str, Any]:
     compared = evidence.models.compared("heat.mean")
     percent = -(compared.mean_percent_difference or 0.0)
     verdict = paper.in_all_pairs(compared, -1)
-    return said.of_pairs("lower_heat", verdict, compared, percent=percent)
+    return said.statement("lower_heat", verdict, **compared.numbers | {"percent": percent})
 
 
 def quality_statements(evidence: Evidence) -> Found:
@@ -137,12 +137,11 @@ def change(said: paper.Said, evidence: Evidence, key: str, value: str, sign: int
     if compared is None:
         return said.missing(key, NO_CLASSIFIER)
     verdict = paper.direction(compared, sign) if sign else paper.no_change(compared)
-    if compared.percent_interval is None:
-        text = "{percent:+.2f} % of the batch mean; one pair has no interval"
-        return said.of_pairs(key, verdict, compared, text)
-    low, high = compared.percent_interval
-    text = "{percent:+.2f} % of the batch mean, 95 % interval [{low:+.2f}, {high:+.2f}] %"
-    return said.of_pairs(key, verdict, compared, text, low=low, high=high)
+    text = "{percent:+.2f} % of the batch mean; one pair has no interval"
+    low, high = compared.percent_interval or (None, None)
+    if low is not None:
+        text = "{percent:+.2f} % of the batch mean, 95 % interval [{low:+.2f}, {high:+.2f}] %"
+    return said.statement(key, verdict, text, **compared.numbers, low=low, high=high)
 
 
 def class_statements(evidence: Evidence) -> Found:
@@ -183,7 +182,7 @@ def path_statements(evidence: Evidence) -> Found:
     retained = abs(force) > said.limit("force_squared", "negligible") * abs(heat_like)
     paths, error = (evidence.summary[key] for key in ("additional_paths", "identity_error"))
     return [
-        said.of_pairs("other_paths", paper.direction(loss, -1), loss, paths=paths),
+        said.statement("other_paths", paper.direction(loss, -1), **loss.numbers, paths=paths),
         said.statement("force_squared", paper.holds_if(retained), ratio=ratio,
                        heat_like=heat_like, force=force, error=error),
     ]  # fmt: skip
@@ -203,9 +202,9 @@ def energy_statements(evidence: Evidence) -> Found:
     equal = paper.holds_if(abs(start.mean_difference) <= most)
     dominates = abs(coupling.mean_difference) > abs(onsite.mean_difference)
     return [
-        said.of_pairs("start_energy", equal, start, share=100 * share),
-        said.of_pairs("coupling_energy", paper.direction(coupling, +1), coupling),
-        said.of_pairs("onsite_energy", paper.direction(onsite, -1), onsite),
+        said.statement("start_energy", equal, **start.numbers, share=100 * share),
+        said.statement("coupling_energy", paper.direction(coupling, +1), **coupling.numbers),
+        said.statement("onsite_energy", paper.direction(onsite, -1), **onsite.numbers),
         said.statement(
             "final_energy",
             paper.direction(end, +1) if dominates else paper.DIFFERS,

@@ -91,7 +91,9 @@ def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
     if found is None:
         return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
     _, compared = found
-    return said.of_pairs(key, paper.in_all_pairs(compared, -1), compared, scale=LOWEST_SCALE)
+    return said.statement(
+        key, paper.in_all_pairs(compared, -1), **compared.numbers, scale=LOWEST_SCALE
+    )
 
 
 def similar(delays: Curve) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def full_period(delays: Curve, steps: int) -> dict[str, Any]:
         return said.missing(key, f"M = {steps} was not measured")
     _, compared = found
     verdict, mean = paper.in_all_pairs(compared, +1), compared.mean_difference
-    return said.of_pairs(key, verdict, compared, steps=steps, mean=mean)
+    return said.statement(key, verdict, **compared.numbers, steps=steps, mean=mean)
 
 
 def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:

@@ -1,32 +1,17 @@
-"""What an experiment saved, as its verdicts need it: the summary and the tables, nothing else."""
+"""What an experiment saved, as its verdicts need it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-from numpy.typing import NDArray
 
 from thermoloom.measures.paired import PairedModels
 from thermoloom.measures.responses import Responses
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.formats import Table, only
+from thermoloom.runs.saved import Saved
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The summary of an experiment, and its tables in its run directory."""
-
-    summary: dict[str, Any]
-    run: RunDirectory
-
-    def table(self, name: str) -> dict[str, NDArray[Any]]:
-        """A table by name."""
-        return self.run.load_table(name)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a table of this name."""
-        return self.run.has(f"{name}.csv")
+class Evidence(Saved):
+    """What an experiment saved, with the computers and conditions of its tables."""
 
     @cached_property
     def models(self) -> PairedModels:
@@ -39,15 +24,13 @@ class Evidence:
         return Responses.of_tables(self.table("conditions"), self.table("samples"))
 
     @property
-    def shown_samples(self) -> dict[str, NDArray[Any]]:
+    def shown_samples(self) -> Table:
         """Samples of the displayed computer of an experiment of pairs."""
-        table, shown = self.table("samples"), self.summary["shown"]
-        own = (table["rule"] == shown["rule"]) & (table["seed"] == shown["seed"])
-        return {name: column[own] for name, column in table.items()}
+        shown = self.summary["shown"]
+        return only(self.table("samples"), rule=shown["rule"], seed=shown["seed"])
 
     def drops(self, potential: str, ensemble: str) -> list[float]:
         """Mean energy drop of an ensemble in a potential, per seed."""
-        table = self.table("cross")
-        own = (table["potential"] == potential) & (table["ensemble"] == ensemble)
-        found: list[float] = table["drop"][own].tolist()
+        own = only(self.table("cross"), potential=potential, ensemble=ensemble)
+        found: list[float] = own["drop"].tolist()
         return found

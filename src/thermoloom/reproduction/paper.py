@@ -37,59 +37,9 @@ KINDS = ("quantities", "statements", "predictions")
 
 @cache
 def paper() -> dict[str, Any]:
-    """data/paper.toml, checked: {experiment: {needs, kind: {key: entry}}}."""
+    """data/paper.toml: {experiment: {needs, kind: {key: entry}}}."""
     text = (files("thermoloom") / "data" / "paper.toml").read_text(encoding="utf-8")
-    return checked(tomllib.loads(text))
-
-
-def checked(table: dict[str, Any]) -> dict[str, Any]:
-    """The table itself, if every entry has what it must have and nothing else."""
-    for experiment, own in table.items():
-        _check(experiment, own, optional=("needs", *KINDS))
-        if "needs" in own:
-            _check_needs(experiment, own["needs"], reason=True)
-        for kind in KINDS:
-            for key, entry in own.get(kind, {}).items():
-                _check_entry(f"{experiment}.{kind}.{key}", kind, entry)
-    return table
-
-
-def _check_entry(name: str, kind: str, entry: dict[str, Any]) -> None:
-    needed = ("where", "sentence", *(("value",) if kind == "quantities" else ()))
-    own = {"quantities": ("interval",), "statements": ("measured",)}
-    optional = ("threshold", "needs", *own.get(kind, ()))
-    _check(name, entry, needed, optional)
-    for key, threshold in entry.get("threshold", {}).items():
-        place = f"{name}.threshold.{key}"
-        _check(place, threshold, ("value", "unit", "reason"))
-        if not isinstance(threshold["value"], (int, float)) or threshold["value"] <= 0:
-            raise ValueError(
-                f"paper.toml: {place}.value = {threshold['value']!r}: no positive number"
-            )
-        _check_sentence(place, threshold["reason"])
-    _check_needs(name, entry.get("needs", {}))
-
-
-def _check_needs(name: str, needs: dict[str, Any], reason: bool = False) -> None:
-    if reason:
-        _check_sentence(f"{name}.needs", needs.get("reason"))
-    for key, value in needs.items():
-        if key != "reason" and (not isinstance(value, int) or value < 1):
-            raise ValueError(f"paper.toml: {name}.needs.{key} = {value!r}: no positive integer")
-
-
-def _check_sentence(name: str, text: Any) -> None:
-    if not isinstance(text, str) or len(text.split()) < 4 or not text.endswith("."):
-        raise ValueError(f"paper.toml: {name}: its reason must be a sentence, not {text!r}")
-
-
-def _check(
-    name: str, entry: dict[str, Any], needed: Sequence[str] = (), optional: Sequence[str] = ()
-) -> None:
-    absent = [key for key in needed if key not in entry]
-    unknown = [key for key in entry if key not in (*needed, *optional)]
-    if absent or unknown:
-        raise ValueError(f"paper.toml: {name}: missing {absent}, unknown {unknown}")
+    return tomllib.loads(text)
 
 
 def entry_of(experiment: str, key: str) -> dict[str, Any]:
@@ -108,6 +58,7 @@ def thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 Rows = list[dict[str, Any]]
+FORMAT = string.Formatter()
 
 
 @dataclass(frozen=True)
@@ -144,6 +95,11 @@ class Statement:
     thresholds: list[dict[str, Any]] = field(default_factory=list)
 
 
+def own_quantity(key: str, label: str, value: float | None, **details: Any) -> dict[str, Any]:
+    """A ``Quantity`` as a dictionary, one that the paper does not give."""
+    return asdict(Quantity(key, label, value, **details))
+
+
 @dataclass(frozen=True)
 class Said:
     """What the paper says of one experiment, beside what was measured here."""
@@ -168,7 +124,7 @@ class Said:
         """
         entry = paper().get(self.experiment, {}).get("quantities", {}).get(key)
         if entry is None:
-            return asdict(Quantity(key, label, value, **details))
+            return own_quantity(key, label, value, **details)
         interval = tuple(entry["interval"]) if "interval" in entry else None
         if compare is not None:
             verdict = compare(value, entry["value"])
@@ -193,29 +149,28 @@ class Said:
     ) -> dict[str, Any]:
         """A ``Statement`` as a dictionary, with the paper's sentence; what diverged is ∞.
 
-        ``measured``: ours in words, those of paper.toml if not given.
+        ``measured``: ours in words, those of paper.toml if not given; ``values``: what it names.
         """
         entry = paper()[self.experiment]["statements"][key]
         measured = measured or entry["measured"]
-        for name, value in values.items():
+        own = named(values, measured)
+        for name, value in own.items():
             if isinstance(value, float) and math.isinf(value):
                 measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
         sentence, where = entry["sentence"], entry["where"]
-        said = Statement(key, sentence, where, verdict, measured, values, thresholds(entry))
-        return asdict(said)
-
-    def of_pairs(
-        self, key: str, verdict: str, compared: PairedComparison, measured: str = "", /, **more: Any
-    ) -> dict[str, Any]:
-        """A statement on a comparison in pairs, whose numbers its words may name."""
-        measured = measured or paper()[self.experiment]["statements"][key]["measured"]
-        named = {name for _, name, _, _ in string.Formatter().parse(measured)}
-        values = {name: value for name, value in compared.numbers.items() if name in named}
-        return self.statement(key, verdict, measured, **values | more)
+        return asdict(Statement(key, sentence, where, verdict, measured, own, thresholds(entry)))
 
     def missing(self, key: str, reason: str) -> dict[str, Any]:
         """A statement that this run cannot speak to, and why."""
         return self.statement(key, NOT_MEASURED, reason)
+
+
+def named(values: Mapping[str, Any], *texts: str) -> dict[str, Any]:
+    """Those of the values that are named in a text by {name:format} or {name[key]:format}."""
+    found = {
+        name.partition("[")[0] for text in texts for _, name, _, _ in FORMAT.parse(text) if name
+    }
+    return {name: value for name, value in values.items() if name in found}
 
 
 def compare_with_paper(

@@ -254,7 +254,7 @@ def stochastic_quality(found: Screened) -> dict[str, Any]:
     if not curve.has(UNQUANTIZED, 8):
         return said.missing(key, "8 bits or the reference were not trained")
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
-    paired = [name for name in changes if name != "pairwise_distance"]  # one value a sample
+    paired = [name for name in changes if name != "pairwise_distance"]  # one value per sample
     errors = said.limit(key, "resolved")
     resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved(errors)]
     template, values = _in_words(changes)

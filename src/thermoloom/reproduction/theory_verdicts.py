@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from thermoloom.measures.paired import RULES
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
+from thermoloom.runs.formats import only
 
 said = paper.Said("theory")
 LABELS = {"visible_hidden": "visible–hidden couplings", "hidden_hidden": "hidden–hidden couplings"}
@@ -25,7 +26,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     """Rows by topic, what the heat says of the hypothesis, and the headline numbers."""
     summary = evidence.summary
     scan = [row | {"unstable": is_unstable(row)} for row in summary["scan"]]
-    evidence = Evidence(summary | {"scan": scan}, evidence.run)
+    evidence = Evidence(evidence.run, summary | {"scan": scan})
     topics = [{"topic": topic, "rows": rows(evidence)} for topic, rows in TOPICS.items()]
     origin = summary["origin"]
     return {
@@ -67,7 +68,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
 def row(
     quantity: str, predicted: str, measured: str, verdict: str, by: str = "", /, **values: Any
 ) -> Row:
-    """A line of the table; {name:format} in the texts stands for a number of ``values``.
+    """A line of the table; {name:format} in the texts stands for one of ``values``.
 
     ``by``: the entry of paper.toml whose thresholds decide the verdict, if any do.
     """
@@ -77,7 +78,7 @@ def row(
         "measured": measured,
         "verdict": verdict,
         "thresholds": paper.thresholds(paper.entry_of(said.experiment, by)) if by else [],
-        "values": values,
+        "values": paper.named(values, quantity, predicted, measured),
     }
 
 
@@ -104,7 +105,7 @@ def solve_rows(evidence: Evidence) -> list[Row]:
     if solved is None:
         return [unmeasured("loss of the optimum on additional paths", "there are none")]
     table = evidence.table("paths")
-    best = table["loss"][table["rule"] == "optimum"]
+    best = only(table, rule="optimum")["loss"]
     above = table["loss"][table["rule"] != "optimum"].reshape(-1, len(best)) - best
     means = above.mean(axis=1)
     mean, error = float(best.mean()), float(best.std(ddof=1) / math.sqrt(len(best)))
@@ -125,16 +126,11 @@ def solve_rows(evidence: Evidence) -> list[Row]:
         ),
         row(
             "expected loss per step at the optimum",
-            "{expected:.3f}, after {iterations} conjugate-gradient steps and {seconds:.1f} s",
+            "{expected_loss:.3f}, after {iterations} conjugate-gradient steps and {seconds:.1f} s",
             "{mean:.3f} ± {error:.3f} (mean over {paths} paths and its standard error)",
             paper.holds_if(off <= said.limit("optimum", "error") * error),
             "optimum",
-            expected=solved["expected_loss"],
-            iterations=solved["iterations"],
-            seconds=solved["seconds"],
-            mean=mean,
-            error=error,
-            paths=len(best),
+            **solved | {"mean": mean, "error": error, "paths": len(best)},
         ),
     ]
 
@@ -196,7 +192,7 @@ def growth_rows(scan: Sequence[Row]) -> list[Row]:
             "× {measured:.2f} (root of the growth of the excess loss)",
             steepest["predicted_growth"],
             steepest["growth"],
-            factor=steepest["factor"],
+            **steepest,
         )
     ]
 
@@ -207,7 +203,7 @@ def curve_rows(evidence: Evidence) -> list[Row]:
     rows = []
     for rule in RULES:
         title = f"validation loss of {rule} training"
-        own = {name: column[table["rule"] == rule] for name, column in table.items()}
+        own = only(table, rule=rule)
         if not len(own["rule"]):
             rows.append(unmeasured(title, "no prediction"))
             continue
@@ -244,8 +240,8 @@ def noise_rows(evidence: Evidence) -> list[Row]:
     rows = []
     for rule, found in noise["rules"].items():
         for block, label in LABELS.items():
-            own = (table["rule"] == rule) & (table["block"] == block)
-            predicted, measured = (float(table[kind][own][0]) for kind in ("predicted", "measured"))
+            own = only(table, rule=rule, block=block)
+            predicted, measured = (float(own[kind][0]) for kind in ("predicted", "measured"))
             rows.append(
                 sized(
                     f"noise of {label}, {rule}",
@@ -253,8 +249,7 @@ def noise_rows(evidence: Evidence) -> list[Row]:
                     "{measured:.5f} (standard deviation across {seeds} seeds)",
                     predicted,
                     measured,
-                    stationary=found["stationary"],
-                    seeds=count,
+                    **found | {"seeds": count},
                 )
             )
         added = (found["predicted_excess"], found["measured_excess"])
@@ -264,11 +259,10 @@ def noise_rows(evidence: Evidence) -> list[Row]:
             sized(
                 f"mean of {rule} computers over seeds: distance from E[θ], visible–hidden",
                 "{predicted:.5f} (noise/√{seeds} alone)",
-                "{measured:.5f}; θ̄ − θ* itself is {shift:.5f}",
+                "{measured:.5f}; θ̄ − θ* itself is {from_optimum:.5f}",
                 found["noise_of_mean"],
                 found["from_prediction"],
-                shift=found["from_optimum"],
-                seeds=count,
+                **found | {"seeds": count},
             )
         )
     return rows
@@ -301,9 +295,7 @@ def offset_rows(evidence: Evidence) -> list[Row]:
                 measured,
                 paper.holds_if(same),
                 "sizes",
-                offset=found["offset"],
-                cycles=found["cycles"],
-                **values,
+                **found | values,
             )
         )
     return rows
@@ -315,18 +307,12 @@ def law_row(found: Row) -> Row:
     response = "; {response:.3f} in the end where couplings move too"
     return row(
         "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
-        "{alone:.3f}, on the way to {final:.2f} by {rate:.2f} % per cycle"
+        "{alone:.3f}, on the way to {final:.2f} by {rate_percent:.2f} % per cycle"
         + (response if found["response"] is not None else ""),
         ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
         paper.holds_if(all(near(found["alone"], end) for end in ends.values())),
         "sizes",
-        offset=found["offset"],
-        cycles=found["cycles"],
-        alone=found["alone"],
-        final=found["final"],
-        rate=found["rate_percent"],
-        response=found["response"],
-        **ends,
+        **found | ends,
     )
 
 
@@ -415,14 +401,14 @@ TOPICS: dict[str, Callable[[Evidence], list[Row]]] = {
 def conclusion(found: dict[str, Any]) -> dict[str, Any]:
     """What the account says of the hypothesis that noise around the optimum makes the difference.
 
-    A text with {name:format} for the numbers of ``values``.
+    A text with {name[key]:format} for the numbers of ``values``.
     """
     difference, around = found["difference"]["mean"], found["around_optimum"]["mean"]
     low, high = found["difference"]["interval"]
     share = around / difference
-    resolved = low * high > 0
     most, some = (said.limit("origin", name) for name in ("most", "some"))
-    if not resolved:
+    fails = "So the hypothesis fails: noise around the optimum does not make the difference"
+    if low * high <= 0:
         last = (
             "The difference itself is not resolved by {seeds} pairs, so nothing follows about its "
             "origin."
@@ -434,47 +420,24 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
             "So the hypothesis holds in part: noise around the optimum makes some of the "
             "difference, and where the rules' means lie the rest."
         )
+    elif found["from_mean"]["mean"] / difference >= most:
+        last = f"{fails}; it is where the rules' means lie that counts."
     else:
-        last = (
-            "So the hypothesis fails: noise around the optimum does not make the difference; it is "
-            "where the rules' means lie that counts."
-            if found["from_mean"]["mean"] / difference >= most
-            else "So the hypothesis fails: noise around the optimum does not make the difference."
-        )
-    known = found.get("predicted_mean")
-    predicted = (
-        ", and the means that theory predicts before any training by {predicted:+.2f} E₀"
-        if known
-        else ""
+        last = f"{fails}."
+    predicted = ", and the means that theory predicts before any training by "
+    predicted += "{predicted_mean[mean]:+.2f} E₀"
+    text = (
+        "Batch computers release {difference[mean]:.2f} E₀ more heat than online computers (95 % "
+        "interval [{low:.2f}, {high:.2f}] E₀); the optimum itself releases {optimum[mean]:.1f} E₀. "
+        "Put around the optimum, the noise of batch computers adds "
+        "{noise_around_optimum[batch][mean]:.2f} E₀ and that of online computers "
+        "{noise_around_optimum[online][mean]:.2f} E₀, isotropic noise of the same size "
+        "{isotropic[mean]:.2f} E₀. Noise around the optimum thus explains "
+        "{around_optimum[mean]:+.2f} E₀ of the difference, {share:.0f} %; {left:+.2f} E₀ are left. "
+        "Around their own means the noise of the two rules differs by {from_noise[mean]:+.2f} E₀; "
+        "freed of noise, the means themselves differ by {from_mean[mean]:+.2f} E₀ (batch "
+        "{mean_shift[batch][mean]:+.2f}, online {mean_shift[online][mean]:+.2f} E₀ against the "
+        f"optimum){predicted if 'predicted_mean' in found else ''}. {last}"
     )
-    return {
-        "text": (
-            "Batch computers release {difference:.2f} E₀ more heat than online computers (95 % "
-            "interval [{low:.2f}, {high:.2f}] E₀); the optimum itself releases {optimum:.1f} E₀. "
-            "Put around the optimum, the noise of batch computers adds {batch_noise:.2f} E₀ and "
-            "that of online computers {online_noise:.2f} E₀, isotropic noise of the same size "
-            "{isotropic:.2f} E₀. Noise around the optimum thus explains {around:+.2f} E₀ of the "
-            "difference, {share:.0f} %; {left:+.2f} E₀ are left. Around their own means the "
-            "noise of the two rules differs by {from_noise:+.2f} E₀; freed of noise, the means "
-            "themselves differ by {from_mean:+.2f} E₀ (batch {batch_shift:+.2f}, online "
-            "{online_shift:+.2f} E₀ against the optimum)" + predicted + ". " + last
-        ),
-        "values": {
-            "difference": difference,
-            "low": low,
-            "high": high,
-            "optimum": found["optimum"]["mean"],
-            "batch_noise": found["noise_around_optimum"]["batch"]["mean"],
-            "online_noise": found["noise_around_optimum"]["online"]["mean"],
-            "isotropic": found["isotropic"]["mean"],
-            "around": around,
-            "share": 100 * share,
-            "left": difference - around,
-            "from_noise": found["from_noise"]["mean"],
-            "from_mean": found["from_mean"]["mean"],
-            "batch_shift": found["mean_shift"]["batch"]["mean"],
-            "online_shift": found["mean_shift"]["online"]["mean"],
-            "predicted": known["mean"] if known else None,
-            "seeds": found["seeds"],
-        },
-    }
+    values = found | {"low": low, "high": high, "share": 100 * share, "left": difference - around}
+    return {"text": text, "values": paper.named(values, text)}

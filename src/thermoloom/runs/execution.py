@@ -10,6 +10,7 @@ Whatever is done already is not done again, wherever it was done.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def run_tasks(
     with sweep.progress.shown(len(tasks)):
         try:
             _run_here(sweep, [task for task in tasks if _is_done(folder, task)], at_once=True)
-            left = [task for task in tasks if task.name not in sweep.outcomes]
+            left = longest_first(task for task in tasks if task.name not in sweep.outcomes)
             if left and resources.cluster is not None:
                 run_on_cluster(sweep, left, resources.cluster, resources.shared)
             elif os.name == "posix" and min(resources.processes, len(tasks)) > 1:
@@ -90,6 +91,11 @@ def run_tasks(
                 "checkpoints kept: run the same command again to continue"
             ) from None
     return {task.name: sweep.outcomes[task.name] for task in tasks}
+
+
+def longest_first(tasks: Iterable[Task]) -> list[Task]:
+    """So that workers end together: a long task at the end would leave all but one without work."""
+    return sorted(tasks, key=lambda task: -math.inf if task.cost is None else -task.cost)
 
 
 def _make_folder(folder: Path) -> None:

@@ -26,6 +26,7 @@ from safetensors import numpy as safetensors_numpy
 from thermoloom.runs.files import sha256
 
 AnyArray = NDArray[Any]
+Table = dict[str, AnyArray]
 
 _HEADER_KEY = "thermoloom"  # one key only: safetensors keeps no order among several
 
@@ -133,6 +134,23 @@ def decode_table(data: bytes, kinds: Mapping[str, str] | None = None) -> dict[st
         name: _parse(list(texts), (kinds or {}).get(name))
         for name, texts in zip(header, columns, strict=True)
     }
+
+
+def only(table: Table, **wanted: Any) -> Table:
+    """The rows of a table whose columns have these values."""
+    keep = np.ones(len(next(iter(table.values()))), bool)
+    for name, value in wanted.items():
+        keep &= table[name] == value
+    return {name: column[keep] for name, column in table.items()}
+
+
+def rows_of(table: Mapping[str, AnyArray]) -> list[dict[str, Any]]:
+    """A table row by row, in plain types; None for NaN."""
+    columns = [
+        [None if value != value else value for value in column.tolist()]
+        for column in table.values()
+    ]
+    return [dict(zip(table, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _parse(texts: list[str], kind: str | None) -> AnyArray:

@@ -46,6 +46,8 @@ class Task:
     """Run directories that it writes, relative to the results folder."""
     inputs: tuple[str, ...] = ()
     """Run directories that it reads, relative to the results folder."""
+    cost: float | None = None
+    """About how long it takes, in one unit for all tasks. None: not known, so it begins first."""
 
     def __post_init__(self) -> None:
         plain = json.loads(json.dumps(self.arguments, allow_nan=False))

@@ -247,10 +247,16 @@ def batch_stability(
     low, high = 2 / max(curvatures), 2.2 / curvature
     while not unstable(high):
         low, high = high, 1.5 * high
+    critical = _bisected(unstable, low, high, tolerance)
+    return BatchStability(curvature, curvatures, 2 / curvature, critical)
+
+
+def _bisected(beyond: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+    """The number between ``low`` and ``high`` from which on they are ``beyond``."""
     while high - low > tolerance * low:
         middle = (low + high) / 2
-        low, high = (low, middle) if unstable(middle) else (middle, high)
-    return BatchStability(curvature, curvatures, 2 / curvature, (low + high) / 2)
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+    return (low + high) / 2
 
 
 def step_curvature(machine: Machine, states: Array64, word: Fields | None = None) -> float:
@@ -341,11 +347,8 @@ def online_stability(
         return float(np.cumsum(logarithms).max())
 
     safe = 2 / float(every.max())
-    low, high = safe, 20 * safe
-    while high - low > 1e-3 * low:
-        middle = (low + high) / 2
-        low, high = (low, middle) if growth(middle) > math.log(overflow) else (middle, high)
-    return OnlineStability(float(every.max()), safe, (low + high) / 2)
+    critical = _bisected(lambda rate: growth(rate) > math.log(overflow), safe, 20 * safe, 1e-3)
+    return OnlineStability(float(every.max()), safe, critical)
 
 
 def scatter_edge(machine: Machine) -> float:
@@ -374,7 +377,8 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
         free = [(b, t) for b, t in partners if (b.rows if t else b.columns) in spread]
         sizes = [machine.size_of(b.rows if t else b.columns) for b, t in free]
         own = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
-        pieces = dict(zip((b.name for b, _ in free), _columns(own, sizes), strict=True))
+        columns = np.split(own, np.cumsum(sizes)[:-1], axis=1)
+        pieces = dict(zip((b.name for b, _ in free), columns, strict=True))
         for block, transposed in partners:
             other = block.rows if transposed else block.columns
             rows = modes[where] @ factor[other].T
@@ -387,10 +391,6 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
                 np.fill_diagonal(out, 0)
     sample *= math.sqrt(machine.residual_scale)
     return form.mask(sample)
-
-
-def _columns(array: NDArray[np.float32], sizes: list[int]) -> list[NDArray[np.float32]]:
-    return np.split(array, np.cumsum(sizes)[:-1], axis=1)
 
 
 def sampled_deviations(

@@ -1,20 +1,22 @@
 """Training: cycles of noising paths, fed to one or several learners that share them.
 
 Cycle i uses trajectory i of the training seed, from pattern i mod P. A path never sees θ, so
-learners that differ in rule, learning rate or injected errors see the very same path.
+learners that differ in rule, learning rate or injected errors see the very same path. Computers
+that differ in the strength of their update noise alone are learned together: θ⁰ + σ Δ for every σ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.config import Settings
-from thermoloom.engine import Diverged, Learner, Path, engine
+from thermoloom.engine import Diverged, Learner, NoisyLearner, Path, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
@@ -27,6 +29,8 @@ Watched = Callable[[Parameters], PathLoss]
 
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
+PARTS = ("clean", "response")
+"""θ⁰ and Δ in a checkpoint."""
 
 
 class Reached(NamedTuple):
@@ -37,6 +41,24 @@ class Reached(NamedTuple):
     """Cycles done."""
     curve: tuple[tuple[int, float, float], ...] = ()
     diverged: bool = False
+    parts: tuple[Parameters, Parameters] | None = None
+    """θ⁰ and Δ where θ = θ⁰ + σ Δ has update noise; None: θ alone, as it was given."""
+
+
+class _Lessons:
+    """What was learned from one path: equal rules with equal θ learn it once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: list[tuple[Any, Parameters, Parameters]] = []
+
+    def __call__(self, rule: Any, learner: Learner, theta: Parameters) -> Parameters:
+        for known, before, after in self._known:
+            if known == rule and (before is theta or before.same_as(theta)):
+                return after
+        after = learner.learn(theta, self.path)
+        self._known.append((rule, theta, after))
+        return after
 
 
 @dataclass
@@ -59,12 +81,21 @@ class Trainee:
         theta = Parameters.from_arrays(settings.built, arrays)
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
         curve = tuple((int(c), x, y) for c, x, y in rows)
-        return cls(settings, engine().learner(settings), Reached(theta, cycle, curve))
+        parts = None
+        if PARTS[0] in arrays:
+            clean, response = (theta.with_vector(arrays[name]) for name in PARTS)
+            parts = clean, response
+        reached = Reached(theta, cycle, curve, parts=parts)
+        return cls(settings, engine().learner(settings), reached)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that a checkpoint must hold."""
-        columns = self.curve_columns()
-        return self.parameters.arrays | {f"curve_{name}": columns[name] for name in CURVE}
+        columns, parts = self.curve_columns(), self.reached.parts or ()
+        return (
+            self.parameters.arrays
+            | {f"curve_{name}": columns[name] for name in CURVE}
+            | {name: part.vector for name, part in zip(PARTS, parts, strict=False)}
+        )
 
     def curve_columns(self) -> dict[str, NDArray[Any]]:
         columns = np.array(self.curve, float).reshape(-1, len(CURVE)).T
@@ -90,15 +121,32 @@ class Trainee:
     def finished(self) -> bool:
         return self.diverged or self.cycle >= self.settings.training.cycles
 
-    def learn(self, path: Path, validation: Mapping[int, Watched]) -> None:
+    def learn(self, lessons: _Lessons, validation: Mapping[int, Watched]) -> None:
         """One cycle, all of it or, whatever is raised on the way, nothing."""
-        theta, diverged = self.parameters, False
+        reached = self.reached
         try:
-            theta = self.learner.learn(theta, path)
+            reached = self._learned(lessons)
         except Diverged:
-            diverged = True
-        reached = Reached(theta, self.cycle + 1, self.curve, diverged)
+            reached = reached._replace(diverged=True)
+        reached = reached._replace(cycle=self.cycle + 1)
         self.reached = _validated(self.settings, reached, validation)
+
+    def _learned(self, lessons: _Lessons) -> Reached:
+        rule, theta, learner = self._rule, self.parameters, self.learner
+        if not isinstance(learner, NoisyLearner):
+            return self.reached._replace(parameters=lessons(rule, learner, theta))
+        nothing = theta.with_vector(np.zeros_like(theta.vector))
+        clean, response = self.reached.parts or (theta, nothing)
+        clean = lessons(rule, learner.clean, clean)
+        response = lessons((rule, "response"), learner.response, response)
+        return self.reached._replace(
+            parameters=learner.sum(clean, response), parts=(clean, response)
+        )
+
+    @cached_property
+    def _rule(self) -> Settings:
+        """What determines the learning of θ⁰, and of Δ."""
+        return self.settings.silent
 
 
 def train_together(
@@ -129,9 +177,10 @@ def train_together(
         word = None if words is None else words[pattern]
         path = engine().path(machine, fields[pattern], seed, cycle, word, reuse=path)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
+        lessons = _Lessons(path)
         for trainee in present:
             with interrupts_deferred():
-                trainee.learn(path, validation)
+                trainee.learn(lessons, validation)
         yield present
 
 

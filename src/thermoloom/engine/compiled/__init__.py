@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thermoloom.config import Settings
 from thermoloom.engine import Learner as AnyLearner
-from thermoloom.engine import Path
+from thermoloom.engine import NoisyLearner, Path
 from thermoloom.engine.compiled.device_learner import DeviceLearner
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.noising import drives_of, noising_path
@@ -20,7 +20,7 @@ from thermoloom.engine.compiled.residual_errors import residual_errors
 from thermoloom.engine.compiled.sampling import GROUP as GROUP
 from thermoloom.engine.compiled.sampling import generate as generate
 from thermoloom.engine.compiled.sparse_learner import SparseLearner
-from thermoloom.engine.compiled.update_noise import UpdateNoiseLearner, shared_noise
+from thermoloom.engine.compiled.update_noise import NoiseResponse
 from thermoloom.engine.compiled.warmup import warm_up as warm_up
 from thermoloom.engine.compiled.watched_loss import WatchedLoss, worth_a_form
 from thermoloom.machine import action
@@ -102,9 +102,20 @@ class _LearnerOfSettings:
         return self._built.kept(learned) if isinstance(self._built, Built) else learned
 
 
-def _inner(
-    settings: Settings,
-) -> Learner | QuantizedLearner | SparseLearner | UpdateNoiseLearner | DeviceLearner:
+class _ResponseOfSettings:
+    """What unit noise on updates does to θ, by the rule and on the device of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._inner = NoiseResponse(settings.machine, settings.training.seed, settings.period)
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        built = self._settings.built
+        learned = self._inner.learn(theta, path, self._settings.learning_rate_of(path.number))
+        return built.kept(learned) if isinstance(built, Built) else learned
+
+
+def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | DeviceLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
     if isinstance(settings.built, Built) and settings.device.couples:
@@ -113,9 +124,6 @@ def _inner(
         ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)
         stochastic = errors.rounding == "stochastic"
         return QuantizedLearner(machine, rate, errors.bits, ranges, stochastic, seed)
-    if errors.update_noise > 0:
-        noise = shared_noise(machine, seed, settings.period)
-        return UpdateNoiseLearner(machine, rate, errors.update_noise, noise, settings.period)
     if machine.sparse:
         return SparseLearner(machine, rate, settings.period)
     return Learner(machine, rate, settings.period)
@@ -123,4 +131,5 @@ def _inner(
 
 def learner(settings: Settings) -> AnyLearner:
     """The learner of these settings."""
-    return _LearnerOfSettings(settings)
+    clean, amplitude = _LearnerOfSettings(settings), settings.imperfections.update_noise
+    return NoisyLearner(clean, _ResponseOfSettings(settings), amplitude) if amplitude else clean

@@ -1,6 +1,7 @@
 """How kernels are compiled, and how the machine's definitions get into them.
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
+What only kernels call (``inner``) is optimized where it is called from, and hardly before.
 A kernel calls ``onsite.gradient(x)``, ``drive(…)``, ``residual(…)`` as NumPy code does: the plain
 Python functions of ``thermoloom.machine`` are compiled into it, so no formula is written twice.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import platformdirs
 from numba import config, njit, types
+from numba.core.event import Event, Listener, register
 from numba.extending import overload_method, register_jitable
 
 from thermoloom import machine
@@ -39,7 +41,7 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 def compiler(**options: Any) -> Any:
     """A decorator that compiles kernels."""
-    return njit(nogil=True, cache=True, error_model="numpy", **options)
+    return njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
 
 jit = compiler()
@@ -49,9 +51,35 @@ _FAST = {"fastmath": {"reassoc", "contract", "nsz"}}
 fast_jit = compiler(**_FAST)
 # Called by other kernels only: without the code by which Python would call them, which takes longer
 # to compile than they do where their arguments are tuples of arrays.
-_INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER = {"no_cpython_wrapper": True}
 inner = compiler(**_INNER)
 fast_inner = compiler(**_FAST, **_INNER)
+
+
+class _InnerLightly(Listener):  # type: ignore[misc]
+    """Inner kernels with few optimizations, and loops as they are.
+
+    LLVM optimizes a kernel again in every kernel that calls it, at every level, and takes loops
+    that are unrolled and in vectors already for many: a third of all time of compilation.
+    """
+
+    def __init__(self) -> None:
+        self._usual: list[tuple[Any, int]] = []
+
+    def on_start(self, event: Event) -> None:
+        kernel = event.data["dispatcher"]
+        self._usual.append((config.OPT, config.LOOP_VECTORIZE))
+        if kernel.py_func.__module__.startswith(__package__):
+            level, vectors = self._usual[0]
+            inside = "no_cpython_wrapper" in kernel.targetoptions
+            config.OPT = min(level, type(level)(1)) if inside else level
+            config.LOOP_VECTORIZE = 0 if inside else vectors
+
+    def on_end(self, event: Event) -> None:
+        config.OPT, config.LOOP_VECTORIZE = self._usual.pop()
+
+
+register("numba:compile", _InnerLightly())
 
 
 @inline

@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.aligned_memory import aligned
-from thermoloom.engine.compiled.compiling import jit
+from thermoloom.engine.compiled.compiling import copy, inner, jit
 from thermoloom.engine.compiled.vector_registers import everywhere
 from thermoloom.machine.parameters import Parameters
 
@@ -96,7 +96,7 @@ def _tile(height: int) -> Any:
 _tall, _flat, _single = (_tile(height) for height in (TALL, FLAT, 1))
 
 
-@jit
+@inner
 def _add_stretch(x, column, panel, out, to, begins):  # type: ignore[no-untyped-def]
     """out[:, to …] ← (out +) x[:, column …] panel, tile after tile."""
     row = 0
@@ -125,7 +125,8 @@ def _multiply(x, column, panels, out, first, last):  # type: ignore[no-untyped-d
             else:
                 _add_stretch(x, column + k, panel, margin, 0, k == 0)
         if not inside:
-            out[:, to:last] = margin[:, : last - to]
+            for row in range(x.shape[0]):
+                copy(margin[row], out[row, to:last])
 
 
 def in_panels(matrix: Float32) -> Float32:

@@ -411,7 +411,7 @@ def _act(thread, threads, barrier, routines, first, last, low, high, rule, produ
         _brackets(p, routines, operators[1], low, high, work.hidden)
 
 
-@inline
+@inner
 def _solve(thread, threads, barrier, routines, steps, strip, rule, work):  # type: ignore[no-untyped-def]
     """R⁰ → R of a block, strip by strip, in place. False if a strip is too long for that.
 
@@ -645,18 +645,10 @@ def _learn(thread, threads, barrier, routines, after, start, given, theta, rule,
 
 
 def compile_strips(machine: Machine) -> None:
-    """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all kernels."""
-    own = Learner(machine, learning_rate=1.0)
-    rule, work, group = own._rule, own._memory, own._memory.hidden
-    piece, rate, first, last = _Piece(0, 1), np.float32(1), 0, 1
-    acting = (0, 1, new_barrier(), blas(), first, last, first, last, rule, work.within, work)
-    for kernel, arguments in (
-        (_act, acting),
-        (_subtract, (piece, first, last, rate, group)),
-        (_begin, (piece, first, last, rule.period, rate, group)),
-        (_end, (piece, first, last, group)),
-    ):
-        kernel.compile(tuple(map(typeof, arguments)))
+    """Compile what solves the strips of a block, as ``_learn`` calls it: a third of all."""
+    own, steps, strip = Learner(machine, learning_rate=1.0), 1, 1
+    arguments = (0, 1, new_barrier(), blas(), steps, strip, own._rule, own._memory)
+    _solve.compile(tuple(map(typeof, arguments)))
 
 
 class Learner:

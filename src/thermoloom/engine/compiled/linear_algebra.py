@@ -89,7 +89,7 @@ _N, _T, _U = ord("N"), ord("T"), ord("U")
 @inner
 def _layout(a):  # type: ignore[no-untyped-def]
     """How Fortran, which sees rows as columns, must read ``a``, and its leading dimension."""
-    if a.strides[1] == 4:
+    if a.strides[1] == 4 and a.strides[0] >= 4 * a.shape[1]:  # not so in a column turned over
         return _N, max(a.strides[0] // 4, 1)
     return _T, max(a.strides[1] // 4, 1)
 

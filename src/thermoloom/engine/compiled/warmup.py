@@ -20,7 +20,6 @@ import numpy as np
 from numba import config
 
 from thermoloom.config import Imperfections, Settings
-from thermoloom.engine import Path
 from thermoloom.engine.compiled.learner import compile_strips
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -38,19 +37,23 @@ ERRORS = {
 """Imperfections by the kernels that they need."""
 
 
-def warm_up(models: Iterable[Settings] | None = None, learning: bool = True) -> None:
+def warm_up(
+    models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
+) -> None:
     """Run all that these computers need, at the smallest size: seconds the first time, then
-    milliseconds. None: what any computer needs. Without ``learning``: only what generates.
+    milliseconds. None: what any computer needs. Without ``learning`` or ``generating``: the rest.
     """
-    names = _names(models, learning)
+    names = _names(models, learning, generating)
     with _another_from_the_end(names):
         for name in names:
             if name != "strips":  # they are part of "plain"
                 _JOBS[name]()
 
 
-def _names(models: Iterable[Settings] | None, learning: bool) -> list[str]:
-    """What is to be compiled: what takes longest first, what others need last."""
+def _names(
+    models: Iterable[Settings] | None, learning: bool = True, generating: bool = True
+) -> list[str]:
+    """What is to be compiled: what takes longest first, what it needs in the end last."""
     if models is None:
         wanted = list(_JOBS)
     else:
@@ -58,7 +61,8 @@ def _names(models: Iterable[Settings] | None, learning: bool) -> list[str]:
         for model in models:
             wanted += _errors(model.imperfections)
             wanted += ["sparse", "sparse generation"] if model.machine.sparse else []
-    return [name for name in _JOBS if name in wanted and (learning or "generation" in name)]
+    chosen = {True: generating, False: learning}
+    return [name for name in _JOBS if name in wanted and chosen["generation" in name]]
 
 
 def _errors(chosen: Imperfections) -> list[str]:
@@ -73,9 +77,7 @@ def _errors(chosen: Imperfections) -> list[str]:
 def _learn(machine: Machine, errors: str) -> None:
     from thermoloom.engine import compiled
 
-    # a path by hand: the kernels that make one are compiled by the other process
-    states = np.zeros((machine.steps + 1, machine.units), np.float32)
-    path = Path(machine, states, 0, prepared=states[1:])
+    path = compiled.path(machine, np.zeros(machine.units, np.float32), 0, 0)
     settings = Settings(machine=machine).updated({"imperfections": ERRORS[errors]})
     compiled.learner(settings).learn(Parameters.zeros(machine), path)
 
@@ -85,6 +87,7 @@ def _terms() -> None:
 
     path = compiled.path(DENSE, np.zeros(DENSE.units, np.float32), 0, 0)
     theta = Parameters.zeros(DENSE)
+    theta = theta.with_vector(theta.vector + 1)  # of nothing there is no product
     compiled.terms(theta, path)
     compiled.watch(path)(theta)
 
@@ -99,8 +102,8 @@ _JOBS: dict[str, Callable[[], None]] = {
     **{errors: partial(_learn, DENSE, errors) for errors in ERRORS},
     "sparse": partial(_learn, SPARSE, "plain"),
     "sparse generation": partial(_generate, SPARSE),
-    "terms": _terms,
     "generation": partial(_generate, DENSE),
+    "terms": _terms,
     "strips": partial(compile_strips, DENSE),
 }
 

@@ -26,7 +26,7 @@ from thermoloom.measures.asked import Asked, Data, reference_data
 from thermoloom.measures.classifier import CLASSES
 from thermoloom.measures.fidelity import nearest_images
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.codes import Clusters
+from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.fields import check_labels, styles_of, unit_fields
 from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
@@ -251,7 +251,7 @@ def measure_unlabelled(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     generated = generate(theta, samples, job.settings.generation_seed)
     images, hidden = np.split(generated.final_states, [machine.visible], axis=1)
     known = np.unique(learned.classes)
-    words = Clusters().words(machine, len(known) * machine.code_clusters)
+    words = cluster_words(machine, len(known) * machine.code_clusters)
     alike = 1 - cdist(hidden, words, "cosine")
     classes = known[alike.argmax(axis=1) // machine.code_clusters].astype(np.intp)
     asked = Asked(images, classes, job.settings.measures.classifier)

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.computers.archives import archived_classes
-from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.config import PrototypeSettings, Settings, Training
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC
@@ -34,7 +34,6 @@ from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import VARIED, Experiment, brief
 from thermoloom.experiments.results import (
     Model,
-    finished,
     measures_path,
     order_of,
     save_rows,
@@ -60,8 +59,8 @@ WEIGHTS = (
     0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35,
     0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9,
 )  # fmt: skip
-
-
+CURVE_POINTS, RAMP_POINTS = 200, 100
+"""Points of the parabola, and of a ramp, in the figures."""
 OTHERS = {"durations": "duration", "temperatures": "kT", "stages": "stages"}
 """Which setting of the machine each list of the plan varies."""
 
@@ -156,7 +155,7 @@ class FrontierPlan(PairPlan):
 def models(plan: FrontierPlan) -> list[Settings]:
     others = [model for *_, model in plan.variants()]
     for duration, work in plan.schedules():
-        replace(work.settings.machine, duration=duration)  # refused here if it is no machine
+        replace(work.settings.machine, duration=duration)  # refuses impossible ones
     return [*(plan.weighed(weight) for weight in plan.weights), *plan.models, *others]
 
 
@@ -182,10 +181,14 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
     for own in rows:
         own["excess"] = None if base is None else own["expected_loss"] - base["expected_loss"]
     along = [r for r in rows if r["rule"] == RULE]
-    rate = slope(along)
+    rate, kT = slope(along), plan.settings.machine.kT
     for own in rows:
-        own["least_excess"] = least_excess(own, base, rate, plan.settings.machine.kT)
+        own["least_excess"] = least_excess(own["expected_heat"], base, rate, kT)
     save_rows(run, "computers", rows)
+    if base is not None and rate:
+        heats = base["expected_heat"] + rate * np.linspace(0, max(plan.weights), CURVE_POINTS)
+        least = [least_excess(heat, base, rate, kT) for heat in heats]
+        run.save_table("parabola", {"expected_heat": heats, "excess": least})
     others = _variants(plan, folder, rows, missing)
     if others:
         save_rows(run, "variants", others)
@@ -200,7 +203,7 @@ def assemble(plan: FrontierPlan, folder: Path, run: RunDirectory) -> dict[str, A
         "points": len(along),
         "samples": plan.settings.generation.samples,
         "cycles": plan.settings.training.cycles,
-        "kT": plan.settings.machine.kT,
+        "kT": kT,
         "rate": rate,
         "fall": None if rate is None else -rate,
         "least": min(along, key=lambda own: float(own["heat"])),
@@ -224,15 +227,14 @@ def _collected(
 ) -> tuple[list[Model], list[str]]:
     found, missing = [], []
     for settings in wanted:
-        path = measures_path(folder, settings, plan.paths)
-        done = finished(path)
-        if done is None:
+        model = Model.found(folder, settings, plan.paths)
+        if model is None:
             training = settings.training
             own = training.heat_weight if training.rule == RULE else training.seed
-            what = f"{training.rule} {own:g}"
-            missing.append(f"{what} is left out ({why_missing(path)})")
+            reason = why_missing(measures_path(folder, settings, plan.paths))
+            missing.append(f"{training.rule} {own:g} is left out ({reason})")
         else:
-            found.append(Model(folder, settings, done))
+            found.append(model)
     return found, missing
 
 
@@ -305,7 +307,7 @@ def slope(along: Sequence[dict[str, Any]]) -> float | None:
 
 
 def least_excess(
-    own: dict[str, Any], base: dict[str, Any] | None, rate: float | None, kT: float
+    heat: float, base: dict[str, Any] | None, rate: float | None, kT: float
 ) -> float | None:
     """The least loss above the optimum's that a computer of this expected heat can have, in nats.
 
@@ -313,7 +315,7 @@ def least_excess(
     """
     if base is None or not rate:
         return None
-    weight = (own["expected_heat"] - base["expected_heat"]) / rate
+    weight = (heat - base["expected_heat"]) / rate
     return float(-(weight**2) * rate / (2 * kT))
 
 
@@ -376,28 +378,20 @@ def _schedules(plan: FrontierPlan, folder: Path, missing: list[str]) -> list[dic
             missing.append(f"schedule, duration {duration:g}: not searched for")
             continue
         results = run.results
-        even: dict[str, Any] = {"ramp_end": machine.ramp_end, "ramp_power": machine.ramp_power,
-                "windows": [last / machine.steps for _, last in machine.stage_windows]}  # fmt: skip
-        best = {key: results[key] for key in even}
-        for kind, schedule in (("own", even), ("best", best)):
-            rows.append(
-                {
-                    "duration": duration,
-                    "schedule": kind,
-                    **results[kind],
-                    "kT": machine.kT,
-                    "ramp_end": schedule["ramp_end"],
-                    "ramp_power": schedule["ramp_power"],
-                    "windows": " ".join(f"{end:.3f}" for end in schedule["windows"]),
-                    "solves": results["searched"]["solves"] if kind == "best" else 1,
-                    "reached": results["reached"] if kind == "best" else None,
-                }
-            )
+        own: dict[str, Any] = {
+            "ramp_end": machine.ramp_end,
+            "ramp_power": machine.ramp_power,
+            "windows": [last / machine.steps for _, last in machine.stage_windows],
+            "solves": 1,
+            "reached": None,
+        }
+        best = {key: results[key] for key in own if key != "solves"}
+        best["solves"] = results["searched"]["solves"]
+        for kind, schedule in (("own", own), ("best", best)):
+            ends = " ".join(f"{end:.3f}" for end in schedule["windows"])
+            about = {"duration": duration, "schedule": kind, **results[kind], "kT": machine.kT}
+            rows.append(about | own | schedule | {"windows": ends})
     return rows
-
-
-POINTS = 100
-"""Points on a ramp in the figure."""
 
 
 def ramp_rows(schedules: Sequence[dict[str, Any]], machine: Machine) -> list[dict[str, Any]]:
@@ -406,7 +400,7 @@ def ramp_rows(schedules: Sequence[dict[str, Any]], machine: Machine) -> list[dic
     for own in schedules:
         used = {key: own[key] for key in ("duration", "ramp_end", "ramp_power")}
         amplitude = ramp(replace(machine, **used))
-        steps = np.linspace(0, len(amplitude) - 1, POINTS).round().astype(int)
+        steps = np.linspace(0, len(amplitude) - 1, RAMP_POINTS).round().astype(int)
         rows += [
             {
                 "duration": own["duration"],
@@ -450,13 +444,18 @@ QUICK = FrontierPlan(
 )
 DEMAND = FrontierPlan(
     settings=Settings(
-        replace(HARMONIC, styles=10), PrototypeSettings(digits=tuple(range(10)), per_digit=10)
+        replace(HARMONIC, styles=10, label_amplitude=30.0),
+        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        Training(cycles=1000, learning_rate=4e-4, learning_rate_decay=2000.0),
     ),
     seeds=(101,),
     weights=(0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6),
     stages=(1, 2, 8),
 )
-"""The ten digits of the bundled images, each image with a label unit of its own."""
+"""The ten digits of the bundled images, each image with a label unit of its own.
+
+The paper's rate is too large for these machines: batch training diverges. Rate and label amplitude
+are those of ``run digits``; the optimum does not depend on the amplitude."""
 
 EXPERIMENT = Experiment(
     name="frontier",

@@ -26,7 +26,7 @@ from thermoloom.experiments.optimum import optimum_measures, optimum_model, opti
 from thermoloom.experiments.pair_tables import timing
 from thermoloom.experiments.pairs import PairPlan, Pairs, collect
 from thermoloom.experiments.plan import SECTION, Experiment, brief
-from thermoloom.experiments.results import Model, finished, measures_path, save_rows
+from thermoloom.experiments.results import Model, save_rows
 from thermoloom.experiments.works import Work
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import layout
@@ -115,16 +115,16 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
     rows += [entry(model, "optimum", seed) for seed, model in solved]
     missing = list(pairs.missing)
     for rule in RULES:
-        found = finished(measures_path(folder, plan.first(rule), plan.paths))
-        if found is None:
+        first = Model.found(folder, plan.first(rule), plan.paths)
+        if first is None:
             missing.append(f"the first code, {rule}, was not measured")
         else:
-            model = Model(folder, plan.first(rule), found)
-            rows.append(entry(model, f"copy, {rule}", model.seed))
+            rows.append(entry(first, f"copy, {rule}", first.seed))
     save_rows(run, "ledger", [{k: v for k, v in r.items() if k != "parts"} for r in rows])
     parts = [{"rule": r["rule"], "seed": r["seed"], **r["parts"]} for r in rows]
     save_rows(run, "parts", parts)
     machine = plan.settings.machine
+    means = [mean_row(rule, rows) for rule in dict.fromkeys(r["rule"] for r in rows)]
     return {
         "free_energy": _free_energy(plan, folder, missing),
         "seeds": pairs.seeds,
@@ -135,9 +135,9 @@ def assemble(plan: LedgerPlan, folder: Path, run: RunDirectory) -> dict[str, Any
         "kT": machine.kT,
         "rows": rows,
         "parts": list(layout(machine).parts),
-        "means": [mean_row(rule, rows) for rule in dict.fromkeys(r["rule"] for r in rows)],
+        "means": means,
         "differences": differences(rows),
-        "joules": joule_rows(plan, pairs, rows),
+        "joules": joule_rows(plan, pairs, means),
         "prices": price_rows(plan, rows),
         "timing": timing(pairs),
     }
@@ -224,12 +224,12 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joule_rows(
-    plan: LedgerPlan, pairs: Pairs, rows: Sequence[dict[str, Any]]
+    plan: LedgerPlan, pairs: Pairs, means: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Heat and bounds of an image in kT and in joules, beside Landauer's bound."""
     machine, count = plan.settings.machine, len(pairs.patterns)
-    energies = {f"heat of an image, {row['rule']}": row["heat"] for row in _means(rows)}
-    energies |= {f"speed limit, {row['rule']}": row["speed_limit"] for row in _means(rows)}
+    energies = {f"heat of an image, {row['rule']}": row["heat"] for row in means}
+    energies |= {f"speed limit, {row['rule']}": row["speed_limit"] for row in means}
     energies |= {
         "Landauer: a label of ten classes, ln 10": math.log(10),
         f"Landauer: which of the {count} patterns, ln {count}": math.log(count),
@@ -243,10 +243,6 @@ def joule_rows(
         }
         for label, value in energies.items()
     ]
-
-
-def _means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [mean_row(rule, rows) for rule in dict.fromkeys(row["rule"] for row in rows)]
 
 
 def counts(machine: Machine, samples: int) -> dict[str, float]:

@@ -15,7 +15,7 @@ from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
 from thermoloom.experiments.plan import VARIED, Experiment, brief
-from thermoloom.experiments.results import finished, measures_path, seconds_by_stage, trained_path
+from thermoloom.experiments.results import Model, finished, seconds_by_stage, trained_path
 from thermoloom.experiments.screens import STAGES
 from thermoloom.experiments.theory import findings
 from thermoloom.experiments.theory.findings import Findings
@@ -61,7 +61,7 @@ def _mixture_tasks(plan: TheoryPlan, folder: Path) -> list[Task]:
     complete = [
         seed
         for seed in plan.seeds
-        if all(finished(measures_path(folder, plan.model(r, seed), plan.paths)) for r in RULES)
+        if all(Model.found(folder, plan.model(rule, seed), plan.paths) for rule in RULES)
     ]
     if len(complete) > 1 and finished(folder / solved):
         own = [trained_path(Path(), plan.model(r, s)) for s in complete for r in RULES]

@@ -19,16 +19,15 @@ from thermoloom.experiments.optimum import RULE as OPTIMUM
 from thermoloom.experiments.theory.mixtures import LINES
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
+from thermoloom.runs.formats import Table, only
 
-Heats = dict[str, NDArray[Any]]
 
-
-def heat_of(heats: Heats, centre: str, noise: str) -> NDArray[np.float64]:
+def heat_of(heats: Table, centre: str, noise: str) -> NDArray[np.float64]:
     """Heat of a mixture, one value per seed."""
-    return heats["heat"][_mixture(heats, centre, noise)]
+    return only(heats, part="mixed", centre=centre, noise=noise)["heat"]
 
 
-def accounts(heats: Heats) -> dict[str, Any]:
+def accounts(heats: Table) -> dict[str, Any]:
     """The heat difference batch − online, split into what noise and what the mean contributes.
 
     Every entry is a mean across seeds with its 95 % interval.
@@ -69,44 +68,39 @@ def across_seeds(values: NDArray[np.float64]) -> dict[str, Any]:
     return {"mean": compared.mean_difference, "interval": compared.interval}
 
 
-def predicted_difference(table: Heats) -> dict[str, Any]:
+def predicted_difference(table: Table) -> dict[str, Any]:
     """Heat difference batch − online of the means that theory predicts, across pairs."""
-    batch, online = (table["heat"][table["rule"] == rule] for rule in RULES)
+    batch, online = (only(table, rule=rule)["heat"] for rule in RULES)
     return across_seeds(batch - online)
 
 
-def curves(heats: Heats) -> list[dict[str, Any]]:
+def curves(heats: Table) -> list[dict[str, Any]]:
     """Means over pairs along the lines and over the size of isotropic noise, ends included."""
-    rows = []
-    ends = {OPTIMUM: "none", "batch": "batch", "online": "online"}
-    on_lines = np.unique(heats["seed"][heats["part"] == "line"])
+    found = []
+    own_noise = {OPTIMUM: "none", "batch": "batch", "online": "online"}
+    lines, sizes = only(heats, part="line"), only(heats, part="size")
     for start, end in LINES:
-        own = (heats["part"] == "line") & (heats["centre"] == start) & (heats["noise"] == end)
-        for value in sorted({0.0, 1.0, *heats["value"][own].tolist()}) if own.any() else []:
+        inner = only(lines, centre=start, noise=end)
+        for value in sorted({0.0, 1.0, *inner["value"].tolist()}) if len(inner["value"]) else []:
+            points = only(inner, value=value)
             if value in (0.0, 1.0):
                 name = end if value else start
-                chosen = _mixture(heats, name, ends[name]) & np.isin(heats["seed"], on_lines)
-            else:
-                chosen = own & (heats["value"] == value)
-            rows.append({"curve": f"{start} → {end}", "value": value} | _mean(heats, chosen))
-    size = heats["part"] == "size"
-    rows.append(
-        {"curve": "isotropic noise", "value": 0.0} | _mean(heats, _mixture(heats, OPTIMUM, "none"))
-    )
-    for value in sorted(set(heats["value"][size].tolist())):
-        chosen = size & (heats["value"] == value)
-        rows.append({"curve": "isotropic noise", "value": value} | _mean(heats, chosen))
-    return rows
-
-
-def _mixture(heats: Heats, centre: str, noise: str) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (
-        (heats["part"] == "mixed") & (heats["centre"] == centre) & (heats["noise"] == noise)
-    )
-    return found
-
-
-def _mean(heats: Heats, chosen: NDArray[np.bool_]) -> dict[str, Any]:
-    values = heats["heat"][chosen]
-    sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    return {"heat": float(values.mean()), "sd": sd, "pairs": len(values)}
+                points = only(heats, part="mixed", centre=name, noise=own_noise[name])
+                there = np.isin(points["seed"], lines["seed"])
+                points = {key: column[there] for key, column in points.items()}
+            found.append((f"{start} → {end}", value, points["heat"]))
+    found.append(("isotropic noise", 0.0, heat_of(heats, OPTIMUM, "none")))
+    found += [
+        ("isotropic noise", value, only(sizes, value=value)["heat"])
+        for value in np.unique(sizes["value"]).tolist()
+    ]
+    return [
+        {
+            "curve": curve,
+            "value": value,
+            "heat": float(heat.mean()),
+            "sd": float(heat.std(ddof=1)) if len(heat) > 1 else None,
+            "pairs": len(heat),
+        }
+        for curve, value, heat in found
+    ]

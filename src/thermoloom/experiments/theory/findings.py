@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.experiments.optimum import RULE as OPTIMUM
 from thermoloom.experiments.optimum import optimum_measures, optimum_path
 from thermoloom.experiments.pairs import Pairs
-from thermoloom.experiments.results import Model, ended, finished, save_rows, trained_path
+from thermoloom.experiments.results import Model, ended, finished, save_rows, stacked, trained_path
 from thermoloom.experiments.theory import account
 from thermoloom.experiments.theory.mixtures import Split, norm_rows, read_split
 from thermoloom.experiments.theory.predicted import COUPLINGS
@@ -113,17 +114,12 @@ def save_paths(found: Findings, run: RunDirectory) -> Row | None:
     if not first or not first[0].measures.has("paths.csv"):
         return None
     models = [*first, *found.pairs.models.values()]
-    tables = [model.measures.load_table("paths") for model in models]
-    count = len(tables[0]["loss"])
-    run.save_table(
-        "paths",
-        {
-            "rule": np.repeat([model.rule for model in models], count),
-            "seed": np.repeat([0, *(model.seed for model in models[1:])], count),
-            "path": np.tile(tables[0]["path"], len(models)),
-            "loss": np.concatenate([table["loss"] for table in tables]),
-        },
-    )
+    tables = []
+    for model in models:
+        table = model.measures.load_table("paths")
+        owner = {"rule": model.rule, "seed": 0 if model.rule == OPTIMUM else model.seed}
+        tables.append((owner, {name: table[name] for name in ("path", "loss")}))
+    run.save_table("paths", stacked(tables))
     return first[0].training.results
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from thermoloom.config import GenerationSettings, PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.digits import HARMONIC, DigitsPlan
-from thermoloom.experiments.plan import SECTION, Experiment, Plan
+from thermoloom.experiments.plan import SECTION, VARIED, Experiment, Plan
 from thermoloom.experiments.results import save_rows
 from thermoloom.experiments.works import Work
 from thermoloom.machine.wires import measure
@@ -255,13 +255,7 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     assemble=assemble,
     varied=(
-        "training.rule",
-        "training.period",
-        "training.seed",
-        "prototypes.digits",
-        "machine.topology",
-        "machine.radius",
-        "machine.degree",
+        *VARIED, "prototypes.digits", "machine.topology", "machine.radius", "machine.degree",
         "machine.edges",
     ),
-)
+)  # fmt: skip

@@ -253,7 +253,7 @@ for (const name of ["dragover", "drop", "dragleave"]) addEventListener(name, eve
 addEventListener("paste", event => { const file = event.clipboardData?.files[0]; if (file) { turn("complete"); open(file); } });
 find("complete").addEventListener("click", () => {
   if (!known.mask.some(Boolean)) { notice("Hold some pixels first: paint them with the brush, or take a half."); return; }
-  const {visible} = machines[which]; // a layer that is no image may not fill its rectangle
+  const {visible} = machines[which]; // a layer that is not an image may not fill its rectangle
   generate({known: {pixels: base64(known.ink.subarray(0, visible)), mask: base64(known.mask.subarray(0, visible)), hold: find("hold").checked}});
 });
 

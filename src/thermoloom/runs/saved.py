@@ -1,4 +1,4 @@
-"""What an experiment left in its directory, as figures and pages read it."""
+"""What an experiment left in its directory, as verdicts, figures and pages read it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from thermoloom.runs.formats import Table
 from thermoloom.runs.store import RunDirectory
 
 SUMMARY = "summary.json"
-Table = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,3 @@ class Saved:
     def arrays(self, name: str) -> tuple[Table, dict[str, Any]]:
         """Arrays of a file and the metadata beside them."""
         return self.run.load_arrays(name), self.run.load_metadata(name)
-
-
-def block_name(block: str) -> str:
-    """A block of the parameters in words: visible–hidden couplings, hidden biases."""
-    group, _, other = block.rpartition("_")
-    return f"{group} biases" if other == "bias" else f"{group}–{other} couplings"
-
-
-def only(table: Table, **wanted: Any) -> Table:
-    """The rows of a table whose columns have these values."""
-    keep = np.ones(len(next(iter(table.values()))), bool)
-    for name, value in wanted.items():
-        keep &= table[name] == value
-    return {name: column[keep] for name, column in table.items()}
