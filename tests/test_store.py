@@ -157,6 +157,21 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     ]
 
 
+def test_kill_between_the_last_checkpoint_and_the_end_leaves_two(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as run:
+        for cycle in (10, 20):
+            run.save_checkpoint(cycle, contents(cycle))
+        oldest = (tmp_path / "run" / "checkpoint-000010.safetensors").read_bytes()
+        run.save_checkpoint(30, contents(30))
+    (tmp_path / "run" / "checkpoint-000010.safetensors").write_bytes(oldest)  # not dropped yet
+    with create(tmp_path / "run") as run:
+        last = run.latest_checkpoint()
+        assert last is not None and last.cycle == 30
+        run.finish({})
+    kept = sorted(file.name for file in (tmp_path / "run").glob("checkpoint-*"))
+    assert kept == ["checkpoint-000020.safetensors", "checkpoint-000030.safetensors"]
+
+
 def truncate(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 

@@ -196,6 +196,7 @@ class RunDirectory:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Done: everything is on disk, with these results (small, JSON)."""
+        self._drop_old_checkpoints()  # a kill may have come between the last save and this
         self._end("done", "", results)
 
     def diverged(self, cycle: int, results: Mapping[str, Any] | None = None) -> None:
@@ -333,8 +334,12 @@ class RunDirectory:
         data = encode_arrays(arrays, {"cycle": cycle, "metadata": dict(metadata or {})})
         write_atomically(self.path / checkpoint_name(cycle), data)
         self._trusted = [*(c for c in self._trusted if c != cycle), cycle][-CHECKPOINTS_KEPT:]
-        for old, file in checkpoints(self.path):
-            if old not in self._trusted:
+        self._drop_old_checkpoints()
+
+    def _drop_old_checkpoints(self) -> None:
+        """Keep those that were saved or verified here, if any were."""
+        for cycle, file in checkpoints(self.path) if self._trusted else ():
+            if cycle not in self._trusted:
                 file.unlink(missing_ok=True)
 
     def latest_checkpoint(self) -> Checkpoint | None:
