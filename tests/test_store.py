@@ -166,7 +166,8 @@ def test_kill_between_the_last_checkpoint_and_the_end_leaves_two(tmp_path: Path)
     (tmp_path / "run" / "checkpoint-000010.safetensors").write_bytes(oldest)  # not dropped yet
     with create(tmp_path / "run") as run:
         last = run.latest_checkpoint()
-        assert last is not None and last.cycle == 30
+        assert last is not None
+        assert last.cycle == 30
         run.finish({})
     kept = sorted(file.name for file in (tmp_path / "run").glob("checkpoint-*"))
     assert kept == ["checkpoint-000020.safetensors", "checkpoint-000030.safetensors"]
