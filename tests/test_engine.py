@@ -23,7 +23,8 @@ from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
 from thermoloom.engine.compiled.barrier import wait_for_all
 from thermoloom.engine.compiled.compiling import _InnerLightly
-from thermoloom.engine.compiled.learner import _learn, _solve
+from thermoloom.engine.compiled.learner import _learn
+from thermoloom.engine.compiled.strips import _act
 from thermoloom.engine.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -156,10 +157,10 @@ def test_inner_kernels_are_optimized_by_their_callers_alone() -> None:
 
     usual, listener = (config.OPT, config.LOOP_VECTORIZE), _InnerLightly()
     levels = []
-    for kernel in (_learn, _solve, wait_for_all):
+    for kernel in (_learn, _act, wait_for_all):
         listener.on_start(begun(kernel))
         levels.append((config.OPT, config.LOOP_VECTORIZE))
-    for kernel in (wait_for_all, _solve, _learn):
+    for kernel in (wait_for_all, _act, _learn):
         listener.on_end(begun(kernel))
     assert levels == [usual, (1, 0), usual]
     assert usual == (config.OPT, config.LOOP_VECTORIZE)

@@ -70,14 +70,15 @@ def size_memory(machine: Machine) -> dict[str, int]:
     """Arrays that every use of a computer has: θ, P and copies of them; paths and residuals.
 
     θ is counted five times in float32 (itself, the learner's copy, what it has learned, a
-    checkpoint on its way to the disk) and P once in float32 and twice in float64; there are ten
-    arrays of the size of a path (training and validation path, drive, errors, loss).
+    checkpoint on its way to the disk) and P once in float32 and twice in float64; there are
+    twelve arrays of the size of a path: training and validation path, drive, errors, loss, and what
+    the batch rule has of all steps at once (residuals, states, forces).
     """
     theta = machine.stages * layout(machine).size
     projection = machine.visible * machine.hidden
     return {
         f"{SIZE} = {machine.visible}, {machine.hidden}": 20 * theta + 20 * projection,
-        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 40
+        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 48
         * machine.steps
         * machine.units,
     }

@@ -38,17 +38,22 @@ def aligned(*shape: int) -> NDArray[np.float32]:
 class Pages:
     """Memory for many arrays side by side in large pages: products go down the rows of all of them,
     which in small ones would be more pages than a processor has at hand.
+
+    Ask for all arrays of ``Pages()`` first, then again of ``Pages(wanted)``.
     """
 
-    def __init__(self) -> None:
-        self._free = np.empty(0, np.float32)
+    def __init__(self, size: int = 0) -> None:
+        self._free = paged_zeros(size)
+        self.wanted = 0
+        """Numbers that were asked for."""
 
     def zeros(self, *shape: int) -> NDArray[np.float32]:
-        """Zeros that begin where a vector does."""
+        """Zeros that begin where a vector does; anywhere if there is no room."""
         size = int(np.prod(shape))
         taken = -(-size // LINE) * LINE
+        self.wanted += taken
         if taken > self._free.size:
-            self._free = paged_zeros(max(taken, PAGE // 4))
+            return np.zeros(shape, np.float32)
         found, self._free = self._free[:size], self._free[taken:]
         return found.reshape(shape)
 

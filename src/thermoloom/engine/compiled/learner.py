@@ -27,7 +27,7 @@ import numpy as np
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.block_memory import Float32, Piece, Rule, units_of, work_for
+from thermoloom.engine.compiled.block_memory import Float32, Piece, Rule, Work, units_of, work_for
 from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, residual
 from thermoloom.engine.compiled.coupling_panels import change_and_feel, fill, panels_for, take
 from thermoloom.engine.compiled.strips import compile_strips, solve
@@ -251,14 +251,21 @@ class Learner:
             one_v=np.float32(0),
             one_h=np.float32(0),
         )
-        pages = Pages()
-        self._memory = work_for(machine, strip, strips, period, pieces, pages)
-        self._scratch = _Theta(
-            panels_for(pages, machine.visible, machine.hidden if vh else 0),
-            panels_for(pages, machine.hidden, machine.hidden if hh else 0),
-            panels_for(pages, machine.visible, machine.visible if vv else 0),
+        counted = Pages()
+        self._room(counted)
+        self._memory, self._scratch = self._room(Pages(counted.wanted))
+
+    def _room(self, pages: Pages) -> tuple[Work, _Theta]:
+        """What a block needs, and θ in panels."""
+        machine, rule = self.machine, self._rule
+        work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
+        theta = _Theta(
+            panels_for(pages, machine.visible, machine.hidden if rule.vh else 0),
+            panels_for(pages, machine.hidden, machine.hidden if rule.hh else 0),
+            panels_for(pages, machine.visible, machine.visible if rule.vv else 0),
             np.empty(machine.units, np.float32),
         )
+        return work, theta
 
     def learn(
         self,
