@@ -934,6 +934,16 @@ def test_time_left_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drive(Progress(), monkeypatch) == expected
 
 
+def test_nothing_is_said_of_the_time_left_too_early() -> None:
+    progress = Progress()
+    with progress.shown(7):
+        progress.started("one")
+        progress.advanced("one", 1, 960, 652.89)
+        assert progress.summary == "0 of 7 tasks done, 1 running"
+        progress.advanced("one", 500, 960, 400.0)
+        assert "left" in progress.summary
+
+
 def test_plain_log(monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
     progress = progress_for(log)

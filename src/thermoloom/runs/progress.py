@@ -11,6 +11,10 @@ from typing import TextIO
 import rich.console
 import rich.progress
 
+TOO_EARLY = 0.02
+"""Share of the tasks below which nothing is said of the time that is left: the longest come first,
+and kernels may have to be compiled."""
+
 
 class Progress:
     """What a sweep reports while it runs: silent by itself, shown by its subclasses."""
@@ -72,7 +76,7 @@ class Progress:
             parts.append(f"{self.failed_count} failed")
         if over:
             parts.append(f"in {clock_time(time.monotonic() - self._began)}")
-        elif rate > 0:
+        elif rate > 0 and self.work_done - self._at_once > TOO_EARLY * self.total:
             parts.append(f"about {clock_time((self.total - self.work_done) / rate)} left")
         return ", ".join(parts)
 
