@@ -7,16 +7,25 @@ import pytest
 from numba import njit
 
 from thermoloom.engine.compiled import tiles
-from thermoloom.engine.compiled.tiles import FLAT, LANES, TALL
+from thermoloom.engine.compiled.tiles import FLAT, LANES, TALL, Extent, Operand
 
 # as they are compiled for other kernels, they cannot be called from here
-add_product = njit(tiles.add_product.py_func)
+product_of_addresses = njit(tiles.add_product.py_func)
 transpose = njit(tiles.transpose.py_func)
 SCALE = np.float32(-0.3)
 
 
 def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+Part = tuple[np.ndarray, int, int, int, int]
+"""An array, its first number, and those from row to row, f to f and k to k."""
+
+
+def add_product(a: Part, b: Part, c: Part, extent: Extent) -> None:
+    a, b, c = (Operand(array.ctypes.data + 4 * at, *apart) for array, at, *apart in (a, b, c))
+    product_of_addresses(a, b, c, extent, SCALE)
 
 
 @pytest.mark.parametrize("rows", [0, 1, FLAT, TALL - 1, TALL, 2 * TALL + FLAT + 2])
@@ -30,19 +39,19 @@ def test_product_of_arrays_in_any_order(rows: int, near: int, begins: bool) -> N
     expected = c.astype(float)
     own = expected[1 : 1 + rows, 4 : 4 + LANES]
     own[:] = SCALE * product + (0 if begins else own)
-    left, right = (a, 2, 1, near * m, m), (b, 3, near * n, n)
-    add_product(left, right, (c, to + 4, to), rows, 2, near, SCALE, begins)
+    left, right, out = (a, 2, 1, near * m, m), (b, 3, 0, near * n, n), (c, to + 4, to, 0, 0)
+    add_product(left, right, out, Extent(rows, 2, near, begins))
     np.testing.assert_allclose(c, expected, atol=1e-5)
 
 
 def test_a_sum_is_the_same_in_any_tile() -> None:
     a, b = numbers(TALL + FLAT + 1, 50), numbers(50, LANES)
-    right, (together, alone) = (b, 0, 0, LANES), np.zeros((2, len(a), LANES), np.float32)
-    out = together, 0, LANES
-    add_product((a, 0, 50, 0, 1), right, out, len(a), 1, 50, SCALE, True)
+    right, (together, alone) = (b, 0, 0, 0, LANES), np.zeros((2, len(a), LANES), np.float32)
+    out = together, 0, LANES, 0, 0
+    add_product((a, 0, 50, 0, 1), right, out, Extent(len(a), 1, 50, True))
     for row in range(len(a)):
-        out = alone, row * LANES, LANES
-        add_product((a, 50 * row, 50, 0, 1), right, out, 1, 1, 50, SCALE, True)
+        out = alone, row * LANES, LANES, 0, 0
+        add_product((a, 50 * row, 50, 0, 1), right, out, Extent(1, 1, 50, True))
     assert np.array_equal(together, alone)
 
 

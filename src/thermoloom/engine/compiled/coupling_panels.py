@@ -15,12 +15,21 @@ felt; the lower triangle is what is learned.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.block_memory import Float32, rows_of, triangle_rows_of
 from thermoloom.engine.compiled.compiling import copy, inline, inner
-from thermoloom.engine.compiled.tiles import LANES, add_product, transpose
+from thermoloom.engine.compiled.tiles import (
+    LANES,
+    Extent,
+    Operand,
+    add_product,
+    address,
+    transpose,
+)
 
 STRETCH = 200
 """Rows of a panel that are worked on at once: they stay in the nearest cache."""
@@ -31,98 +40,111 @@ LONGEST = 128
 ONE = np.float32(1)
 
 
-def panels_for(pages: Pages, rows: int, columns: int) -> Float32:
-    """Room for couplings: (panels, rows, LANES)."""
-    return pages.zeros(-(-columns // LANES), rows if columns else 0, LANES)
+class Panels(NamedTuple):
+    """Couplings between the units of two groups, or within one."""
+
+    couplings: Float32
+    """(P, rows, LANES)"""
+    within: bool
+
+
+def panels_for(pages: Pages, rows: int, columns: int, within: bool) -> Panels:
+    """Room for couplings."""
+    return Panels(pages.zeros(-(-columns // LANES), rows if columns else 0, LANES), within)
 
 
 @inline
-def _rows(piece, within, panels):  # type: ignore[no-untyped-def]
-    n = panels.shape[1]
-    return triangle_rows_of(piece, n) if within else rows_of(piece, n)
+def _rows(piece, panels):  # type: ignore[no-untyped-def]
+    n = panels.couplings.shape[1]
+    return triangle_rows_of(piece, n) if panels.within else rows_of(piece, n)
 
 
 @inner
-def _change(alpha, steps, rows, columns, panels, p, low, high):  # type: ignore[no-untyped-def]
+def _change(alpha, steps, rows, columns, couplings, p, low, high):  # type: ignore[no-untyped-def]
     """J ← J − α Σ (r_i x_j + x_i r_j) in rows low … high of a panel."""
     m, n = rows.pairs.shape[1], columns.pairs.shape[1]
-    out = panels, (p * panels.shape[1] + low) * LANES, LANES
+    out = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), LANES, 0, 0)
     for first in range(0, steps, LONGEST):
         r, x = (2 * first + rows.r) * m + low, (2 * first + columns.x) * n + p * LANES
-        left = rows.pairs, r, 1, (rows.x - rows.r) * m, 2 * m
-        right = columns.pairs, x, (columns.r - columns.x) * n, 2 * n
-        add_product(left, right, out, high - low, 2, min(LONGEST, steps - first), -alpha, False)
+        left = Operand(address(rows.pairs, r), 1, (rows.x - rows.r) * m, 2 * m)
+        right = Operand(address(columns.pairs, x), 0, (columns.r - columns.x) * n, 2 * n)
+        extent = Extent(high - low, 2, min(LONGEST, steps - first), False)
+        add_product(left, right, out, extent, -alpha)
 
 
 @inner
-def _columns_feel(path, rows, panels, p, low, high, out):  # type: ignore[no-untyped-def]
+def _columns_feel(path, rows, couplings, p, low, high, out):  # type: ignore[no-untyped-def]
     """f_j of the columns of a panel by its rows low … high."""
-    states = path, rows.first + low, path.shape[1], 0, 1
-    couplings = panels, (p * panels.shape[1] + low) * LANES, 0, LANES
-    forces = out, p * LANES, out.shape[1]
-    add_product(states, couplings, forces, path.shape[0], 1, high - low, ONE, False)
+    states = Operand(address(path, rows.first + low), path.shape[1], 0, 1)
+    factors = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), 0, 0, LANES)
+    forces = Operand(address(out, p * LANES), out.shape[1], 0, 0)
+    add_product(states, factors, forces, Extent(path.shape[0], 1, high - low, False), ONE)
 
 
 @inner
-def _rows_feel(steps, out, columns, panels, p, end, low, high):  # type: ignore[no-untyped-def]
+def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: ignore[no-untyped-def]
     """f_i of rows low … high by the columns of panels p … end."""
-    distance, to, length = panels.shape[1] * LANES, out.shape[1], columns.turned_states.shape[1]
-    couplings = panels, p * distance + low * LANES, LANES, distance, 1
+    distance, to, length = couplings.shape[1] * LANES, out.shape[1], columns.turned_states.shape[1]
+    numbers = Operand(address(couplings, p * distance + low * LANES), LANES, distance, 1)
+    extent = Extent(high - low, end - p, LANES, p == 0)
     for k in range(0, steps, LANES):
-        states = columns.turned_states, p * LANES * length + k, LANES * length, length
-        forces = out, low * to + k, to
-        add_product(couplings, states, forces, high - low, end - p, LANES, ONE, p == 0)
+        first = address(columns.turned_states, p * LANES * length + k)
+        states = Operand(first, 0, LANES * length, length)
+        forces = Operand(address(out, low * to + k), to, 0, 0)
+        add_product(numbers, states, forces, extent, ONE)
 
 
 @inner
-def change_and_feel(piece, alpha, solved, path, rows, columns, within, panels):  # type: ignore[no-untyped-def]
+def change_and_feel(piece, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
     """A piece's couplings after the ``solved`` steps of the block before, and what units feel by
     them on the next ``path``: of columns, it is added to what they felt already.
     """
-    low, high = _rows(piece, within, panels)
-    steps = path.shape[0]
+    low, high = _rows(piece, panels)
+    steps, couplings, within = path.shape[0], panels.couplings, panels.within
     of_columns = columns.forces[columns.turned_forces.shape[0] + piece.number]
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
-    for first in range(0, panels.shape[0], TOGETHER):
-        end = min(first + TOGETHER, panels.shape[0])
+    for first in range(0, couplings.shape[0], TOGETHER):
+        end = min(first + TOGETHER, couplings.shape[0])
         for p in range(first, end):
             for k in range(max(low, p * LANES) if within else low, high, STRETCH):
                 until = min(k + STRETCH, high)
                 if solved > 0:
-                    _change(alpha, solved, rows, columns, panels, p, k, until)
+                    _change(alpha, solved, rows, columns, couplings, p, k, until)
                     if within:
                         for i in range(k, min(until, (p + 1) * LANES)):
-                            panels[p, i, i - p * LANES] = 0
-                _columns_feel(path, rows, panels, p, k, until, of_columns)
+                            couplings[p, i, i - p * LANES] = 0
+                _columns_feel(path, rows, couplings, p, k, until, of_columns)
         if not within:
-            _rows_feel(steps, of_rows, columns, panels, first, end, low, high)
+            _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
             continue
         for square in range(max(low // LANES, first + 1), (high + LANES - 1) // LANES):
             top, bottom = max(low, square * LANES), min(high, (square + 1) * LANES)
-            _rows_feel(steps, of_rows, columns, panels, first, min(end, square), top, bottom)
+            _rows_feel(steps, of_rows, columns, couplings, first, min(end, square), top, bottom)
 
 
 @inner
-def fill(piece, within, given, panels):  # type: ignore[no-untyped-def]
+def fill(piece, given, panels):  # type: ignore[no-untyped-def]
     """A piece's couplings into panels."""
-    low, high = _rows(piece, within, panels)
-    for p in range(panels.shape[0]):
+    couplings, within = panels
+    low, high = _rows(piece, panels)
+    for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, given.shape[1])
         for i in range(max(low, left) if within else low, high):
-            copy(given[i, left:right], panels[p, i, : right - left])
+            copy(given[i, left:right], couplings[p, i, : right - left])
             for j in range(right - left, LANES):
-                panels[p, i, j] = 0
+                couplings[p, i, j] = 0
 
 
 @inner
-def take(piece, within, panels, learned):  # type: ignore[no-untyped-def]
+def take(piece, panels, learned):  # type: ignore[no-untyped-def]
     """A piece's couplings back into a matrix, within a group both halves; are they finite?"""
-    low, high = _rows(piece, within, panels)
+    couplings, within = panels
+    low, high = _rows(piece, panels)
     finite = True
-    for p in range(panels.shape[0]):
+    for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, learned.shape[1])
         for i in range(max(low, left) if within else low, high):
-            own, out = panels[p, i], learned[i, left : min(right, i) if within else right]
+            own, out = couplings[p, i], learned[i, left : min(right, i) if within else right]
             for j in range(out.size):
                 finite &= np.isfinite(own[j])
                 out[j] = own[j]
@@ -132,5 +154,5 @@ def take(piece, within, panels, learned):  # type: ignore[no-untyped-def]
                 for j in range(left, i):
                     learned[j, i] = learned[i, j]
             below = min(max(low, right), high)
-            transpose(panels[p, below:high, : right - left], learned[left:right, below:high])
+            transpose(couplings[p, below:high, : right - left], learned[left:right, below:high])
     return finite

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.aligned_memory import aligned
-from thermoloom.engine.compiled.compiling import copy, inner, jit
-from thermoloom.engine.compiled.tiles import LANES, WIDE, tile
+from thermoloom.engine.compiled.compiling import copy, jit
+from thermoloom.engine.compiled.tiles import LANES, WIDE, Extent, Operand, address, products
 from thermoloom.machine.parameters import Parameters
 
 Float32 = NDArray[np.float32]
@@ -28,39 +28,25 @@ WIDTH = VECTORS * LANES
 STRETCH = 256
 """Terms that are added up in a register: a stretch of a panel stays in the nearest caches."""
 
-_tall, _flat, _single = (tile(height, VECTORS) for height in (TALL, FLAT, 1))
-
-
-@inner
-def _add_stretch(x, column, panel, out, to, begins):  # type: ignore[no-untyped-def]
-    """out[:, to …] ← (out +) x[:, column …] panel, tile after tile."""
-    states = x, column, x.strides[0] // 4, 0, 1
-    couplings, sums = (panel, 0, 0, WIDTH), (out, to, out.strides[0] // 4)
-    terms, one, row = panel.shape[0], np.float32(1), 0
-    while row + TALL <= x.shape[0]:
-        _tall(states, couplings, sums, row, 1, terms, one, begins)
-        row += TALL
-    while row + FLAT <= x.shape[0]:
-        _flat(states, couplings, sums, row, 1, terms, one, begins)
-        row += FLAT
-    while row < x.shape[0]:
-        _single(states, couplings, sums, row, 1, terms, one, begins)
-        row += 1
+_add_product = products(TALL, FLAT, VECTORS)
+_ONE = np.float32(1)
 
 
 @jit
 def _multiply(x, column, panels, out, first, last):  # type: ignore[no-untyped-def]
     """out[:, first:last] = x[:, column …] J for J in ``panels``."""
-    margin = np.empty((x.shape[0], WIDTH), np.float32)
+    margin, terms = np.empty((x.shape[0], WIDTH), np.float32), panels.shape[1]
     for p in range(panels.shape[0]):
         to = first + p * WIDTH
         inside = to + WIDTH <= last
-        for k in range(0, panels.shape[1], STRETCH):
-            panel = panels[p, k : k + STRETCH]
-            if inside:
-                _add_stretch(x, column + k, panel, out, to, k == 0)
-            else:
-                _add_stretch(x, column + k, panel, margin, 0, k == 0)
+        sums = Operand(address(margin, 0), WIDTH, 0, 0)
+        if inside:
+            sums = Operand(address(out, to), out.strides[0] // 4, 0, 0)
+        for k in range(0, terms, STRETCH):
+            states = Operand(address(x, column + k), x.strides[0] // 4, 0, 1)
+            couplings = Operand(address(panels, (p * terms + k) * WIDTH), 0, 0, WIDTH)
+            extent = Extent(x.shape[0], 1, min(STRETCH, terms - k), k == 0)
+            _add_product(states, couplings, sums, extent, _ONE)
         if not inside:
             for row in range(x.shape[0]):
                 copy(margin[row], out[row, to:last])

@@ -23,13 +23,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import typeof
 
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.block_memory import Float32, Piece, Rule, Work, units_of, work_for
 from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, residual
-from thermoloom.engine.compiled.coupling_panels import change_and_feel, fill, panels_for, take
+from thermoloom.engine.compiled.coupling_panels import (
+    Panels,
+    change_and_feel,
+    fill,
+    panels_for,
+    take,
+)
 from thermoloom.engine.compiled.strips import compile_strips, solve
 from thermoloom.engine.compiled.tiles import LANES, transpose
 from thermoloom.machine.action import step_constants
@@ -69,10 +76,10 @@ class _Blocks(NamedTuple):
 class _Theta(NamedTuple):
     """θ of one stage as kernels use it: a copy, so that nothing is changed by half."""
 
-    between: Float32
-    """J_vh in panels, or nothing; likewise J_hh and J_vv."""
-    hidden: Float32
-    visible: Float32
+    between: Panels
+    """J_vh, or nothing; likewise J_hh and J_vv."""
+    hidden: Panels
+    visible: Panels
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
 
@@ -82,7 +89,7 @@ def _turn_states(piece, path, group):  # type: ignore[no-untyped-def]
     """The states of a piece's units, unit by unit."""
     low, high = units_of(piece, group.units)
     x = path[:, group.first + low : group.first + high]
-    transpose(x, group.turned_states[low:high])
+    transpose(x, group.turned_states[low:high, : x.shape[0]])
 
 
 @inner
@@ -100,12 +107,12 @@ def _change_and_feel(piece, solved, path, rule, work, theta):  # type: ignore[no
     if rule.vh or rule.hh:
         _clear(piece, path.shape[0], h)
     if rule.vh:
-        change_and_feel(piece, alpha, solved, path, v, h, False, theta.between)
+        change_and_feel(piece, alpha, solved, path, v, h, theta.between)
     if rule.hh:
-        change_and_feel(piece, alpha, solved, path, h, h, True, theta.hidden)
+        change_and_feel(piece, alpha, solved, path, h, h, theta.hidden)
     if rule.vv:
         _clear(piece, path.shape[0], v)
-        change_and_feel(piece, alpha, solved, path, v, v, True, theta.visible)
+        change_and_feel(piece, alpha, solved, path, v, v, theta.visible)
     _change_bias(piece, solved, alpha * rule.one_v, v, theta.bias)
     _change_bias(piece, solved, alpha * rule.one_h, h, theta.bias)
 
@@ -147,17 +154,17 @@ def _start_residuals(piece, path, start, bias, constants, group):  # type: ignor
 @inline
 def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
     """A piece of the couplings of a stage into the copy that kernels work on."""
-    fill(piece, False, given.visible_hidden, theta.between)
-    fill(piece, True, given.hidden_hidden, theta.hidden)
-    fill(piece, True, given.visible_visible, theta.visible)
+    fill(piece, given.visible_hidden, theta.between)
+    fill(piece, given.hidden_hidden, theta.hidden)
+    fill(piece, given.visible_visible, theta.visible)
 
 
 @inline
 def _take(piece, theta, learned):  # type: ignore[no-untyped-def]
     """A piece of the copy back into θ of the stage; whether all of it is finite."""
-    finite = take(piece, False, theta.between, learned.visible_hidden)
-    finite &= take(piece, True, theta.hidden, learned.hidden_hidden)
-    return finite & take(piece, True, theta.visible, learned.visible_visible)
+    finite = take(piece, theta.between, learned.visible_hidden)
+    finite &= take(piece, theta.hidden, learned.hidden_hidden)
+    return finite & take(piece, theta.visible, learned.visible_visible)
 
 
 @jit
@@ -205,9 +212,12 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
 
 
 def compile_for(machine: Machine) -> None:
-    """Compile what solves the strips of a block, as ``_learn`` calls it."""
+    """Compile what ``_learn`` calls last: what solves the strips of a block, and what ends it."""
     own = Learner(machine, learning_rate=1.0)
     compile_strips(own._rule, own._memory)
+    couplings = own._scratch.hidden
+    taking = Piece(0, 1), couplings, couplings.couplings[0]
+    take.compile(tuple(map(typeof, taking)))
 
 
 class Learner:
@@ -260,9 +270,9 @@ class Learner:
         machine, rule = self.machine, self._rule
         work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
         theta = _Theta(
-            panels_for(pages, machine.visible, machine.hidden if rule.vh else 0),
-            panels_for(pages, machine.hidden, machine.hidden if rule.hh else 0),
-            panels_for(pages, machine.visible, machine.visible if rule.vv else 0),
+            panels_for(pages, machine.visible, machine.hidden if rule.vh else 0, False),
+            panels_for(pages, machine.hidden, machine.hidden if rule.hh else 0, True),
+            panels_for(pages, machine.visible, machine.visible if rule.vv else 0, True),
             np.empty(machine.units, np.float32),
         )
         return work, theta

@@ -12,7 +12,14 @@ from numba import typeof
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.block_memory import Piece, Rule, Work, rate_of, units_of
 from thermoloom.engine.compiled.compiling import fast_inner, inline, inner
-from thermoloom.engine.compiled.tiles import LANES, add_product, transpose
+from thermoloom.engine.compiled.tiles import (
+    LANES,
+    Extent,
+    Operand,
+    add_product,
+    address,
+    transpose,
+)
 
 ADDED_UP = 256
 """Units whose products are added up in a register."""
@@ -82,20 +89,20 @@ def _products(piece, first, last, low, high, group, out):  # type: ignore[no-unt
     begin, end = units_of(piece, group.units)
     n, length, to = group.pairs.shape[1], group.turned_states.shape[1], out.shape[2]
     for k in range(0, last - first, LANES):
-        found = out, piece.number * out.shape[1] * to + k, to
+        found = Operand(address(out, piece.number * out.shape[1] * to + k), to, 0, 0)
         for i in range(begin, max(end, begin + 1), ADDED_UP):
-            pairs = group.pairs, 2 * low * n + i, n, 0, 1
-            states = group.turned_states, i * length + first + k, 0, length
-            count = min(ADDED_UP, end - i)
-            add_product(pairs, states, found, 2 * (high - low), 1, count, ONE, i == begin)
+            pairs = Operand(address(group.pairs, 2 * low * n + i), n, 0, 1)
+            states = Operand(address(group.turned_states, i * length + first + k), 0, 0, length)
+            extent = Extent(2 * (high - low), 1, min(ADDED_UP, end - i), i == begin)
+            add_product(pairs, states, found, extent, ONE)
 
 
 @inner
 def _add_pieces(steps, width, products, out, scratch):  # type: ignore[no-untyped-def]
     """The products of ``steps`` steps over all units, a row for each."""
-    transpose(products[0, :width, :steps], out)
+    transpose(products[0, :width, :steps], out[:, :width])
     for piece in range(1, products.shape[0]):
-        transpose(products[piece, :width, :steps], scratch)
+        transpose(products[piece, :width, :steps], scratch[:, :width])
         for k in range(steps):
             total, more = out[k], scratch[k]
             for m in range(width):
@@ -149,15 +156,15 @@ def _brackets(piece, operator, first, last, low, high, rate, group):  # type: ig
     if the steps act on each other, or taken off the residuals of first … last.
     """
     begin, end = units_of(piece, group.units)
-    n, acting = group.pairs.shape[1], (operator, 0, operator.shape[1], 0, 1)
+    n, together = group.pairs.shape[1], first == low
+    acting = Operand(address(operator, 0), operator.shape[1], 0, 1)
+    extent = Extent(last - first, 1, 2 * (high - low), together)
     for i in range(begin, end, LANES):
-        by = group.pairs, 2 * low * n + i, 0, n
-        if first == low:
-            out = group.sums, i, n
-            add_product(acting, by, out, last - first, 1, 2 * (high - low), rate, True)
-        else:
-            out = group.pairs, (2 * first + group.r) * n + i, 2 * n
-            add_product(acting, by, out, last - first, 1, 2 * (high - low), -rate, False)
+        by = Operand(address(group.pairs, 2 * low * n + i), 0, 0, n)
+        out = Operand(address(group.pairs, (2 * first + group.r) * n + i), 2 * n, 0, 0)
+        if together:
+            out = Operand(address(group.sums, i), n, 0, 0)
+        add_product(acting, by, out, extent, rate if together else -rate)
 
 
 @inner

@@ -10,7 +10,7 @@ written in LLVM's language.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 from numba import types
@@ -33,9 +33,45 @@ _FAST = ("contract",)
 """A product and a sum may be one instruction; the order of sums stays."""
 
 
+class Operand(NamedTuple):
+    """Where the numbers of A, B or C lie in memory."""
+
+    address: int
+    """Of the first one."""
+    row: int
+    """Numbers from row to row; likewise from f to f and from k to k."""
+    far: int
+    near: int
+
+
+class Extent(NamedTuple):
+    """How large a product is."""
+
+    rows: int
+    far: int
+    """How many f; likewise k."""
+    near: int
+    begins: bool
+    """Whether C is what is found, or takes it up."""
+
+
 def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
     """Where an array begins."""
     return context.make_array(kind)(context, builder, array).data
+
+
+@intrinsic
+def address(typingctx: Any, array: Any, number: Any) -> Any:
+    """Where a number of an array lies, as long as something else keeps the array.
+
+    Products take addresses: for arrays of every shape they would be compiled once more.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = _data(context, builder, signature.args[0], arguments[0])
+        return builder.ptrtoint(builder.gep(first, [arguments[1]]), _INDEX)
+
+    return types.int64(array, types.int64), codegen
 
 
 def _vectors(builder: Any, place: Any, count: int) -> list[Any]:
@@ -44,86 +80,74 @@ def _vectors(builder: Any, place: Any, count: int) -> list[Any]:
     return [builder.gep(first, [_INDEX(v)]) for v in range(count)]
 
 
-def tile(height: int, vectors: int = 1) -> Any:
-    """The product above for so many rows and vectors, for kernels."""
+def products(tall: int, flat: int, vectors: int) -> Any:
+    """C ← (C +) s A B, so many vectors wide, by tiles of so many rows, for kernels."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        operands = []
-        for kind, argument in zip(signature.args[:3], arguments, strict=False):
-            array, *numbers = cgutils.unpack_tuple(builder, argument)
-            operands.append([_data(context, builder, kind[0], array), *numbers])
-        (a, a_at, a_row, a_far, a_near), (b, b_at, b_far, b_near), (c, c_at, c_row) = operands
-        above, far, near, scale, begins = arguments[3:]
-
-        def rows(first: Any, at: Any, stride: Any) -> list[Any]:
-            places = (builder.mul(stride, builder.add(above, _INDEX(r))) for r in range(height))
-            return [builder.gep(first, [builder.add(at, place)]) for place in places]
-
-        numbers, b = rows(a, a_at, a_row), builder.gep(b, [b_at])
-        sums = [
-            [cgutils.alloca_once_value(builder, _ZERO) for _ in range(vectors)] for _ in numbers
-        ]
-        with cgutils.for_range(builder, far) as outer:
-            skipped = builder.mul(outer.index, a_far)
-            here = [builder.gep(row, [skipped]) for row in numbers]
-            there = builder.gep(b, [builder.mul(outer.index, b_far)])
-            with cgutils.for_range(builder, near) as loop:
-                a_k, b_k = (builder.mul(loop.index, stride) for stride in (a_near, b_near))
-                places = _vectors(builder, builder.gep(there, [b_k]), vectors)
-                factors = [builder.load(place, align=4) for place in places]
-                for row, totals in zip(here, sums, strict=True):
-                    number = everywhere(builder, builder.load(builder.gep(row, [a_k])), LANES)
-                    for total, factor in zip(totals, factors, strict=True):
-                        product = builder.fmul(number, factor, flags=_FAST)
-                        found = builder.fadd(builder.load(total), product, flags=_FAST)
-                        builder.store(found, total)
-        scale = everywhere(builder, scale, LANES)
-        for place, totals in zip(rows(c, c_at, c_row), sums, strict=True):
-            for target, total in zip(_vectors(builder, place, vectors), totals, strict=True):
-                before = builder.select(begins, _ZERO, builder.load(target, align=4))
-                more = builder.fmul(scale, builder.load(total), flags=_FAST)
-                builder.store(builder.fadd(before, more, flags=_FAST), target, align=4)
+        *tuples, scale = arguments
+        a, b, c, extent = (cgutils.unpack_tuple(builder, each) for each in tuples)
+        extent[3] = builder.trunc(extent[3], ir.IntType(1))
+        scale, first = everywhere(builder, scale, LANES), _INDEX(0)
+        for height in (tall, flat, 1):
+            rest = builder.srem(builder.sub(extent[0], first), _INDEX(height))
+            last = builder.sub(extent[0], rest)
+            loop = cgutils.for_range_slice(builder, first, last, _INDEX(height), _INDEX, inc=True)
+            with loop as (row, _):
+                _add_tile(builder, a, b, c, extent, scale, row, height, vectors)
+            first = last
         return context.get_dummy_value()
 
     @intrinsic
-    def product(
-        typingctx: Any,
-        a: Any,
-        b: Any,
-        c: Any,
-        above: Any,
-        far: Any,
-        near: Any,
-        scale: Any,
-        begins: Any,
-    ) -> Any:
-        """Arguments as of ``add_product``, for the tile below so many rows."""
-        n = types.int64
-        return types.void(a, b, c, n, n, n, types.float32, types.boolean), codegen
+    def product(typingctx: Any, a: Any, b: Any, c: Any, extent: Any, scale: Any) -> Any:
+        return types.void(a, b, c, extent, types.float32), codegen
 
     return product
 
 
-_tall, _flat, _single = (tile(height) for height in (TALL, FLAT, 1))
+def _add_tile(
+    builder: Any, a: Any, b: Any, c: Any, extent: Any, scale: Any, above: Any, height: int,
+    vectors: int,
+) -> None:  # fmt: skip
+    """The rows ``above`` … ``above`` + height of C."""
+
+    def begin(operand: list[Any]) -> Any:
+        return builder.inttoptr(operand[0], ir.FloatType().as_pointer())
+
+    def rows(operand: list[Any]) -> list[Any]:
+        first = builder.gep(begin(operand), [builder.mul(operand[1], above)])
+        return [builder.gep(first, [builder.mul(operand[1], _INDEX(r))]) for r in range(height)]
+
+    _, far, near, begins = extent
+    numbers, factors_at = rows(a), begin(b)
+    sums = [[cgutils.alloca_once_value(builder, _ZERO) for _ in range(vectors)] for _ in numbers]
+    with cgutils.for_range(builder, far) as outer:
+        skipped = builder.mul(outer.index, a[2])
+        here = [builder.gep(row, [skipped]) for row in numbers]
+        there = builder.gep(factors_at, [builder.mul(outer.index, b[2])])
+        with cgutils.for_range(builder, near) as loop:
+            a_k, b_k = (builder.mul(loop.index, operand[3]) for operand in (a, b))
+            places = _vectors(builder, builder.gep(there, [b_k]), vectors)
+            factors = [builder.load(place, align=4) for place in places]
+            for row, totals in zip(here, sums, strict=True):
+                number = everywhere(builder, builder.load(builder.gep(row, [a_k])), LANES)
+                for total, factor in zip(totals, factors, strict=True):
+                    product = builder.fmul(number, factor, flags=_FAST)
+                    found = builder.fadd(builder.load(total), product, flags=_FAST)
+                    builder.store(found, total)
+    for place, totals in zip(rows(c), sums, strict=True):
+        for target, total in zip(_vectors(builder, place, vectors), totals, strict=True):
+            before = builder.select(begins, _ZERO, builder.load(target, align=4))
+            more = builder.fmul(scale, builder.load(total), flags=_FAST)
+            builder.store(builder.fadd(before, more, flags=_FAST), target, align=4)
+
+
+_product = products(TALL, FLAT, 1)
 
 
 @inner
-def add_product(a, b, c, rows, far, near, scale, begins):  # type: ignore[no-untyped-def]
-    """C ← (C +) s A B, a vector wide, with
-
-    a = (array, first, to the next row, to the next f, to the next k), b = (array, first, to the
-    next f, to the next k), c = (array, first, to the next row), counted in numbers.
-    """
-    row = 0
-    while row + TALL <= rows:
-        _tall(a, b, c, row, far, near, scale, begins)
-        row += TALL
-    while row + FLAT <= rows:
-        _flat(a, b, c, row, far, near, scale, begins)
-        row += FLAT
-    while row < rows:
-        _single(a, b, c, row, far, near, scale, begins)
-        row += 1
+def add_product(a, b, c, extent, scale):  # type: ignore[no-untyped-def]
+    """C ← (C +) s A B, a vector wide."""
+    _product(a, b, c, extent, scale)
 
 
 @intrinsic
