@@ -79,7 +79,7 @@ def _rows(length: Length, alone: Seconds, times: dict[str, Seconds]) -> list[Row
             two / alone,
             "× its training",
             limit=1.0,
-            bar=1.5,
+            bar=1.2,
             note=f"{what}{scaled}: {two:.0f} s against {alone:.0f} s of training and generation "
             "at the rates measured in this run",
         ),

@@ -110,7 +110,7 @@ def _torch_threads(count: int) -> AbstractContextManager[Any]:
 
 
 OPPONENTS = (
-    Opponent("PyTorch loop, in-place addr_", peers.torch_loop, "torch", 8, _torch_threads),
+    Opponent("PyTorch loop, in-place addr_", peers.torch_loop, "torch", 7.5, _torch_threads),
     Opponent("JAX lax.scan", peers.jax_scan, "jax", 20, None),
     Opponent("NumPy loop", peers.numpy_loop, "numpy", 40, threads),
     Opponent("NumPy loop, tuned", peers.numpy_tuned, "numpy", None, threads),
@@ -152,7 +152,7 @@ def run(options: Options) -> Result:
             "of sgemm rate",
             "more",
             limit=1.0,
-            bar=0.35,
+            bar=0.7,
             note=f"{flops / step * 1e-9:.1f} GFLOP/s, the sweeps' own work not counted",
         ),
     ]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numba import njit
@@ -53,6 +58,26 @@ def test_a_sum_is_the_same_in_any_tile() -> None:
         out = alone, row * LANES, LANES, 0, 0
         add_product((a, 50 * row, 50, 0, 1), right, out, Extent(1, 1, 50, True))
     assert np.array_equal(together, alone)
+
+
+@pytest.mark.skipif(not tiles.WIDE, reason="registers are narrow here")
+def test_tiles_for_narrow_registers(tmp_path: Path) -> None:
+    """These tests again, in a process whose processor is said to have eight lanes."""
+    script = f"""
+import pytest
+from llvmlite import binding
+features = binding.get_host_cpu_features()
+features["avx512f"] = False
+binding.get_host_cpu_features = lambda: features
+from thermoloom.engine.compiled import tiles
+assert tiles.LANES == 8
+raise SystemExit(pytest.main([{__file__!r}, "-qx", "-p", "no:cacheprovider"]))
+"""
+    few = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"}
+    environment = os.environ | few | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("rows", [0, 3, LANES, 2 * LANES + 1])
