@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -276,23 +275,20 @@ def _parts_of_a_cycle(
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
     scratch.bias[:] = effective_bias(theta)
     after, barrier, solved = path[1:], new_barrier(), 0
-    block = rule.strip * rule.strips
-    pieces = [kernels.Piece(q, rule.pieces) for q in range(rule.pieces)]
+    block, everything = rule.strip * rule.strips, kernels.share_of(0, 1, rule.pieces)
     groups = (work.visible, work.hidden)
-    for piece in pieces:
-        timed("copying θ", _fill, piece, given, scratch)
+    timed("copying θ", _fill, everything, given, scratch)
     for first in range(0, machine.steps, block):
         x, r = after[first : first + block], start[first : first + block]
-        for piece, group in product(pieces, groups):
-            timed("states, turned", _turn_states, piece, x, group)
-        for piece in pieces:
-            timed("update and forces", _change_and_feel, piece, solved, x, rule, work, scratch)
-        for piece, group in product(pieces, groups):
-            given_start = (piece, x, r, scratch.bias, rule.constants, group)
+        for group in groups:
+            timed("states, turned", _turn_states, everything, x, group)
+        timed("update and forces", _change_and_feel, everything, 1, solved, x, rule, work, scratch)
+        for group in groups:
+            given_start = (everything, 1, x, r, scratch.bias, rule.constants, group)
             timed("residuals", _start_residuals, *given_start)
         timed("strips", _solve, 0, 1, barrier, len(x), rule.strip, rule, work)
         solved = len(x)
-    for piece in pieces:
-        timed("update and forces", _change_and_feel, piece, solved, x[:0], rule, work, scratch)
-        timed("copying θ", _take, piece, scratch, learned)
+    end = (everything, 1, solved, x[:0], rule, work, scratch)
+    timed("update and forces", _change_and_feel, *end)
+    timed("copying θ", _take, everything, scratch, learned)
     return parts

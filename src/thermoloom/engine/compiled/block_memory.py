@@ -9,42 +9,81 @@ from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.compiling import inline
-from thermoloom.engine.compiled.tiles import FLAT, LANES
+from thermoloom.engine.compiled.tiles import FLAT, LANES, TALL
 from thermoloom.machine.action import StepConstants
 from thermoloom.machine.definition import Machine
 
 Float32 = NDArray[np.float32]
 
 
-class Piece(NamedTuple):
-    """One of the pieces that every group of units is cut into."""
+class Pieces(NamedTuple):
+    """Some of the pieces that every group of units is cut into, side by side."""
 
-    number: int
+    first: int
+    last: int
+    """One after the last of them."""
     of: int
     """How many there are."""
 
 
 @inline
-def units_of(piece, n):  # type: ignore[no-untyped-def]
-    """Range of the units of a piece: whole vectors, but for the last ones."""
+def share_of(thread, threads, pieces):  # type: ignore[no-untyped-def]
+    """The pieces of one thread."""
+    return Pieces(pieces * thread // threads, pieces * (thread + 1) // threads, pieces)
+
+
+@inline
+def piece(number, pieces):  # type: ignore[no-untyped-def]
+    """One of them."""
+    return Pieces(number, number + 1, pieces)
+
+
+@inline
+def units_of(pieces, n):  # type: ignore[no-untyped-def]
+    """Range of the units of some pieces: whole vectors, but for the last ones."""
     vectors = (n + LANES - 1) // LANES
-    low, high = vectors * piece.number // piece.of, vectors * (piece.number + 1) // piece.of
+    low, high = vectors * pieces.first // pieces.of, vectors * pieces.last // pieces.of
     return min(LANES * low, n), min(LANES * high, n)
 
 
 @inline
-def rows_of(piece, n):  # type: ignore[no-untyped-def]
-    """Range of the rows of a piece in a matrix of couplings."""
-    low, high = n * piece.number // piece.of, n * (piece.number + 1) // piece.of
-    return low // FLAT * FLAT, n if piece.number + 1 == piece.of else high // FLAT * FLAT
+def _above(number, of, n, triangle):  # type: ignore[no-untyped-def]
+    """Rows above a piece, if all pieces had equal areas of a matrix or of a lower triangle."""
+    return n * np.sqrt(number / of) if triangle else n * number / of
 
 
 @inline
-def triangle_rows_of(piece, n):  # type: ignore[no-untyped-def]
-    """Range of the rows of a piece in a lower triangle: of nearly equal area for all."""
-    low, high = np.sqrt(piece.number / piece.of), np.sqrt((piece.number + 1) / piece.of)
-    until = n if piece.number + 1 == piece.of else int(n * high / FLAT + 0.5) * FLAT
-    return min(int(n * low / FLAT + 0.5) * FLAT, n), min(until, n)
+def _edge(number, of, n, triangle):  # type: ignore[no-untyped-def]
+    """Row at which a piece begins: some whole tiles below the first row of its half."""
+    half = of // 2
+    middle = min(int(_above(half, of, n, triangle) / FLAT + 0.5) * FLAT, n)
+    first, end = (0, middle) if number < half else (middle, n)
+    below = int((_above(number, of, n, triangle) - first) / TALL + 0.5) * TALL
+    return end if number == of else min(first + max(below, 0), end)
+
+
+@inline
+def rows_of(pieces, n, triangle):  # type: ignore[no-untyped-def]
+    """Range of the rows of some pieces in a matrix of couplings or in a lower triangle."""
+    return _edge(pieces.first, pieces.of, n, triangle), _edge(pieces.last, pieces.of, n, triangle)
+
+
+# Sums over all units must not depend on the threads. So each piece is added up by itself, and the
+# sums of the pieces of either half follow each other, (s₀ + s₁ + …) + (s_h + s_h₊₁ + …). A thread
+# that has all of a half adds up its pieces in one place, the first of them; where there are more
+# threads than halves, every piece has a place of its own, and the order is kept by whoever reads.
+
+
+@inline
+def half_of(number, pieces):  # type: ignore[no-untyped-def]
+    """Where the half begins that a piece is in."""
+    return 0 if number < pieces // 2 else pieces // 2
+
+
+@inline
+def place_of(number, pieces, threads):  # type: ignore[no-untyped-def]
+    """Where the sums of a piece go."""
+    return half_of(number, pieces) if threads <= 2 else number
 
 
 # Residuals and states of a block lie in alternate rows of one array for each group of units, [R, X]
@@ -72,8 +111,10 @@ class Group(NamedTuple):
     """(T, N, B…): Σ_j J_ij x_j of rows i of couplings between groups and within this one, T of
     them, unit by unit."""
     forces: Float32
-    """(T + Q, B, N…): the same step by step, then Σ_i J_ij x_i of the columns j, by pieces;
-    zero where there is neither."""
+    """(T, B, N…): the same step by step; of one that is zero where there are no rows."""
+    column_forces: Float32
+    """(C, Q, B, N…): Σ_i J_ij x_i of columns j of couplings between groups and within this one, C
+    of them, by pieces."""
     sums: Float32
     """(S, N…): the brackets of the equations of a strip."""
     applied: Float32
@@ -86,7 +127,7 @@ class Products(NamedTuple):
     """What some steps of a block do to others, K of them to K at most, in Q pieces."""
 
     visible: Float32
-    """(Q, 2K, K…): products of R_v and X_v with X_v, over the units of each piece."""
+    """(Q, 2K, K…): products of R_v and X_v with X_v, over the units of pieces."""
     hidden: Float32
     """(Q, 2K, K…): products of X_h and R_h with X_h likewise."""
     sums: Float32
@@ -157,7 +198,7 @@ def work_for(
         bool(machine.wired(wire)) for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
     )
 
-    def group(name: str, r: int, coupled: bool, by_rows: int, by_columns: bool) -> Group:
+    def group(name: str, r: int, coupled: bool, by_rows: int, by_columns: int) -> Group:
         where = machine.groups[name]
         n = where.stop - where.start
         length = row_length(n)
@@ -170,7 +211,8 @@ def work_for(
             x=1 - r,
             turned_states=zeros(*turned),
             turned_forces=zeros(by_rows, *turned),
-            forces=zeros(max(1, by_rows + pieces * by_columns), steps, length),
+            forces=zeros(max(1, by_rows), steps, length),
+            column_forces=zeros(by_columns, pieces, steps, length),
             sums=zeros(strip if solved else 0, length),
             applied=zeros(length),
             coupled=coupled,
@@ -182,8 +224,8 @@ def work_for(
         return Products(each[0], each[1], sums, operators)
 
     return Work(
-        visible=group("visible", 0, vv, vh + vv, vv),
-        hidden=group("hidden", 1, hh, int(hh), vh or hh),
+        visible=group("visible", 0, vv, vh + vv, int(vv)),
+        hidden=group("hidden", 1, hh, int(hh), vh + hh),
         within=products(strip if solved else 0),
         across=products((strip << (strips - 1).bit_length()) // 2 if strips > 1 else 0),
         squares=np.empty((pieces, 3)),

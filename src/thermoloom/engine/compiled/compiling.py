@@ -1,7 +1,8 @@
 """How kernels are compiled, and how the machine's definitions get into them.
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
-What only kernels call (``inner``) is optimized where it is called from, and hardly before.
+What only kernels call (``inner``) is optimized where it is called from, and hardly before, unless
+it goes over rows of numbers (``loops``).
 A kernel calls ``onsite.gradient(x)``, ``drive(…)``, ``residual(…)`` as NumPy code does: the plain
 Python functions of ``thermoloom.machine`` are compiled into it, so no formula is written twice.
 """
@@ -53,14 +54,30 @@ fast_jit = compiler(**_FAST)
 # to compile than they do where their arguments are tuples of arrays.
 _INNER = {"no_cpython_wrapper": True}
 inner = compiler(**_INNER)
-fast_inner = compiler(**_FAST, **_INNER)
+_of_loops: set[Any] = set()
+
+
+def _loops(**options: Any) -> Any:
+    """Inner kernels that go over rows of numbers: optimized by themselves, so in vectors."""
+    compiled = compiler(**options, **_INNER)
+
+    def decorate(function: Any) -> Any:
+        _of_loops.add(function)
+        return compiled(function)
+
+    return decorate
+
+
+loops = _loops()
+fast_loops = _loops(**_FAST)
 
 
 class _InnerLightly(Listener):  # type: ignore[misc]
-    """Inner kernels with few optimizations, and loops as they are.
+    """Other inner kernels with few optimizations.
 
     LLVM optimizes a kernel again in every kernel that calls it, at every level, and takes loops
-    that are unrolled and in vectors already for many: a third of all time of compilation.
+    that are unrolled and in vectors already for many: a third of all time of compilation. But what
+    was compiled lightly is not put into vectors any more, where it is called from.
     """
 
     def __init__(self) -> None:
@@ -72,6 +89,7 @@ class _InnerLightly(Listener):  # type: ignore[misc]
         if kernel.py_func.__module__.startswith(__package__):
             level, vectors = self._usual[0]
             inside = "no_cpython_wrapper" in kernel.targetoptions
+            inside &= kernel.py_func not in _of_loops
             config.OPT = min(level, type(level)(1)) if inside else level
             config.LOOP_VECTORIZE = 0 if inside else vectors
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from thermoloom.engine.compiled.aligned_memory import Pages
-from thermoloom.engine.compiled.block_memory import Float32, rows_of, triangle_rows_of
-from thermoloom.engine.compiled.compiling import copy, inline, inner
+from thermoloom.engine.compiled.block_memory import Float32, rows_of
+from thermoloom.engine.compiled.compiling import copy, inline, inner, loops
 from thermoloom.engine.compiled.tiles import (
     LANES,
     Extent,
@@ -32,7 +32,7 @@ from thermoloom.engine.compiled.tiles import (
 )
 
 STRETCH = 200
-"""Rows of a panel that are worked on at once: they stay in the nearest cache."""
+"""Most rows of a panel that are changed at once: they stay in the nearest cache."""
 TOGETHER = 16
 """Panels that are worked on at once: they stay in the next one."""
 LONGEST = 128
@@ -54,9 +54,8 @@ def panels_for(pages: Pages, rows: int, columns: int, within: bool) -> Panels:
 
 
 @inline
-def _rows(piece, panels):  # type: ignore[no-untyped-def]
-    n = panels.couplings.shape[1]
-    return triangle_rows_of(piece, n) if panels.within else rows_of(piece, n)
+def _rows(pieces, panels):  # type: ignore[no-untyped-def]
+    return rows_of(pieces, panels.couplings.shape[1], panels.within)
 
 
 @inner
@@ -73,12 +72,12 @@ def _change(alpha, steps, rows, columns, couplings, p, low, high):  # type: igno
 
 
 @inner
-def _columns_feel(path, rows, couplings, p, low, high, out):  # type: ignore[no-untyped-def]
+def _columns_feel(path, rows, couplings, p, low, high, begins, out):  # type: ignore[no-untyped-def]
     """f_j of the columns of a panel by its rows low … high."""
     states = Operand(address(path, rows.first + low), path.shape[1], 0, 1)
     factors = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), 0, 0, LANES)
     forces = Operand(address(out, p * LANES), out.shape[1], 0, 0)
-    add_product(states, factors, forces, Extent(path.shape[0], 1, high - low, False), ONE)
+    add_product(states, factors, forces, Extent(path.shape[0], 1, high - low, begins), ONE)
 
 
 @inner
@@ -95,25 +94,26 @@ def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: igno
 
 
 @inner
-def change_and_feel(piece, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
+def change_and_feel(piece, alpha, solved, path, rows, columns, panels, begins, of_columns):  # type: ignore[no-untyped-def]
     """A piece's couplings after the ``solved`` steps of the block before, and what units feel by
-    them on the next ``path``: of columns, it is added to what they felt already.
+    them on the next ``path``: of columns, in one sum each, it is what ``of_columns``, (B, N),
+    begins with, or takes up.
     """
     low, high = _rows(piece, panels)
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
-    of_columns = columns.forces[columns.turned_forces.shape[0] + piece.number]
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
     for first in range(0, couplings.shape[0], TOGETHER):
         end = min(first + TOGETHER, couplings.shape[0])
         for p in range(first, end):
-            for k in range(max(low, p * LANES) if within else low, high, STRETCH):
-                until = min(k + STRETCH, high)
-                if solved > 0:
-                    _change(alpha, solved, rows, columns, couplings, p, k, until)
-                    if within:
-                        for i in range(k, min(until, (p + 1) * LANES)):
-                            couplings[p, i, i - p * LANES] = 0
-                _columns_feel(path, rows, couplings, p, k, until, of_columns)
+            top = max(low, p * LANES) if within else low
+            if solved > 0:
+                for k in range(top, high, STRETCH):
+                    _change(alpha, solved, rows, columns, couplings, p, k, min(k + STRETCH, high))
+                if within:
+                    for i in range(top, min(high, (p + 1) * LANES)):
+                        couplings[p, i, i - p * LANES] = 0
+            if top < high or begins:
+                _columns_feel(path, rows, couplings, p, top, high, begins, of_columns)
         if not within:
             _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
             continue
@@ -122,11 +122,11 @@ def change_and_feel(piece, alpha, solved, path, rows, columns, panels):  # type:
             _rows_feel(steps, of_rows, columns, couplings, first, min(end, square), top, bottom)
 
 
-@inner
-def fill(piece, given, panels):  # type: ignore[no-untyped-def]
-    """A piece's couplings into panels."""
+@loops
+def fill(pieces, given, panels):  # type: ignore[no-untyped-def]
+    """The couplings of some pieces into panels."""
     couplings, within = panels
-    low, high = _rows(piece, panels)
+    low, high = _rows(pieces, panels)
     for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, given.shape[1])
         for i in range(max(low, left) if within else low, high):
@@ -135,11 +135,11 @@ def fill(piece, given, panels):  # type: ignore[no-untyped-def]
                 couplings[p, i, j] = 0
 
 
-@inner
-def take(piece, panels, learned):  # type: ignore[no-untyped-def]
-    """A piece's couplings back into a matrix, within a group both halves; are they finite?"""
+@loops
+def take(pieces, panels, learned):  # type: ignore[no-untyped-def]
+    """The couplings of some pieces back into a matrix, within a group both halves; are they finite?"""
     couplings, within = panels
-    low, high = _rows(piece, panels)
+    low, high = _rows(pieces, panels)
     finite = True
     for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, learned.shape[1])

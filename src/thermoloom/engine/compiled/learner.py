@@ -28,8 +28,18 @@ from numba import typeof
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.aligned_memory import Pages
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.block_memory import Float32, Piece, Rule, Work, units_of, work_for
-from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, residual
+from thermoloom.engine.compiled.block_memory import (
+    Float32,
+    Pieces,
+    Rule,
+    Work,
+    piece,
+    place_of,
+    share_of,
+    units_of,
+    work_for,
+)
+from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, loops, residual
 from thermoloom.engine.compiled.coupling_panels import (
     Panels,
     change_and_feel,
@@ -56,12 +66,12 @@ may have a larger one is halved."""
 MOST_PIECES = 8
 """The units are worked on in a number of pieces that depends on the machine alone, by as many
 threads as there are, up to this number: so θ does not depend on the threads."""
-UNITS_IN_PIECE = 640
-"""As many, about: products of thinner pieces are slower."""
+UNITS_IN_PIECE = 160
+"""As many at least: threads that have fewer would mostly wait for each other."""
 
 
 def pieces_of(machine: Machine) -> int:
-    """How many pieces the units of a machine are cut into: two of 784 + 512."""
+    """How many pieces the units of a machine are cut into: eight of 784 + 512."""
     return min(max(2, machine.units // UNITS_IN_PIECE), MOST_PIECES)
 
 
@@ -85,42 +95,53 @@ class _Theta(NamedTuple):
 
 
 @inner
-def _turn_states(piece, path, group):  # type: ignore[no-untyped-def]
-    """The states of a piece's units, unit by unit."""
-    low, high = units_of(piece, group.units)
+def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
+    """The states of a share's units, unit by unit."""
+    low, high = units_of(share, group.units)
     x = path[:, group.first + low : group.first + high]
     transpose(x, group.turned_states[low:high, : x.shape[0]])
 
 
-@inner
-def _clear(piece, steps, group):  # type: ignore[no-untyped-def]
-    """What a piece's rows of couplings add to the forces of columns."""
-    forces = group.forces[group.turned_forces.shape[0] + piece.number]
-    for k in range(steps):
-        forces[k] = 0
+@loops
+def _clear(rows):  # type: ignore[no-untyped-def]
+    for k in range(rows.shape[0]):
+        row = rows[k]
+        for i in range(row.size):
+            row[i] = 0
 
 
 @inner
-def _change_and_feel(piece, solved, path, rule, work, theta):  # type: ignore[no-untyped-def]
-    """θ ← θ − α (RᵀX + XᵀR, …) of a piece, after ``solved`` steps; then J x′ on the next path."""
+def _change_pieces(share, threads, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
+    """One kind of couplings of a share, piece by piece."""
+    apart, follows = threads > 2, panels.within and columns.column_forces.shape[0] > 1
+    for number in range(share.first, share.last):
+        place = place_of(number, share.of, threads)
+        forces = columns.column_forces[1 if apart and follows else 0, place, : path.shape[0]]
+        begins = place == number and (apart or not follows)
+        if begins and panels.within:  # no piece of a triangle reaches all columns
+            _clear(forces)
+        own, begins = piece(number, share.of), begins and not panels.within
+        change_and_feel(own, alpha, solved, path, rows, columns, panels, begins, forces)
+
+
+@inner
+def _change_and_feel(share, threads, solved, path, rule, work, theta):  # type: ignore[no-untyped-def]
+    """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path."""
     v, h, alpha = work.visible, work.hidden, np.float32(rule.alpha)
-    if rule.vh or rule.hh:
-        _clear(piece, path.shape[0], h)
     if rule.vh:
-        change_and_feel(piece, alpha, solved, path, v, h, theta.between)
+        _change_pieces(share, threads, alpha, solved, path, v, h, theta.between)
     if rule.hh:
-        change_and_feel(piece, alpha, solved, path, h, h, theta.hidden)
+        _change_pieces(share, threads, alpha, solved, path, h, h, theta.hidden)
     if rule.vv:
-        _clear(piece, path.shape[0], v)
-        change_and_feel(piece, alpha, solved, path, v, v, theta.visible)
-    _change_bias(piece, solved, alpha * rule.one_v, v, theta.bias)
-    _change_bias(piece, solved, alpha * rule.one_h, h, theta.bias)
+        _change_pieces(share, threads, alpha, solved, path, v, v, theta.visible)
+    _change_bias(share, solved, alpha * rule.one_v, v, theta.bias)
+    _change_bias(share, solved, alpha * rule.one_h, h, theta.bias)
 
 
-@inner
-def _change_bias(piece, steps, rate, group, bias):  # type: ignore[no-untyped-def]
-    """b ← b − αβ Σ r for a piece's units of a group."""
-    low, high = units_of(piece, group.units)
+@loops
+def _change_bias(share, steps, rate, group, bias):  # type: ignore[no-untyped-def]
+    """b ← b − αβ Σ r for a share's units of a group."""
+    low, high = units_of(share, group.units)
     own = bias[group.first + low : group.first + high]
     for k in range(steps):
         r = group.pairs[2 * k + group.r, low:high]
@@ -128,43 +149,67 @@ def _change_bias(piece, steps, rate, group, bias):  # type: ignore[no-untyped-de
             own[i] -= rate * r[i]
 
 
-@inner
-def _start_residuals(piece, path, start, bias, constants, group):  # type: ignore[no-untyped-def]
-    """X′ and R⁰ = start + c (J x′ + b) of a piece's units into the block."""
-    low, high = units_of(piece, group.units)
-    steps = path.shape[0]
+@inline
+def _add(more, total):  # type: ignore[no-untyped-def]
+    """total ← total + more, a row of numbers."""
+    for i in range(total.size):
+        total[i] += more[i]
+
+
+@loops
+def _join(low, high, k, first, last, forces):  # type: ignore[no-untyped-def]
+    """What the pieces first … last of all kinds do in step k to units low … high, in one place."""
+    total = forces[0, first, k, low:high]
+    for kind in range(forces.shape[0]):
+        for number in range(first if kind else first + 1, last):
+            _add(forces[kind, number, k, low:high], total)
+
+
+@loops
+def _start_residuals(share, threads, path, start, bias, constants, group):  # type: ignore[no-untyped-def]
+    """X′ and R⁰ = start + c (J x′ + b) of a share's units into the block."""
+    low, high = units_of(share, group.units)
+    steps, kinds, half = path.shape[0], group.column_forces.shape[0], share.of // 2
     for rows in range(group.turned_forces.shape[0]):
         transpose(group.turned_forces[rows, low:high, :steps], group.forces[rows, :, low:high])
     before = group.first + low
     b = bias[before : group.first + high]
     for k in range(steps):
         force = group.forces[0, k, low:high]
-        for source in range(1, group.forces.shape[0]):
-            more = group.forces[source, k, low:high]
-            for i in range(force.size):
-                force[i] += more[i]
+        for rows in range(1, group.forces.shape[0]):
+            _add(group.forces[rows, k, low:high], force)
         s, out = start[k, before : group.first + high], group.pairs[2 * k + group.r, low:high]
-        for i in range(out.size):
-            out[i] = residual(constants, s[i], force[i] + b[i])
+        if kinds == 0:
+            for i in range(out.size):
+                out[i] = residual(constants, s[i], force[i] + b[i])
+        else:
+            if threads > 2:
+                _join(low, high, k, 0, half, group.column_forces)
+                _join(low, high, k, half, share.of, group.column_forces)
+            of_one = group.column_forces[0, 0, k, low:high]
+            of_other = group.column_forces[0, half, k, low:high]
+            for i in range(out.size):
+                coupling = force[i] + of_one[i] + of_other[i] + b[i]
+                out[i] = residual(constants, s[i], coupling)
         copy(path[k, before : group.first + high], group.pairs[2 * k + group.x, low:high])
         for i in range(high, (high + LANES - 1) // LANES * LANES):
             group.pairs[2 * k + group.r, i] = 0  # what was too large for a strip may be here
 
 
 @inline
-def _fill(piece, given, theta):  # type: ignore[no-untyped-def]
-    """A piece of the couplings of a stage into the copy that kernels work on."""
-    fill(piece, given.visible_hidden, theta.between)
-    fill(piece, given.hidden_hidden, theta.hidden)
-    fill(piece, given.visible_visible, theta.visible)
+def _fill(share, given, theta):  # type: ignore[no-untyped-def]
+    """A share of the couplings of a stage into the copy that kernels work on."""
+    fill(share, given.visible_hidden, theta.between)
+    fill(share, given.hidden_hidden, theta.hidden)
+    fill(share, given.visible_visible, theta.visible)
 
 
 @inline
-def _take(piece, theta, learned):  # type: ignore[no-untyped-def]
-    """A piece of the copy back into θ of the stage; whether all of it is finite."""
-    finite = take(piece, theta.between, learned.visible_hidden)
-    finite &= take(piece, theta.hidden, learned.hidden_hidden)
-    return finite & take(piece, theta.visible, learned.visible_visible)
+def _take(share, theta, learned):  # type: ignore[no-untyped-def]
+    """A share of the copy back into θ of the stage; whether all of it is finite."""
+    finite = take(share, theta.between, learned.visible_hidden)
+    finite &= take(share, theta.hidden, learned.hidden_hidden)
+    return finite & take(share, theta.visible, learned.visible_visible)
 
 
 @jit
@@ -176,27 +221,20 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
     """
     # np.int64: kernels would be compiled once more for the constant 0
     first, solved, strip = 0, np.int64(0), rule.strip
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
-        _fill(p, given, theta)
+    share = share_of(thread, threads, rule.pieces)
+    _fill(share, given, theta)
     while first < after.shape[0] or solved > 0:
         last = min(first + strip * rule.strips, after.shape[0])
         if rule.strips > 1 and after.shape[0] - last < strip:  # too few for a block of their own
             last = after.shape[0]
         x, r = after[first:last], start[first:last]
-        for number in range(thread, rule.pieces, threads):
-            p = Piece(number, rule.pieces)
-            _turn_states(p, x, work.visible)
-            _turn_states(p, x, work.hidden)
+        _turn_states(share, x, work.visible)
+        _turn_states(share, x, work.hidden)
         wait_for_all(threads, barrier)
-        for number in range(thread, rule.pieces, threads):
-            p = Piece(number, rule.pieces)
-            _change_and_feel(p, solved, x, rule, work, theta)
+        _change_and_feel(share, threads, solved, x, rule, work, theta)
         wait_for_all(threads, barrier)
-        for number in range(thread, rule.pieces, threads):
-            p = Piece(number, rule.pieces)
-            _start_residuals(p, x, r, theta.bias, rule.constants, work.visible)
-            _start_residuals(p, x, r, theta.bias, rule.constants, work.hidden)
+        _start_residuals(share, threads, x, r, theta.bias, rule.constants, work.visible)
+        _start_residuals(share, threads, x, r, theta.bias, rule.constants, work.hidden)
         solved = np.int64(0)
         if last - first <= rule.period:
             wait_for_all(threads, barrier)
@@ -204,11 +242,7 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
             strip = rule.period * max(1, strip // rule.period // 2)
             continue
         first, solved = last, last - first
-    finite = True
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
-        finite &= _take(p, theta, learned)
-    return finite, strip
+    return _take(share, theta, learned), strip
 
 
 def compile_for(machine: Machine) -> None:
@@ -216,7 +250,7 @@ def compile_for(machine: Machine) -> None:
     own = Learner(machine, learning_rate=1.0)
     compile_strips(own._rule, own._memory)
     couplings = own._scratch.hidden
-    taking = Piece(0, 1), couplings, couplings.couplings[0]
+    taking = Pieces(0, 1, 2), couplings, couplings.couplings[0]
     take.compile(tuple(map(typeof, taking)))
 
 

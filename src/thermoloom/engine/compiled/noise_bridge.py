@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.compiling import copy, fast_inner, inner, jit
+from thermoloom.engine.compiled.compiling import copy, fast_loops, inner, jit
 from thermoloom.engine.compiled.linear_algebra import blas, multiply
 
 Float32 = NDArray[np.float32]
@@ -140,7 +140,7 @@ def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: igno
             hidden[j] += tent[k] * (on_bias[j] - diagonal[j] * x_h[j])
 
 
-@fast_inner
+@fast_loops
 def _cholesky(gram, first, lower):  # type: ignore[no-untyped-def]
     """Coordinates of the first state and of the moves after it in their own basis.
 
@@ -166,7 +166,7 @@ def _cholesky(gram, first, lower):  # type: ignore[no-untyped-def]
     return True
 
 
-@fast_inner
+@fast_loops
 def _gram_schmidt(states, moves, lower, basis):  # type: ignore[no-untyped-def]
     """The same, and the basis, one vector after the other, each twice; what is not new is 0."""
     lower[:] = 0

@@ -1,7 +1,7 @@
 """What the steps of a block do to each other: R⁰ → R, strip by strip.
 
-See ``learner`` for the equations. Kernels work on a piece's units; threads wait for each other
-where products over all units are needed.
+See ``learner`` for the equations. Threads work on units of their own, and wait for each other where
+products over all units are needed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ import numpy as np
 from numba import typeof
 
 from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engine.compiled.block_memory import Piece, Rule, Work, rate_of, units_of
-from thermoloom.engine.compiled.compiling import fast_inner, inline, inner
+from thermoloom.engine.compiled.block_memory import (
+    Pieces,
+    Rule,
+    Work,
+    half_of,
+    piece,
+    place_of,
+    rate_of,
+    share_of,
+    units_of,
+)
+from thermoloom.engine.compiled.compiling import fast_loops, inline, inner, loops
 from thermoloom.engine.compiled.tiles import (
     LANES,
     Extent,
@@ -21,12 +31,10 @@ from thermoloom.engine.compiled.tiles import (
     transpose,
 )
 
-ADDED_UP = 256
-"""Units whose products are added up in a register."""
 ONE = np.float32(1)
 
 
-@fast_inner
+@fast_loops
 def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-def]
     """R⁰ ← R⁰ + D in a group coupled to itself, D = 2 αc (U(R∘X))∘X, which keeps J_ii = 0.
 
@@ -54,7 +62,7 @@ def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-
     return size
 
 
-@fast_inner
+@fast_loops
 def _subtract(piece, first, last, group):  # type: ignore[no-untyped-def]
     """R ← R − sums for a piece's units; returns Σ change² and Σ R²."""
     low, high = units_of(piece, group.units)
@@ -72,10 +80,10 @@ def _subtract(piece, first, last, group):  # type: ignore[no-untyped-def]
     return change, size
 
 
-@inner
-def _end(piece, first, last, group):  # type: ignore[no-untyped-def]
+@loops
+def _end(share, first, last, group):  # type: ignore[no-untyped-def]
     """applied ← applied + Σ R∘X of a strip."""
-    low, high = units_of(piece, group.units)
+    low, high = units_of(share, group.units)
     total = group.applied[low:high]
     for k in range(first, last):
         r, x = group.pairs[2 * k + group.r, low:high], group.pairs[2 * k + group.x, low:high]
@@ -84,33 +92,45 @@ def _end(piece, first, last, group):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _products(piece, first, last, low, high, group, out):  # type: ignore[no-untyped-def]
+def _products(share, threads, first, last, low, high, group, out):  # type: ignore[no-untyped-def]
     """Products of residuals and states of steps low … high with the states of first … last."""
-    begin, end = units_of(piece, group.units)
     n, length, to = group.pairs.shape[1], group.turned_states.shape[1], out.shape[2]
-    for k in range(0, last - first, LANES):
-        found = Operand(address(out, piece.number * out.shape[1] * to + k), to, 0, 0)
-        for i in range(begin, max(end, begin + 1), ADDED_UP):
-            pairs = Operand(address(group.pairs, 2 * low * n + i), n, 0, 1)
-            states = Operand(address(group.turned_states, i * length + first + k), 0, 0, length)
-            extent = Extent(2 * (high - low), 1, min(ADDED_UP, end - i), i == begin)
+    for number in range(share.first, share.last):
+        begin, end = units_of(piece(number, share.of), group.units)
+        place = place_of(number, share.of, threads)
+        for k in range(0, last - first, LANES):
+            found = Operand(address(out, place * out.shape[1] * to + k), to, 0, 0)
+            pairs = Operand(address(group.pairs, 2 * low * n + begin), n, 0, 1)
+            states = Operand(address(group.turned_states, begin * length + first + k), 0, 0, length)
+            extent = Extent(2 * (high - low), 1, end - begin, number == place)
             add_product(pairs, states, found, extent, ONE)
 
 
+@loops
+def _add(steps, width, more, total):  # type: ignore[no-untyped-def]
+    """total ← total + more."""
+    for k in range(steps):
+        row, other = total[k], more[k]
+        for m in range(width):
+            row[m] += other[m]
+
+
 @inner
-def _add_pieces(steps, width, products, out, scratch):  # type: ignore[no-untyped-def]
-    """The products of ``steps`` steps over all units, a row for each."""
-    transpose(products[0, :width, :steps], out[:, :width])
-    for piece in range(1, products.shape[0]):
-        transpose(products[piece, :width, :steps], scratch[:, :width])
-        for k in range(steps):
-            total, more = out[k], scratch[k]
-            for m in range(width):
-                total[m] += more[m]
+def _add_pieces(threads, steps, width, products, out, half, one):  # type: ignore[no-untyped-def]
+    """The products of ``steps`` steps over all units, a row for each: one half, then the other."""
+    pieces = products.shape[0]
+    for number in range(pieces):
+        if place_of(number, pieces, threads) == number:
+            begins = half_of(number, pieces) == number
+            total = out if number < pieces // 2 else half
+            transpose(products[number, :width, :steps], (total if begins else one)[:, :width])
+            if not begins:
+                _add(steps, width, one, total)
+    _add(steps, width, half, out)
 
 
-@fast_inner
-def _operators(first, low, high, steps, rule, products, thread):  # type: ignore[no-untyped-def]
+@fast_loops
+def _operators(thread, threads, first, low, high, steps, rule, products):  # type: ignore[no-untyped-def]
     """Matrices by which steps low … high of the block act on the ``steps`` ones from ``first`` on.
 
     Columns in the order of the rows of [R_v, X_v] and [X_h, R_h], masked by U. Steps that act on
@@ -120,8 +140,8 @@ def _operators(first, low, high, steps, rule, products, thread):  # type: ignore
     """
     of_v, of_h = products.sums[thread, 0], products.sums[thread, 1]
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
-    _add_pieces(steps, 2 * (high - low), products.visible, of_v, on_v)
-    _add_pieces(steps, 2 * (high - low), products.hidden, of_h, on_h)
+    _add_pieces(threads, steps, 2 * (high - low), products.visible, of_v, on_v, on_h)
+    _add_pieces(threads, steps, 2 * (high - low), products.hidden, of_h, on_v, on_h)
     rate, together = rate_of(rule), first == low
     for k in range(steps):
         # updates of these steps are already applied at step k
@@ -151,11 +171,11 @@ def _operators(first, low, high, steps, rule, products, thread):  # type: ignore
 
 
 @inner
-def _brackets(piece, operator, first, last, low, high, rate, group):  # type: ignore[no-untyped-def]
-    """αc · operator · residuals and states of steps low … high, for a piece's units: into ``sums``
+def _brackets(share, operator, first, last, low, high, rate, group):  # type: ignore[no-untyped-def]
+    """αc · operator · residuals and states of steps low … high, for a share's units: into ``sums``
     if the steps act on each other, or taken off the residuals of first … last.
     """
-    begin, end = units_of(piece, group.units)
+    begin, end = units_of(share, group.units)
     n, together = group.pairs.shape[1], first == low
     acting = Operand(address(operator, 0), operator.shape[1], 0, 1)
     extent = Extent(last - first, 1, 2 * (high - low), together)
@@ -170,17 +190,14 @@ def _brackets(piece, operator, first, last, low, high, rate, group):  # type: ig
 @inner
 def _act(thread, threads, barrier, first, last, low, high, rule, products, work):  # type: ignore[no-untyped-def]
     """What steps low … high do to the residuals of first … last, see ``_brackets``."""
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
-        _products(p, first, last, low, high, work.visible, products.visible)
-        _products(p, first, last, low, high, work.hidden, products.hidden)
+    share = share_of(thread, threads, rule.pieces)
+    _products(share, threads, first, last, low, high, work.visible, products.visible)
+    _products(share, threads, first, last, low, high, work.hidden, products.hidden)
     wait_for_all(threads, barrier)
-    _operators(first, low, high, last - first, rule, products, thread)
+    _operators(thread, threads, first, low, high, last - first, rule, products)
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
-        _brackets(p, on_v, first, last, low, high, rate_of(rule), work.visible)
-        _brackets(p, on_h, first, last, low, high, rate_of(rule), work.hidden)
+    _brackets(share, on_v, first, last, low, high, rate_of(rule), work.visible)
+    _brackets(share, on_h, first, last, low, high, rate_of(rule), work.hidden)
 
 
 @inline
@@ -195,12 +212,11 @@ def solve(thread, threads, barrier, steps, strip, rule, work):  # type: ignore[n
         last = min(first + strip, steps)
         if not _solve_strip(thread, threads, barrier, first, last, rule, work):
             return False
-        for number in range(thread, rule.pieces, threads):
-            p = Piece(number, rule.pieces)
-            if work.visible.coupled:
-                _end(p, first, last, work.visible)
-            if work.hidden.coupled:
-                _end(p, first, last, work.hidden)
+        share = share_of(thread, threads, rule.pieces)
+        if work.visible.coupled:
+            _end(share, first, last, work.visible)
+        if work.hidden.coupled:
+            _end(share, first, last, work.hidden)
         solved = first // strip + 1
         reach = strip * (solved & -solved)
         if last < steps:
@@ -217,8 +233,9 @@ def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ig
     what is left is the product of both changes. A strip of one period is exact.
     """
     rate, period, sums = rate_of(rule), rule.period, work.squares
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
+    share = share_of(thread, threads, rule.pieces)
+    for number in range(share.first, share.last):
+        p = piece(number, rule.pieces)
         sums[number] = 0
         if work.visible.coupled:
             sums[number, 2] += _begin(p, first, last, period, rate, work.visible)
@@ -228,8 +245,8 @@ def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ig
         wait_for_all(threads, barrier)
         return True
     _act(thread, threads, barrier, first, last, first, last, rule, work.within, work)
-    for number in range(thread, rule.pieces, threads):
-        p = Piece(number, rule.pieces)
+    for number in range(share.first, share.last):
+        p = piece(number, rule.pieces)
         of_v = _subtract(p, first, last, work.visible)
         of_h = _subtract(p, first, last, work.hidden)
         sums[number, 0] += of_v[0] + of_h[0]
@@ -248,12 +265,12 @@ def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ig
 
 def compile_strips(rule: Rule, work: Work) -> None:
     """Compile what solves the strips of a block: a third of all kernels."""
-    piece, rate, first, last, group = Piece(0, 1), np.float32(1), 0, 1, work.hidden
+    pieces, rate, first, last, group = Pieces(0, 1, 2), np.float32(1), 0, 1, work.hidden
     acting = (0, 1, new_barrier(), first, last, first, last, rule, work.within, work)
     for kernel, arguments in (
         (_act, acting),
-        (_subtract, (piece, first, last, group)),
-        (_begin, (piece, first, last, rule.period, rate, group)),
-        (_end, (piece, first, last, group)),
+        (_subtract, (pieces, first, last, group)),
+        (_begin, (pieces, first, last, rule.period, rate, group)),
+        (_end, (pieces, first, last, group)),
     ):
         kernel.compile(tuple(map(typeof, arguments)))
