@@ -269,23 +269,23 @@ def _parts_of_a_cycle(
 
     machine = theta.machine
     path = timed("noising path", noising_path, machine, field, 1, cycle)
-    start = timed("drive (onsite residuals)", drives_of, machine, path)
     rule = learner._rule._replace(one_h=np.float32(1))
     scratch, work = learner._scratch, learner._memory
     given, learned = (learner._blocks(v) for v in (theta.vector[0], np.empty_like(theta.vector[0])))
     scratch.bias[:] = effective_bias(theta)
-    after, barrier, solved = path[1:], new_barrier(), 0
+    nothing, barrier, solved = np.empty((0, machine.units), np.float32), new_barrier(), 0
     block, everything = rule.strip * rule.strips, kernels.share_of(0, 1, rule.pieces)
     groups = (work.visible, work.hidden)
     timed("copying θ", _fill, everything, given, scratch)
     for first in range(0, machine.steps, block):
-        x, r = after[first : first + block], start[first : first + block]
+        states = path[first : first + block + 1]
+        x = states[1:]
         for group in groups:
             timed("states, turned", _turn_states, everything, x, group)
         timed("update and forces", _change_and_feel, everything, 1, solved, x, rule, work, scratch)
         for group in groups:
-            given_start = (everything, 1, x, r, scratch.bias, rule.constants, group)
-            timed("residuals", _start_residuals, *given_start)
+            alone = (everything, 1, states, nothing, True)
+            timed("residuals", _start_residuals, *alone, scratch.bias, rule.constants, group)
         timed("strips", _solve, 0, 1, barrier, len(x), rule.strip, rule, work)
         solved = len(x)
     end = (everything, 1, solved, x[:0], rule, work, scratch)

@@ -22,9 +22,9 @@ from numba.core.event import Event, EventStatus
 from thermoloom.config import Settings
 from thermoloom.engine import ENGINES, engine
 from thermoloom.engine.compiled.barrier import wait_for_all
-from thermoloom.engine.compiled.compiling import _InnerLightly
+from thermoloom.engine.compiled.compiling import _Lightly
 from thermoloom.engine.compiled.learner import _learn
-from thermoloom.engine.compiled.strips import _act
+from thermoloom.engine.compiled.strips import _act, _subtract
 from thermoloom.engine.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -149,18 +149,19 @@ def test_only_what_computers_need_is_compiled() -> None:
     assert set(_names(None)) >= plain | {"grid", "residual", "update", "sparse"}
 
 
-def test_inner_kernels_are_optimized_by_their_callers_alone() -> None:
-    """And all else as usual, whoever compiles it, also after an inner kernel."""
+def test_kernels_that_call_others_are_optimized_lightly() -> None:
+    """Loops also by themselves, and all else as usual, whoever compiles it, also after these."""
 
     def begun(kernel: Any) -> Event:
         return Event("numba:compile", EventStatus.START, data={"dispatcher": kernel})
 
-    usual, listener = (config.OPT, config.LOOP_VECTORIZE), _InnerLightly()
+    usual, listener = (config.OPT, config.LOOP_VECTORIZE), _Lightly()
     levels = []
-    for kernel in (_learn, _act, wait_for_all):
+    kernels = (_learn, _act, _subtract, wait_for_all)
+    for kernel in kernels:
         listener.on_start(begun(kernel))
         levels.append((config.OPT, config.LOOP_VECTORIZE))
-    for kernel in (wait_for_all, _act, _learn):
+    for kernel in reversed(kernels):
         listener.on_end(begun(kernel))
-    assert levels == [usual, (1, 0), usual]
+    assert levels == [(1, usual[1]), (1, 0), (1, usual[1]), usual]
     assert usual == (config.OPT, config.LOOP_VECTORIZE)

@@ -21,6 +21,7 @@ from plain_rules import gradient, learn_stepwise
 from thermoloom.config import Settings
 from thermoloom.engine import Diverged, engine
 from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.parameters import Parameters
@@ -128,14 +129,26 @@ def test_labels_that_are_not_asked_for_learn_nothing() -> None:
 def test_what_was_given_is_not_touched(small: Machine) -> None:
     """A learner has memory to work in but no state: the same path gives the same θ again."""
     start, path = random_parameters(small, dtype=np.float32), some_path(small)
-    before, states, drives = start.copy(), path.states.copy(), path.prepared.copy()
+    before, states, errors = start.copy(), path.states.copy(), np.ones_like(path.states[1:])
     learner = Learner(small, 0.02)
-    first = learner.learn(start, path, errors=np.ones_like(path.prepared))
+    first = learner.learn(start, path, errors=errors)
     learner.learn(first, some_path(small, 1))
-    assert learner.learn(start, path, errors=np.ones_like(path.prepared)).same_as(first)
+    assert learner.learn(start, path, errors=errors).same_as(first)
     assert start.same_as(before)
     assert np.array_equal(path.states, states)
-    assert np.array_equal(path.prepared, drives)
+    assert np.all(errors == 1)
+    assert path.prepared is None
+
+
+def test_residuals_at_zero_may_be_given_or_made_in_passing(small: Machine) -> None:
+    """To the bit, with residual errors or without."""
+    start, path = random_parameters(small, dtype=np.float32), some_path(small)
+    given = replace(path, prepared=drives_of(small, path.states))
+    errors = np.random.default_rng(0).normal(size=path.states[1:].shape).astype(np.float32)
+    for more in (None, errors):
+        learner = Learner(small, 0.02)
+        in_passing = learner.learn(start, path, errors=more)
+        assert learner.learn(start, given, errors=more).same_as(in_passing)
 
 
 def test_a_path_of_another_machine_is_refused(small: Machine) -> None:

@@ -23,6 +23,7 @@ from scipy import integrate
 import thermoloom
 from thermoloom.engine import engine
 from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.errors import UserError
@@ -160,7 +161,7 @@ def test_noising_paths_follow_the_force() -> None:
     np.testing.assert_allclose(path.states[-1], x, atol=1e-5)
     wide = path.states.astype(np.float64)
     expected = drive(step_constants(machine, np.float64), wide[:-1], wide[1:])
-    np.testing.assert_allclose(path.prepared, expected, atol=3e-6)
+    np.testing.assert_allclose(start_of(path), expected, atol=3e-6)
 
 
 def test_learners_and_losses_follow_the_reference() -> None:

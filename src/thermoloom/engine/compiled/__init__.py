@@ -42,15 +42,14 @@ def path(
     stream: str = "",
     reuse: Path | None = None,
 ) -> Path:
-    """One noising trajectory, with the residuals that it would have at θ = 0.
-
-    Of a machine with few wires without them: its learner makes them in passing.
+    """One noising trajectory; on a device, or where learners asked for them of the path that is
+    reused, with the residuals that it would have at θ = 0.
     """
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
     states = noising_path(machine, field, seed, number, stream, states)
-    passing = machine.sparse and not isinstance(machine, Built)
+    wanted = isinstance(machine, Built) or drives is not None
     return Path(
-        machine, states, number, word, None if passing else drives_of(machine, states, drives)
+        machine, states, number, word, drives_of(machine, states, drives) if wanted else None
     )
 
 
@@ -86,13 +85,10 @@ class _LearnerOfSettings:
         self._settings = settings
         self._built = settings.built
         self._inner = _inner(settings)
-        self._passing = isinstance(self._inner, SparseLearner) and not isinstance(
-            self._built, Built
-        )
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
-        if path.prepared is None and not self._passing:  # of another engine, or made by hand
+        if path.prepared is None and isinstance(self._built, Built):  # made by hand
             path = replace(path, prepared=drives_of(self._built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number

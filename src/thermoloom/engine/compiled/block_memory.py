@@ -14,6 +14,7 @@ from thermoloom.machine.action import StepConstants
 from thermoloom.machine.definition import Machine
 
 Float32 = NDArray[np.float32]
+Edges = NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
@@ -39,33 +40,29 @@ def piece(number, pieces):  # type: ignore[no-untyped-def]
 
 
 @inline
-def units_of(pieces, n):  # type: ignore[no-untyped-def]
-    """Range of the units of some pieces: whole vectors, but for the last ones."""
-    vectors = (n + LANES - 1) // LANES
-    low, high = vectors * pieces.first // pieces.of, vectors * pieces.last // pieces.of
-    return min(LANES * low, n), min(LANES * high, n)
+def range_of(pieces, edges):  # type: ignore[no-untyped-def]
+    """Units or rows of some pieces, given where all pieces begin and the last one ends."""
+    return edges[pieces.first], edges[pieces.last]
 
 
-@inline
-def _above(number, of, n, triangle):  # type: ignore[no-untyped-def]
-    """Rows above a piece, if all pieces had equal areas of a matrix or of a lower triangle."""
-    return n * np.sqrt(number / of) if triangle else n * number / of
+def unit_edges(n: int, pieces: int) -> Edges:
+    """Pieces of n units: whole vectors, but for the last ones."""
+    vectors = -(-n // LANES)
+    return np.minimum(LANES * (vectors * np.arange(pieces + 1) // pieces), n)
 
 
-@inline
-def _edge(number, of, n, triangle):  # type: ignore[no-untyped-def]
-    """Row at which a piece begins: some whole tiles below the first row of its half."""
-    half = of // 2
-    middle = min(int(_above(half, of, n, triangle) / FLAT + 0.5) * FLAT, n)
-    first, end = (0, middle) if number < half else (middle, n)
-    below = int((_above(number, of, n, triangle) - first) / TALL + 0.5) * TALL
-    return end if number == of else min(first + max(below, 0), end)
+def row_edges(n: int, pieces: int, triangle: bool) -> Edges:
+    """Pieces of n rows of couplings, of nearly equal areas of a matrix or of a lower triangle.
 
-
-@inline
-def rows_of(pieces, n, triangle):  # type: ignore[no-untyped-def]
-    """Range of the rows of some pieces in a matrix of couplings or in a lower triangle."""
-    return _edge(pieces.first, pieces.of, n, triangle), _edge(pieces.last, pieces.of, n, triangle)
+    They begin between tiles, but for halves, which are as even as can be.
+    """
+    above = n * (np.arange(pieces + 1) / pieces) ** (0.5 if triangle else 1.0)
+    edges = TALL * np.rint(above / TALL).astype(np.int64)
+    half, middle = pieces // 2, min(FLAT * int(above[pieces // 2] / FLAT + 0.5), n)
+    edges[:half] = np.minimum(edges[:half], middle)
+    edges[half:] = np.clip(edges[half:], middle, n)
+    edges[half], edges[pieces] = middle, n
+    return edges
 
 
 # Sums over all units must not depend on the threads. So each piece is added up by itself, and the
@@ -100,6 +97,8 @@ class Group(NamedTuple):
     """Where the group begins among all units."""
     units: int
     """N"""
+    edges: Edges
+    """Where pieces begin, and the last one ends, (Q + 1,)."""
     pairs: Float32
     """(2B, N…): residuals and states of the block's steps in turns."""
     r: int
@@ -206,6 +205,7 @@ def work_for(
         return Group(
             first=where.start,
             units=n,
+            edges=unit_edges(n, pieces),
             pairs=zeros(2 * steps, length),
             r=r,
             x=1 - r,

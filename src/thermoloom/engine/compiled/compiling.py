@@ -1,8 +1,8 @@
 """How kernels are compiled, and how the machine's definitions get into them.
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
-What only kernels call (``inner``) is optimized where it is called from, and hardly before, unless
-it goes over rows of numbers (``loops``).
+Kernels that only kernels call are ``inner``, or ``loops`` if they go over rows of numbers; one that
+puts others together is a ``frame``.
 A kernel calls ``onsite.gradient(x)``, ``drive(…)``, ``residual(…)`` as NumPy code does: the plain
 Python functions of ``thermoloom.machine`` are compiled into it, so no formula is written twice.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import platformdirs
 from numba import config, njit, types
@@ -40,64 +40,67 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = _kernels_of_these_sources()
 
 
-def compiler(**options: Any) -> Any:
+class _How(NamedTuple):
+    """How much a kernel is optimized by itself."""
+
+    lightly: bool = False
+    in_vectors: bool = True
+
+
+_ways: dict[Any, _How] = {}
+"""Kernels that are not optimized as usual."""
+
+
+def compiler(how: _How | None = None, **options: Any) -> Any:
     """A decorator that compiles kernels."""
-    return njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
-
-
-jit = compiler()
-inline = compiler(inline="always")
-# Sums may be reordered, so that they run in vector registers; non-finite values still show.
-_FAST = {"fastmath": {"reassoc", "contract", "nsz"}}
-fast_jit = compiler(**_FAST)
-# Called by other kernels only: without the code by which Python would call them, which takes longer
-# to compile than they do where their arguments are tuples of arrays.
-_INNER = {"no_cpython_wrapper": True}
-inner = compiler(**_INNER)
-_of_loops: set[Any] = set()
-
-
-def _loops(**options: Any) -> Any:
-    """Inner kernels that go over rows of numbers: optimized by themselves, so in vectors."""
-    compiled = compiler(**options, **_INNER)
+    compiled = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
     def decorate(function: Any) -> Any:
-        _of_loops.add(function)
+        if how is not None:
+            _ways[function] = how
         return compiled(function)
 
     return decorate
 
 
-loops = _loops()
-fast_loops = _loops(**_FAST)
+jit = compiler()
+inline = compiler(inline="always")
+# Sums may be reordered, so that they run in vector registers; non-finite values still show.
+_FAST: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}}
+fast_jit = compiler(**_FAST)
+# LLVM optimizes a kernel again in every kernel that calls it, at every level, and takes loops that
+# are unrolled and in vectors already for many: a third of all time of compilation. So kernels that
+# call others, or are called by them, are optimized lightly; and of these only those that go over
+# rows of numbers are put into vectors, which their callers would not do any more.
+frame = compiler(_How(lightly=True))
+# Called by other kernels only: without the code by which Python would call them, which takes longer
+# to compile than they do where their arguments are tuples of arrays.
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True}
+inner = compiler(_How(lightly=True, in_vectors=False), **_INNER)
+loops = compiler(_How(lightly=True), **_INNER)
+fast_loops = compiler(_How(lightly=True), **_FAST, **_INNER)
 
 
-class _InnerLightly(Listener):  # type: ignore[misc]
-    """Other inner kernels with few optimizations.
-
-    LLVM optimizes a kernel again in every kernel that calls it, at every level, and takes loops
-    that are unrolled and in vectors already for many: a third of all time of compilation. But what
-    was compiled lightly is not put into vectors any more, where it is called from.
-    """
+class _Lightly(Listener):  # type: ignore[misc]
+    """Sets the compiler for each kernel."""
 
     def __init__(self) -> None:
         self._usual: list[tuple[Any, int]] = []
 
     def on_start(self, event: Event) -> None:
-        kernel = event.data["dispatcher"]
+        kernel = event.data["dispatcher"].py_func
         self._usual.append((config.OPT, config.LOOP_VECTORIZE))
-        if kernel.py_func.__module__.startswith(__package__):
+        if kernel.__module__.startswith(__package__):
             level, vectors = self._usual[0]
-            inside = "no_cpython_wrapper" in kernel.targetoptions
-            inside &= kernel.py_func not in _of_loops
-            config.OPT = min(level, type(level)(1)) if inside else level
-            config.LOOP_VECTORIZE = 0 if inside else vectors
+            how = _ways.get(kernel, _How())
+            config.OPT = min(level, type(level)(1)) if how.lightly else level
+            config.LOOP_VECTORIZE = vectors if how.in_vectors else 0
 
     def on_end(self, event: Event) -> None:
         config.OPT, config.LOOP_VECTORIZE = self._usual.pop()
 
 
-register("numba:compile", _InnerLightly())
+register("numba:compile", _Lightly())
 
 
 @inline

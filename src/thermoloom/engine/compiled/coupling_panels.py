@@ -6,7 +6,7 @@
 A panel has as many columns j as a vector has numbers and all rows i, one below the other: that is
 how products want J, as the matrix that is changed, as the one whose vectors are added up and as the
 one whose numbers are multiplied with vectors. So nothing is ever arranged anew, and a panel is felt
-while it is still in the cache. Each piece has rows of its own, which no other thread touches.
+while it is still in the cache. Each share has rows of its own, which no other thread touches.
 
 Of couplings within a group the lower triangle is kept, with the squares on its diagonal, a panel
 wide, whole: what is above the diagonal there agrees with what is below to round-off and is only
@@ -20,8 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from thermoloom.engine.compiled.aligned_memory import Pages
-from thermoloom.engine.compiled.block_memory import Float32, rows_of
-from thermoloom.engine.compiled.compiling import copy, inline, inner, loops
+from thermoloom.engine.compiled.block_memory import (
+    Edges,
+    Float32,
+    place_of,
+    range_of,
+    row_edges,
+)
+from thermoloom.engine.compiled.compiling import copy, inner
 from thermoloom.engine.compiled.tiles import (
     LANES,
     Extent,
@@ -46,16 +52,15 @@ class Panels(NamedTuple):
     couplings: Float32
     """(P, rows, LANES)"""
     within: bool
+    edges: Edges
+    """Rows at which pieces begin, and the last one ends, (Q + 1,)."""
 
 
-def panels_for(pages: Pages, rows: int, columns: int, within: bool) -> Panels:
+def panels_for(pages: Pages, rows: int, columns: int, within: bool, pieces: int) -> Panels:
     """Room for couplings."""
-    return Panels(pages.zeros(-(-columns // LANES), rows if columns else 0, LANES), within)
-
-
-@inline
-def _rows(pieces, panels):  # type: ignore[no-untyped-def]
-    return rows_of(pieces, panels.couplings.shape[1], panels.within)
+    rows = rows if columns else 0
+    room = pages.zeros(-(-columns // LANES), rows, LANES)
+    return Panels(room, within, row_edges(rows, pieces, within))
 
 
 @inner
@@ -64,10 +69,15 @@ def _change(alpha, steps, rows, columns, couplings, p, low, high):  # type: igno
     m, n = rows.pairs.shape[1], columns.pairs.shape[1]
     out = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), LANES, 0, 0)
     for first in range(0, steps, LONGEST):
-        r, x = (2 * first + rows.r) * m + low, (2 * first + columns.x) * n + p * LANES
-        left = Operand(address(rows.pairs, r), 1, (rows.x - rows.r) * m, 2 * m)
-        right = Operand(address(columns.pairs, x), 0, (columns.r - columns.x) * n, 2 * n)
-        extent = Extent(high - low, 2, min(LONGEST, steps - first), False)
+        count, at = min(LONGEST, steps - first), 2 * first * n + p * LANES
+        of_rows = address(rows.pairs, 2 * first * m + low)
+        if rows.r == columns.x:  # [R, X] of one group go with [X, R] of the other, row by row
+            left, right = Operand(of_rows, 1, 0, m), Operand(address(columns.pairs, at), 0, 0, n)
+            extent = Extent(high - low, 1, 2 * count, False)
+        else:
+            left = Operand(of_rows, 1, m, 2 * m)
+            right = Operand(address(columns.pairs, at + n), 0, -n, 2 * n)
+            extent = Extent(high - low, 2, count, False)
         add_product(left, right, out, extent, -alpha)
 
 
@@ -94,26 +104,44 @@ def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: igno
 
 
 @inner
-def change_and_feel(piece, alpha, solved, path, rows, columns, panels, begins, of_columns):  # type: ignore[no-untyped-def]
-    """A piece's couplings after the ``solved`` steps of the block before, and what units feel by
-    them on the next ``path``: of columns, in one sum each, it is what ``of_columns``, (B, N),
-    begins with, or takes up.
+def _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces):  # type: ignore[no-untyped-def]
+    """f_j of the columns of a panel by a share's rows: one sum for each piece, in its place.
+
+    ``begins``: whether a place begins with the first of its pieces, or has felt others already.
     """
-    low, high = _rows(piece, panels)
+    for number in range(share.first, share.last):
+        low, high = panels.edges[number], panels.edges[number + 1]
+        top, place = (
+            max(low, p * LANES) if panels.within else low,
+            place_of(number, share.of, threads),
+        )
+        fresh = begins and place == number
+        if top < high or fresh:
+            out = forces[place, : path.shape[0]]
+            _columns_feel(path, rows, panels.couplings, p, top, max(top, high), fresh, out)
+
+
+@inner
+def change_and_feel(share, threads, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
+    """A share's couplings after the ``solved`` steps of the block before, and what units feel by
+    them on the next ``path``.
+    """
+    low, high = range_of(share, panels.edges)
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
+    # couplings within a group follow those with another one, in the same place or one of their own
+    kinds, apart = columns.column_forces.shape[0], threads > 2
+    forces = columns.column_forces[kinds - 1 if within and apart else 0]
+    begins = apart or kinds == 1 or not within
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
     for first in range(0, couplings.shape[0], TOGETHER):
         end = min(first + TOGETHER, couplings.shape[0])
         for p in range(first, end):
             top = max(low, p * LANES) if within else low
-            if solved > 0:
-                for k in range(top, high, STRETCH):
-                    _change(alpha, solved, rows, columns, couplings, p, k, min(k + STRETCH, high))
-                if within:
-                    for i in range(top, min(high, (p + 1) * LANES)):
-                        couplings[p, i, i - p * LANES] = 0
-            if top < high or begins:
-                _columns_feel(path, rows, couplings, p, top, high, begins, of_columns)
+            for k in range(top, high if solved > 0 else top, STRETCH):
+                _change(alpha, solved, rows, columns, couplings, p, k, min(k + STRETCH, high))
+            for i in range(top, min(high, (p + 1) * LANES) if within else top):
+                couplings[p, i, i - p * LANES] = 0
+            _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces)
         if not within:
             _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
             continue
@@ -122,11 +150,11 @@ def change_and_feel(piece, alpha, solved, path, rows, columns, panels, begins, o
             _rows_feel(steps, of_rows, columns, couplings, first, min(end, square), top, bottom)
 
 
-@loops
-def fill(pieces, given, panels):  # type: ignore[no-untyped-def]
-    """The couplings of some pieces into panels."""
-    couplings, within = panels
-    low, high = _rows(pieces, panels)
+@inner
+def fill(share, given, panels):  # type: ignore[no-untyped-def]
+    """A share's couplings into panels."""
+    couplings, within = panels.couplings, panels.within
+    low, high = range_of(share, panels.edges)
     for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, given.shape[1])
         for i in range(max(low, left) if within else low, high):
@@ -135,11 +163,11 @@ def fill(pieces, given, panels):  # type: ignore[no-untyped-def]
                 couplings[p, i, j] = 0
 
 
-@loops
-def take(pieces, panels, learned):  # type: ignore[no-untyped-def]
-    """The couplings of some pieces back into a matrix, within a group both halves; are they finite?"""
-    couplings, within = panels
-    low, high = _rows(pieces, panels)
+@inner
+def take(share, panels, learned):  # type: ignore[no-untyped-def]
+    """A share's couplings back into a matrix, within a group both halves; are they finite?"""
+    couplings, within = panels.couplings, panels.within
+    low, high = range_of(share, panels.edges)
     finite = True
     for p in range(couplings.shape[0]):
         left, right = p * LANES, min((p + 1) * LANES, learned.shape[1])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from thermoloom.engine import Diverged, Path
 from thermoloom.engine.compiled.compiling import compiler, jit, residual
 from thermoloom.engine.compiled.learner import check_path
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.machine.action import add_gradient, step_constants
 from thermoloom.machine.device import Built
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
@@ -122,7 +123,7 @@ class DeviceLearner:
     ) -> Parameters:
         """θ, as it is written, after one noising path."""
         check_path(self.machine, path)
-        start = path.prepared if errors is None else path.prepared + errors
+        start = start_of(path, errors)
         alpha = self.learning_rate if rate is None else rate
         written = theta.copy()
         learn = self._online if self.period == 1 else self._in_periods

@@ -33,13 +33,11 @@ from thermoloom.engine.compiled.block_memory import (
     Pieces,
     Rule,
     Work,
-    piece,
-    place_of,
+    range_of,
     share_of,
-    units_of,
     work_for,
 )
-from thermoloom.engine.compiled.compiling import copy, inline, inner, jit, loops, residual
+from thermoloom.engine.compiled.compiling import copy, drive, frame, inline, inner, loops, residual
 from thermoloom.engine.compiled.coupling_panels import (
     Panels,
     change_and_feel,
@@ -47,6 +45,7 @@ from thermoloom.engine.compiled.coupling_panels import (
     panels_for,
     take,
 )
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.engine.compiled.strips import compile_strips, solve
 from thermoloom.engine.compiled.tiles import LANES, transpose
 from thermoloom.machine.action import step_constants
@@ -97,31 +96,9 @@ class _Theta(NamedTuple):
 @inner
 def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
     """The states of a share's units, unit by unit."""
-    low, high = units_of(share, group.units)
+    low, high = range_of(share, group.edges)
     x = path[:, group.first + low : group.first + high]
     transpose(x, group.turned_states[low:high, : x.shape[0]])
-
-
-@loops
-def _clear(rows):  # type: ignore[no-untyped-def]
-    for k in range(rows.shape[0]):
-        row = rows[k]
-        for i in range(row.size):
-            row[i] = 0
-
-
-@inner
-def _change_pieces(share, threads, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
-    """One kind of couplings of a share, piece by piece."""
-    apart, follows = threads > 2, panels.within and columns.column_forces.shape[0] > 1
-    for number in range(share.first, share.last):
-        place = place_of(number, share.of, threads)
-        forces = columns.column_forces[1 if apart and follows else 0, place, : path.shape[0]]
-        begins = place == number and (apart or not follows)
-        if begins and panels.within:  # no piece of a triangle reaches all columns
-            _clear(forces)
-        own, begins = piece(number, share.of), begins and not panels.within
-        change_and_feel(own, alpha, solved, path, rows, columns, panels, begins, forces)
 
 
 @inner
@@ -129,11 +106,11 @@ def _change_and_feel(share, threads, solved, path, rule, work, theta):  # type: 
     """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path."""
     v, h, alpha = work.visible, work.hidden, np.float32(rule.alpha)
     if rule.vh:
-        _change_pieces(share, threads, alpha, solved, path, v, h, theta.between)
+        change_and_feel(share, threads, alpha, solved, path, v, h, theta.between)
     if rule.hh:
-        _change_pieces(share, threads, alpha, solved, path, h, h, theta.hidden)
+        change_and_feel(share, threads, alpha, solved, path, h, h, theta.hidden)
     if rule.vv:
-        _change_pieces(share, threads, alpha, solved, path, v, v, theta.visible)
+        change_and_feel(share, threads, alpha, solved, path, v, v, theta.visible)
     _change_bias(share, solved, alpha * rule.one_v, v, theta.bias)
     _change_bias(share, solved, alpha * rule.one_h, h, theta.bias)
 
@@ -141,7 +118,7 @@ def _change_and_feel(share, threads, solved, path, rule, work, theta):  # type: 
 @loops
 def _change_bias(share, steps, rate, group, bias):  # type: ignore[no-untyped-def]
     """b ← b − αβ Σ r for a share's units of a group."""
-    low, high = units_of(share, group.units)
+    low, high = range_of(share, group.edges)
     own = bias[group.first + low : group.first + high]
     for k in range(steps):
         r = group.pairs[2 * k + group.r, low:high]
@@ -156,42 +133,58 @@ def _add(more, total):  # type: ignore[no-untyped-def]
         total[i] += more[i]
 
 
-@loops
-def _join(low, high, k, first, last, forces):  # type: ignore[no-untyped-def]
-    """What the pieces first … last of all kinds do in step k to units low … high, in one place."""
-    total = forces[0, first, k, low:high]
+@inner
+def _join(low, high, k, half, forces):  # type: ignore[no-untyped-def]
+    """What the pieces of either half do in step k to units low … high, all in one place."""
     for kind in range(forces.shape[0]):
-        for number in range(first if kind else first + 1, last):
-            _add(forces[kind, number, k, low:high], total)
+        for number in range(forces.shape[1]):
+            first = 0 if number < half else half
+            if kind > 0 or number != first:
+                _add(forces[kind, number, k, low:high], forces[0, first, k, low:high])
+
+
+@inline
+def _alone(k, low, states, start, driven, constants, out):  # type: ignore[no-untyped-def]
+    """R of step k for units from ``low`` on if they were coupled to nothing.
+
+    ``start`` (W, N), where it has rows, is that or, if units are ``driven``, errors beside it.
+    """
+    if driven:
+        x, after = states[k, low : low + out.size], states[k + 1, low : low + out.size]
+        for i in range(out.size):
+            out[i] = drive(constants, x[i], after[i])
+        if start.shape[0] > 0:
+            _add(start[k, low : low + out.size], out)
+    else:
+        copy(start[k, low : low + out.size], out)
 
 
 @loops
-def _start_residuals(share, threads, path, start, bias, constants, group):  # type: ignore[no-untyped-def]
-    """X′ and R⁰ = start + c (J x′ + b) of a share's units into the block."""
-    low, high = units_of(share, group.units)
-    steps, kinds, half = path.shape[0], group.column_forces.shape[0], share.of // 2
+def _start_residuals(share, threads, states, start, driven, bias, constants, group):  # type: ignore[no-untyped-def]
+    """X′ and R⁰ = alone + c (J x′ + b) of a share's units into the block."""
+    low, high = range_of(share, group.edges)
+    steps, kinds, half = states.shape[0] - 1, group.column_forces.shape[0], share.of // 2
     for rows in range(group.turned_forces.shape[0]):
         transpose(group.turned_forces[rows, low:high, :steps], group.forces[rows, :, low:high])
     before = group.first + low
     b = bias[before : group.first + high]
     for k in range(steps):
-        force = group.forces[0, k, low:high]
+        out, force = group.pairs[2 * k + group.r, low:high], group.forces[0, k, low:high]
+        _alone(k, before, states, start, driven, constants, out)
         for rows in range(1, group.forces.shape[0]):
             _add(group.forces[rows, k, low:high], force)
-        s, out = start[k, before : group.first + high], group.pairs[2 * k + group.r, low:high]
         if kinds == 0:
             for i in range(out.size):
-                out[i] = residual(constants, s[i], force[i] + b[i])
+                out[i] = residual(constants, out[i], force[i] + b[i])
         else:
             if threads > 2:
-                _join(low, high, k, 0, half, group.column_forces)
-                _join(low, high, k, half, share.of, group.column_forces)
+                _join(low, high, k, half, group.column_forces)
             of_one = group.column_forces[0, 0, k, low:high]
             of_other = group.column_forces[0, half, k, low:high]
             for i in range(out.size):
                 coupling = force[i] + of_one[i] + of_other[i] + b[i]
-                out[i] = residual(constants, s[i], coupling)
-        copy(path[k, before : group.first + high], group.pairs[2 * k + group.x, low:high])
+                out[i] = residual(constants, out[i], coupling)
+        copy(states[k + 1, before : group.first + high], group.pairs[2 * k + group.x, low:high])
         for i in range(high, (high + LANES - 1) // LANES * LANES):
             group.pairs[2 * k + group.r, i] = 0  # what was too large for a strip may be here
 
@@ -212,8 +205,8 @@ def _take(share, theta, learned):  # type: ignore[no-untyped-def]
     return finite & take(share, theta.visible, learned.visible_visible)
 
 
-@jit
-def _learn(thread, threads, barrier, after, start, given, theta, rule, work, learned):  # type: ignore[no-untyped-def]
+@frame
+def _learn(thread, threads, barrier, states, start, driven, given, theta, rule, work, learned):  # type: ignore[no-untyped-def]
     """One thread's share of a window: its pieces of every block, in step with the others.
 
     Returns whether what it learned is finite, and the length that strips had in the end, which is
@@ -221,20 +214,21 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
     """
     # np.int64: kernels would be compiled once more for the constant 0
     first, solved, strip = 0, np.int64(0), rule.strip
-    share = share_of(thread, threads, rule.pieces)
+    share, steps = share_of(thread, threads, rule.pieces), states.shape[0] - 1
     _fill(share, given, theta)
-    while first < after.shape[0] or solved > 0:
-        last = min(first + strip * rule.strips, after.shape[0])
-        if rule.strips > 1 and after.shape[0] - last < strip:  # too few for a block of their own
-            last = after.shape[0]
-        x, r = after[first:last], start[first:last]
+    while first < steps or solved > 0:
+        last = min(first + strip * rule.strips, steps)
+        if rule.strips > 1 and steps - last < strip:  # too few for a block of their own
+            last = steps
+        block, r, x = states[first : last + 1], start[first:last], states[first + 1 : last + 1]
         _turn_states(share, x, work.visible)
         _turn_states(share, x, work.hidden)
         wait_for_all(threads, barrier)
         _change_and_feel(share, threads, solved, x, rule, work, theta)
         wait_for_all(threads, barrier)
-        _start_residuals(share, threads, x, r, theta.bias, rule.constants, work.visible)
-        _start_residuals(share, threads, x, r, theta.bias, rule.constants, work.hidden)
+        alone = (block, r, driven)
+        _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.visible)
+        _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.hidden)
         solved = np.int64(0)
         if last - first <= rule.period:
             wait_for_all(threads, barrier)
@@ -246,12 +240,14 @@ def _learn(thread, threads, barrier, after, start, given, theta, rule, work, lea
 
 
 def compile_for(machine: Machine) -> None:
-    """Compile what ``_learn`` calls last: what solves the strips of a block, and what ends it."""
+    """Compile what ``_learn`` calls last: what makes and solves a block, and what ends it."""
     own = Learner(machine, learning_rate=1.0)
-    compile_strips(own._rule, own._memory)
-    couplings = own._scratch.hidden
-    taking = Pieces(0, 1, 2), couplings, couplings.couplings[0]
-    take.compile(tuple(map(typeof, taking)))
+    share, nothing = Pieces(0, 1, 2), np.empty((1, 1), np.float32)
+    rule, couplings, group = own._rule, own._scratch.hidden, own._memory.hidden
+    block = (share, 1, nothing, nothing, True, own._scratch.bias, rule.constants, group)
+    _start_residuals.compile(tuple(map(typeof, block)))
+    compile_strips(rule, own._memory)
+    take.compile(tuple(map(typeof, (share, couplings, nothing))))
 
 
 class Learner:
@@ -282,8 +278,7 @@ class Learner:
         )
         self._rule = Rule(
             alpha=float(learning_rate),
-            # what the potential does is in the path already: no kernel here depends on it
-            constants=step_constants(machine)._replace(onsite=None),
+            constants=step_constants(machine),
             period=period,
             strip=strip,
             strips=strips,
@@ -303,10 +298,14 @@ class Learner:
         """What a block needs, and θ in panels."""
         machine, rule = self.machine, self._rule
         work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
+
+        def panels(rows: int, columns: int, within: bool) -> Panels:
+            return panels_for(pages, rows, columns, within, rule.pieces)
+
         theta = _Theta(
-            panels_for(pages, machine.visible, machine.hidden if rule.vh else 0, False),
-            panels_for(pages, machine.hidden, machine.hidden if rule.hh else 0, True),
-            panels_for(pages, machine.visible, machine.visible if rule.vv else 0, True),
+            panels(machine.visible, machine.hidden if rule.vh else 0, False),
+            panels(machine.hidden, machine.hidden if rule.hh else 0, True),
+            panels(machine.visible, machine.visible if rule.vv else 0, True),
             np.empty(machine.units, np.float32),
         )
         return work, theta
@@ -322,20 +321,25 @@ class Learner:
         """θ after one noising path.
 
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
-        added to θ at the end. An incomplete last period of a window is applied at its end.
+        added to θ at the end. A path need not be ``prepared``: what its residuals would be at θ = 0
+        is found in passing, from states that are in the cache. An incomplete last period of a
+        window is applied at its end.
         ``rate``: α on this path, where it is another one.
         """
         rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
         check_path(self.machine, path)
-        start, word = path.prepared if errors is None else path.prepared + errors, path.word
+        driven, word = path.prepared is None, path.word
+        start = start_of(path, errors) if not driven else errors
+        if start is None:
+            start = np.empty((0, self.machine.units), np.float32)
         given = np.ascontiguousarray(theta.vector, np.float32)
         learned = np.empty_like(given)
         finite, strips = True, []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             self._scratch.bias[:] = bias
-            steps = path.states[first + 1 : last + 1], start[first:last]
-            found = self._learn_window(rule, *steps, word, given[stage], learned[stage])
+            steps = path.states[first : last + 1], start[first:last], driven
+            found = self._learn_window(rule, steps, word, given[stage], learned[stage])
             strips += [strip for _, strip in found]
             change_of_bias = self._scratch.bias - bias
             finite &= all(of_share for of_share, _ in found)
@@ -352,8 +356,7 @@ class Learner:
     def _learn_window(
         self,
         rule: Rule,
-        after: Float32,
-        start: Float32,
+        steps: tuple[Float32, Float32, bool],
         word: Float32 | None,
         given: Float32,
         learned: Float32,
@@ -365,7 +368,7 @@ class Learner:
         )
         count = min(thread_count(), rule.pieces)
         barrier = new_barrier()
-        work = (after, start, self._blocks(given), self._scratch, rule, self._memory)
+        work = (*steps, self._blocks(given), self._scratch, rule, self._memory)
         shares = [(thread, count, barrier, *work, self._blocks(learned)) for thread in range(count)]
         return in_threads(_learn, shares, barrier)
 

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine.compiled.aligned_memory import padded
-from thermoloom.engine.compiled.compiling import inner, jit
-from thermoloom.engine.compiled.learner import pieces_of
+from thermoloom.engine.compiled.compiling import inner, jit, loops
 from thermoloom.engine.compiled.linear_algebra import blas, multiply
 from thermoloom.engine.compiled.noise_bridge import Draw, add_bridges
 from thermoloom.engine.compiled.streams import flat_normals, stream_key
@@ -31,6 +30,8 @@ from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
+MOST_SHARES, UNITS_IN_SHARE = 8, 640
+"""Rows of W are in so many shares at most, of so many units at least, by the machine alone."""
 BLOCK_STEPS = 64
 """Most steps in a block of several updates: fewer whole matrices, but longer intervals."""
 LEVELS = 8
@@ -94,7 +95,7 @@ class Walk:
 # shares are alike. The normals are those of all parameters in a row, an undirected edge once.
 
 
-@inner
+@loops
 def _add(scale, fresh, own):  # type: ignore[no-untyped-def]
     """own ← own + scale · fresh."""
     for i in range(own.shape[0]):
@@ -103,7 +104,7 @@ def _add(scale, fresh, own):  # type: ignore[no-untyped-def]
             row[j] += scale * more[j]
 
 
-@inner
+@loops
 def _unfold(edges, first, out):  # type: ignore[no-untyped-def]
     """Rows from ``first`` on of a lower triangle; their square on the diagonal is mirrored."""
     for i in range(out.shape[0]):
@@ -171,7 +172,8 @@ class NoiseWalk:
         """W_k x′_k (K, N) along this path, trajectory ``number`` of the seed, and W_K."""
         v, h = self.machine.visible, self.machine.hidden
         count = v * h + h * (h - 1) // 2 + h
-        shares, together = pieces_of(self.machine), 2 * thread_count()
+        shares = min(max(2, self.machine.units // UNITS_IN_SHARE), MOST_SHARES)
+        together = 2 * thread_count()
         walk, states = Walk.zeros(self.machine), path[1:]
         projected = np.empty((len(states), v + h), np.float32)
         strips = np.empty((shares, -(-h // (2 * shares)), h), np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.engine import Path
 from thermoloom.engine.compiled.compiling import drive, jit
 from thermoloom.engine.compiled.streams import stream_key
 from thermoloom.engine.compiled.uneven_units import stepping, uneven_drives
@@ -68,3 +69,11 @@ def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Fl
 
     in_threads(steps, unit_ranges(len(drives), thread_count()))
     return drives
+
+
+def start_of(path: Path, errors: Float32 | None = None) -> Float32:
+    """R at θ = 0, with errors, for learners that do not make it in passing; kept with the path."""
+    if path.prepared is None:
+        path.prepared = drives_of(path.machine, path.states)
+    start: Float32 = path.prepared if errors is None else path.prepared + errors
+    return start

@@ -17,6 +17,7 @@ from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engine.compiled.compiling import jit, residual
 from thermoloom.engine.compiled.grid_rows import LANES, ROWS, move_nearest, move_stochastic
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.engine.compiled.streams import fill_row_bits, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.action import step_constants
@@ -206,7 +207,7 @@ class QuantizedLearner:
     ) -> Parameters:
         """θ after one noising path; its number counts in the rounding stream."""
         check_path(self.machine, path)
-        start, word = path.prepared if errors is None else path.prepared + errors, path.word
+        start, word = start_of(path, errors), path.word
         squares = clamped_squares(self.machine, word)
         ones = np.array([squares["visible"], squares["hidden"]], np.float32)
         codes, learned = self.codes(theta), theta.copy()

@@ -38,7 +38,7 @@ from thermoloom.engine.compiled.lanes import (
     turn,
 )
 from thermoloom.engine.compiled.learner import check_path, clamped_squares, share_of_clamped
-from thermoloom.engine.compiled.noising import drives_of
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
@@ -365,11 +365,9 @@ class SparseLearner:
         alpha = self.learning_rate if rate is None else rate
         scale = np.float32(alpha * self.machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        start = path.prepared
-        if errors is not None:
-            start = errors + (drives_of(self.machine, path.states) if start is None else start)
-        elif start is None:
-            start = np.empty((0, self.machine.units), np.float32)
+        start = np.empty((0, self.machine.units), np.float32)
+        if path.prepared is not None or errors is not None:
+            start = start_of(path, errors)
         learned = np.array(theta.vector, np.float32)
         blocks = []
         for stage, (first, last) in enumerate(self.machine.stage_windows):

@@ -17,9 +17,9 @@ from thermoloom.engine.compiled.block_memory import (
     half_of,
     piece,
     place_of,
+    range_of,
     rate_of,
     share_of,
-    units_of,
 )
 from thermoloom.engine.compiled.compiling import fast_loops, inline, inner, loops
 from thermoloom.engine.compiled.tiles import (
@@ -35,13 +35,13 @@ ONE = np.float32(1)
 
 
 @fast_loops
-def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-def]
+def _begin(pieces, first, last, period, rate, group):  # type: ignore[no-untyped-def]
     """R⁰ ← R⁰ + D in a group coupled to itself, D = 2 αc (U(R∘X))∘X, which keeps J_ii = 0.
 
     For a piece's units in a strip. Earlier strips count with their R, the strip's own steps with
     R⁰. Returns Σ D² of the latter.
     """
-    low, high = units_of(piece, group.units)
+    low, high = range_of(pieces, group.edges)
     seen, pending = np.zeros(high - low, np.float32), np.zeros(high - low, np.float32)
     factor, earlier, size = np.float32(2) * rate, group.applied[low:high], np.float64(0)
     if first == 0:
@@ -63,9 +63,9 @@ def _begin(piece, first, last, period, rate, group):  # type: ignore[no-untyped-
 
 
 @fast_loops
-def _subtract(piece, first, last, group):  # type: ignore[no-untyped-def]
+def _subtract(pieces, first, last, group):  # type: ignore[no-untyped-def]
     """R ← R − sums for a piece's units; returns Σ change² and Σ R²."""
-    low, high = units_of(piece, group.units)
+    low, high = range_of(pieces, group.edges)
     change = size = np.float64(0)
     for k in range(first, last):
         f, r = group.sums[k - first, low:high], group.pairs[2 * k + group.r, low:high]
@@ -83,7 +83,7 @@ def _subtract(piece, first, last, group):  # type: ignore[no-untyped-def]
 @loops
 def _end(share, first, last, group):  # type: ignore[no-untyped-def]
     """applied ← applied + Σ R∘X of a strip."""
-    low, high = units_of(share, group.units)
+    low, high = range_of(share, group.edges)
     total = group.applied[low:high]
     for k in range(first, last):
         r, x = group.pairs[2 * k + group.r, low:high], group.pairs[2 * k + group.x, low:high]
@@ -96,7 +96,7 @@ def _products(share, threads, first, last, low, high, group, out):  # type: igno
     """Products of residuals and states of steps low … high with the states of first … last."""
     n, length, to = group.pairs.shape[1], group.turned_states.shape[1], out.shape[2]
     for number in range(share.first, share.last):
-        begin, end = units_of(piece(number, share.of), group.units)
+        begin, end = group.edges[number], group.edges[number + 1]
         place = place_of(number, share.of, threads)
         for k in range(0, last - first, LANES):
             found = Operand(address(out, place * out.shape[1] * to + k), to, 0, 0)
@@ -175,7 +175,7 @@ def _brackets(share, operator, first, last, low, high, rate, group):  # type: ig
     """αc · operator · residuals and states of steps low … high, for a share's units: into ``sums``
     if the steps act on each other, or taken off the residuals of first … last.
     """
-    begin, end = units_of(share, group.units)
+    begin, end = range_of(share, group.edges)
     n, together = group.pairs.shape[1], first == low
     acting = Operand(address(operator, 0), operator.shape[1], 0, 1)
     extent = Extent(last - first, 1, 2 * (high - low), together)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engine import Path
 from thermoloom.engine.compiled.compiling import fast_jit
-from thermoloom.engine.compiled.noising import drives_of
+from thermoloom.engine.compiled.noising import start_of
 from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.sparse_forces import few_wires
 from thermoloom.machine.action import PathLoss
@@ -61,7 +61,7 @@ class WatchedLoss:
         machine, states = path.machine, path.states
         self._machine, self._word, self._steps = machine, path.word, len(states) - 1
         self._at_zero = path_terms(Parameters.zeros(machine), states, word=path.word)
-        drives = drives_of(machine, states) if path.prepared is None else path.prepared
+        drives = start_of(path)
         windows = [
             (stage, states[first + 1 : last + 1], drives[first:last], *columns)
             for stage, (first, last) in enumerate(machine.stage_windows)
