@@ -160,8 +160,8 @@ def test_the_engine_sums_a_path_as_the_reference_does(machine: Machine) -> None:
 
 @every_machine
 def test_the_form_of_a_path_is_its_loss(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At θ = 0 and at another, in panels narrower than groups, on any number of threads."""
-    monkeypatch.setattr(watched_loss, "PANEL", 3)
+    """At θ = 0 and at another, in blocks of few rows, on any number of threads."""
+    monkeypatch.setattr(watched_loss, "ROWS", 16)
     path, found = some_path(machine), []
     for theta in (Parameters.zeros(machine), random_parameters(machine, 0.1, dtype=np.float32)):
         plain = path_terms(theta, path.states, word=path.word)

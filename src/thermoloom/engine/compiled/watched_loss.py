@@ -1,28 +1,29 @@
 """The loss of one path for many θ: a quadratic form, summed over the path once.
 
     r = r⁰ + c J̃x̃,   x̃ = (x′, 1),   J̃ = [J | b_i + Σ_l J_il x_l]
-    L(θ) = L(0) + ⟨J̃, Σ_k r⁰x̃ᵀ⟩ + μΔt/(4k_BT) ⟨J̃, J̃ Σ_k x̃x̃ᵀ⟩
+    L(θ) = L(0) + ⟨J̃, Σ_k r⁰x̃ᵀ⟩ + μΔt/(4k_BT) ⟨J̃ᵀJ̃, Σ_k x̃x̃ᵀ⟩
 
-The matrix of the form is symmetric, so only what lies on and below its diagonal is kept, in panels
-of some columns. Cost for 784 + 512 units and 2500 steps: 10 GFLOP once and 1.3 GFLOP per θ,
-where forces along the path would take 5.2. Products are in float32, sums of them in float64.
+J and both matrices of the last product are symmetric. So of C = Σ xxᵀ, S = Σ (rxᵀ + xrᵀ) and JᵀJ
+only what is on and below the diagonal is found, in blocks of rows, with whole squares on it. Cost
+for 784 + 512 units and 2500 steps: 9.5 GFLOP once and 1.1 GFLOP per θ, where forces along the path
+would take 5.2. Products are in float32, sums of them in float64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine import Path
-from thermoloom.engine.compiled.compiling import fast_jit
+from thermoloom.engine.compiled.aligned_memory import paged_zeros
+from thermoloom.engine.compiled.block_memory import row_length
+from thermoloom.engine.compiled.compiling import fast_jit, fast_loops, frame, inner
 from thermoloom.engine.compiled.noising import start_of
-from thermoloom.engine.compiled.path_terms import path_terms
 from thermoloom.engine.compiled.sparse_forces import few_wires
-from thermoloom.machine.action import PathLoss
+from thermoloom.engine.compiled.tiles import LANES, Extent, Operand, add_product, address, transpose
+from thermoloom.machine.action import PathLoss, loss_scale
 from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
 from thermoloom.machine.energy import effective_bias
@@ -30,10 +31,14 @@ from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.threads import in_threads, unit_ranges
 
 Float32 = NDArray[np.float32]
-_Couplings = dict[str, list[tuple[slice, Float32]]]
 
-PANEL = 180
-"""Most columns in a panel: narrower ones need less work, but make flatter matrices."""
+ROWS = 80
+"""Rows in one piece of work: whatever the threads, so bits do not depend on them."""
+STRETCH = 128
+"""Terms that are added up in a register: what is read of them stays in the cache."""
+PARTS = 8
+"""Parts of the units that are added up by themselves."""
+ONE = np.float32(1)
 
 
 def worth_a_form(machine: Machine) -> bool:
@@ -42,109 +47,238 @@ def worth_a_form(machine: Machine) -> bool:
     return not (isinstance(machine, Built) or few_wires(machine)) and machine.units <= shortest
 
 
-class _Panel(NamedTuple):
-    """Columns first … last of the form of one stage."""
+class _Columns(NamedTuple):
+    """Where the units of the groups are in matrices: each group begins where a vector does, and
+    what fills up its last one is zero. Rows have an odd number of vectors, as in ``row_length``.
+    """
 
-    stage: int
-    first: int
-    last: int
-    slopes: dict[str, Float32]
-    """Σ_k r⁰x̃ᵀ for the units of every group that is coupled to these columns, (N_g, width)."""
+    of_units: dict[str, slice]
+    whole: dict[str, slice]
+    """The same in whole vectors."""
+    width: int
+
+    @classmethod
+    def of(cls, machine: Machine) -> _Columns:
+        of_units, whole, end = {}, {}, 0
+        for group, where in machine.groups.items():
+            size = where.stop - where.start
+            filled = -(-size // LANES) * LANES
+            of_units[group], whole[group] = slice(end, end + size), slice(end, end + filled)
+            end += filled
+        return cls(of_units, whole, row_length(end))
+
+    def matrix(self, rows: int) -> Float32:
+        return paged_zeros(rows * self.width).reshape(rows, self.width)
+
+    def spread(self, machine: Machine, rows: Float32) -> Float32:
+        """States or residuals (K, N) in these columns: themselves if nothing is to be filled up."""
+        if self.width == machine.units and rows.flags.c_contiguous:
+            return rows
+        out = self.matrix(len(rows))
+        for group, where in machine.groups.items():
+            out[:, self.of_units[group]] = rows[:, where]
+        return out
+
+
+class _Form(NamedTuple):
+    """The form of one stage."""
+
     curvature: Float32
-    """μΔt/(4k_BT) Σ_k x̃x̃ᵀ from row ``first`` on; below the diagonal block for its mirror, too."""
+    """C, on and below the diagonal."""
+    slope: Float32
+    """S likewise, where units are coupled."""
+    states: NDArray[np.float64]
+    """Σ_k x′, (columns,)"""
+    residuals: NDArray[np.float64]
+    """Σ_k r⁰, (columns,)"""
+    steps: int
 
 
 class WatchedLoss:
     """θ → L/K on one path."""
 
     def __init__(self, path: Path) -> None:
-        machine, states = path.machine, path.states
-        self._machine, self._word, self._steps = machine, path.word, len(states) - 1
-        self._at_zero = path_terms(Parameters.zeros(machine), states, word=path.word)
-        drives = start_of(path)
-        windows = [
-            (stage, states[first + 1 : last + 1], drives[first:last], *columns)
-            for stage, (first, last) in enumerate(machine.stage_windows)
-            for columns in _columns(machine)
+        machine, drives = path.machine, start_of(path)
+        self._machine, self._word, self._steps = machine, path.word, machine.steps
+        self._columns = _Columns.of(machine)
+        self._couplings = {
+            group: self._columns.matrix(where.stop - where.start)
+            for group, where in machine.groups.items()
+        }
+        self._reduced, self._increments = 0.0, 0.0  # of L(0)
+        self._forms = [
+            self._form(path.states[first : last + 1], drives[first:last])
+            for first, last in machine.stage_windows
         ]
-        self._panels = in_threads(partial(_panel, machine), windows)
 
     def __call__(self, theta: Parameters) -> PathLoss:
         """L/K, and without its θ-independent term."""
-        more = 0.0
-        if theta.vector.any():
-            stages = [self._couplings(theta, stage) for stage in range(theta.machine.stages)]
-            each = in_threads(_term, [(panel, stages[panel.stage]) for panel in self._panels])
-            more = sum(each) / self._steps
-        return PathLoss(self._at_zero.loss + more, self._at_zero.reduced_loss + more)
+        more = sum(self._term(theta, stage, form) for stage, form in enumerate(self._forms))
+        reduced = self._reduced + more
+        return PathLoss((reduced + self._increments) / self._steps, reduced / self._steps)
 
-    def _couplings(self, theta: Parameters, stage: int) -> _Couplings:
-        """J̃ in blocks: for each group, columns and what is in them, (N_g, width)."""
-        groups, found = self._machine.groups, {}
-        bias = effective_bias(theta, stage, self._word).astype(np.float32)[:, None]
-        clamped = slice(self._machine.units, self._machine.units + 1)
-        for group, where in groups.items():
-            found[group] = [(clamped, bias[where])]
-            for block, turned in theta.layout.partners(group):
-                other = block.rows if turned else block.columns
-                if other in groups:
-                    own = block.matrix(theta.vector[stage]).astype(np.float32, copy=False)
-                    found[group].append((groups[other], own.T if turned else own))
+    def _form(self, states: Float32, drives: Float32) -> _Form:
+        """Sums over the steps of a window; what does not depend on θ is added to that of others."""
+        machine, columns = self._machine, self._columns
+        states, r = columns.spread(machine, states), columns.spread(machine, drives)
+        x, (curvature, slope) = states[1:], (columns.matrix(columns.width) for _ in range(2))
+        of_states, of_residuals = np.zeros((2, columns.width))
+        given = (states, r, 1 / (2 * machine.kT), of_states, of_residuals)
+        parts = [(*part, *given) for part in unit_ranges(columns.width, PARTS)]
+        for reduced, increments in in_threads(_totals, parts):
+            self._reduced += loss_scale(machine) * reduced
+            self._increments += loss_scale(machine) * increments
+        work = []
+        for group, whole in columns.whole.items():
+            coupled = [columns.whole[other] for other in _partners(machine, group)]
+            wired = np.array([(c.start, c.stop) for c in coupled], np.int64).reshape(-1, 2)
+            work += [(*rows, x, r, wired, curvature, slope) for rows in _blocks(whole)]
+        in_threads(_add_steps, reversed(work))  # the lowest rows are the longest
+        return _Form(curvature, slope, of_states, of_residuals, len(x))
+
+    def _term(self, theta: Parameters, stage: int, form: _Form) -> float:
+        """L(θ) − L(0) of the steps of a stage."""
+        machine, columns = self._machine, self._columns
+        bias = effective_bias(theta, stage, self._word).astype(np.float32)
+        linear, square, work = 0.0, 0.0, []
+        for group, where in machine.groups.items():
+            own, b = columns.of_units[group], bias[where]
+            square += form.steps * float(np.einsum("i,i->", b, b, dtype=np.float64))
+            linear += float(b @ form.residuals[own])
+            partners = [columns.whole[other] for other in _partners(machine, group)]
+            if partners:
+                J, used = self._felt(theta, stage, group), (partners[0].start, partners[-1].stop)
+                square += 2 * _bilinear(b, J, form.states) if b.any() else 0.0
+                linear += _lower_inner(J, own.start, form.slope) if used[0] <= own.start else 0.0
+                work += [(*rows, used[0], J, form.curvature) for rows in _blocks(slice(*used))]
+        square += sum(in_threads(_inner_of_gram, reversed(work)))
+        return float(linear + machine.drift / (4 * machine.kT) * square)
+
+    def _felt(self, theta: Parameters, stage: int, group: str) -> Float32:
+        """J of the units of a group with all others, (N_g, columns)."""
+        found, work = self._couplings[group], []
+        for block, turned in theta.layout.partners(group):
+            other = block.rows if turned else block.columns
+            if other in self._columns.of_units:
+                own = block.matrix(theta.vector[stage]).astype(np.float32, copy=False)
+                to = found[:, self._columns.of_units[other]]
+                if turned:
+                    halves = unit_ranges(len(own), 2)
+                    work += [(own[low:high], to[:, low:high]) for low, high in halves]
+                else:
+                    to[...] = own
+        in_threads(_turn, work)
         return found
 
 
-def _columns(machine: Machine) -> Iterator[tuple[int, int, list[str]]]:
-    """Where panels begin and end, and which groups are coupled to their columns."""
-    for group, where in machine.groups.items():
-        partners = layout(machine).partners(group)
-        others = {block.rows if turned else block.columns for block, turned in partners}
-        coupled = [other for other in machine.groups if other in others]
-        size = where.stop - where.start
-        for low, high in unit_ranges(size, -(-size // PANEL)):
-            yield where.start + low, where.start + high, coupled
-    yield machine.units, machine.units + 1, list(machine.groups)
+def _partners(machine: Machine, group: str) -> list[str]:
+    """Groups of free units that this one is coupled to."""
+    partners = layout(machine).partners(group)
+    others = {block.rows if turned else block.columns for block, turned in partners}
+    return [other for other in machine.groups if other in others]
 
 
-def _panel(
-    machine: Machine,
-    stage: int,
-    x: Float32,
-    r: Float32,
-    first: int,
-    last: int,
-    coupled: list[str],
-) -> _Panel:
-    """Sums over the steps of a window."""
-    own = x[:, first:last] if last <= machine.units else np.ones((len(x), 1), np.float32)
-    curvature = np.empty((machine.units + 1 - first, last - first), np.float32)
-    np.matmul(x[:, first:].T, own, out=curvature[:-1])
-    curvature[-1] = own.sum(axis=0, dtype=np.float64)
-    curvature *= np.float32(machine.drift / (4 * machine.kT))
-    curvature[last - first :] *= 2
-    slopes = {group: r[:, machine.groups[group]].T @ own for group in coupled}
-    return _Panel(stage, first, last, slopes, curvature)
+def _blocks(rows: slice) -> list[tuple[int, int]]:
+    """Rows that are worked on together."""
+    return [(low, min(low + ROWS, rows.stop)) for low in range(rows.start, rows.stop, ROWS)]
 
 
 @fast_jit
-def _inner(a, b):  # type: ignore[no-untyped-def]
-    """⟨a, b⟩ in float64."""
+def _totals(low, high, states, r, inverse_2kT, of_states, of_residuals):  # type: ignore[no-untyped-def]
+    """Σ_k x′ and Σ_k r of units low … high; returns their Σ (r² − δ²) and Σ δ², δ = Δx/(2k_BT).
+
+    r + δ is the force alone, and small: so the first sum is not a difference of two large ones.
+    """
+    reduced = increments = 0.0
+    for k in range(r.shape[0]):
+        for i in range(low, high):
+            x, own = np.float64(states[k + 1, i]), np.float64(r[k, i])
+            moved = inverse_2kT * (x - np.float64(states[k, i]))
+            of_states[i] += x
+            of_residuals[i] += own
+            reduced += (own + moved) * (own - moved)
+            increments += moved * moved
+    return reduced, increments
+
+
+@inner
+def _add_gram(a, b, first, last, low, high, column, begins, out, at):  # type: ignore[no-untyped-def]
+    """Σ_k a[k, i] b[k, j] of steps first … last for rows low … high and a vector of columns."""
+    left = Operand(address(a, first * a.shape[1] + low), 1, 0, a.shape[1])
+    right = Operand(address(b, first * b.shape[1] + column), 0, 0, b.shape[1])
+    found = Operand(address(out, at), out.shape[1], 0, 0)
+    add_product(left, right, found, Extent(high - low, 1, last - first, begins), ONE)
+
+
+@frame
+def _add_steps(low, high, x, r, wired, curvature, slope):  # type: ignore[no-untyped-def]
+    """Rows low … high of C, and of S in the ranges of columns that are ``wired`` to them."""
+    for first in range(0, x.shape[0], STRETCH):
+        last, begins = min(first + STRETCH, x.shape[0]), first == 0
+        for column in range(0, high, LANES):
+            top = max(low, column)
+            at = top * curvature.shape[1] + column
+            _add_gram(x, x, first, last, top, high, column, begins, curvature, at)
+            for other in range(wired.shape[0]):
+                if wired[other, 0] <= column < wired[other, 1]:
+                    _add_gram(r, x, first, last, top, high, column, begins, slope, at)
+                    _add_gram(x, r, first, last, top, high, column, False, slope, at)
+
+
+@fast_loops
+def _inner_of_rows(a, first, b, low, column):  # type: ignore[no-untyped-def]
+    """⟨a, b⟩ of rows from ``first`` on of a, and as many from ``low`` on of b, in a vector of
+    columns; those below the square on the diagonal count twice.
+    """
     total = 0.0
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            total += np.float64(a[i, j] * b[i, j])
+    for i in range(first, a.shape[0]):
+        some = np.float64(0)
+        for j in range(LANES):
+            some += np.float64(a[i, j] * b[low + i, column + j])
+        total += some if low + i < column + LANES else 2 * some
     return total
 
 
-def _term(panel: _Panel, couplings: _Couplings) -> float:
-    """⟨J̃, slope + J̃ curvature⟩ over the columns of a panel."""
-    first, last, total = panel.first, panel.last, 0.0
-    for group, slope in panel.slopes.items():
-        for where, J in couplings[group]:
-            begin = max(where.start, first)
-            if begin < where.stop:
-                rows = slice(begin - first, where.stop - first)
-                slope = slope + J[:, begin - where.start :] @ panel.curvature[rows]
-            if where.start <= first < where.stop:
-                own = J[:, first - where.start : last - where.start]
-        total += _inner(own, slope)
+@frame
+def _inner_of_gram(low, high, start, J, curvature):  # type: ignore[no-untyped-def]
+    """⟨JᵀJ, C⟩ over rows low … high of both, and all columns from ``start`` on."""
+    gram, total = np.empty((high - low, LANES), np.float32), 0.0
+    for column in range(start, high, LANES):
+        top = max(low, column)
+        for first in range(0, J.shape[0], STRETCH):
+            last, at = min(first + STRETCH, J.shape[0]), (top - low) * LANES
+            _add_gram(J, J, first, last, top, high, column, first == 0, gram, at)
+        total += _inner_of_rows(gram, top - low, curvature, low, column)
     return total
+
+
+@fast_jit
+def _lower_inner(J, start, slope):  # type: ignore[no-untyped-def]
+    """Σ J_ij S_ij, each undirected edge once: squares on the diagonal are whole, and count half."""
+    total = 0.0
+    for i in range(J.shape[0]):
+        square, half = (start + i) // LANES * LANES, 0.0
+        for j in range(square):
+            total += np.float64(J[i, j] * slope[start + i, j])
+        for j in range(square, square + LANES):
+            half += np.float64(J[i, j] * slope[start + i, j])
+        total += 0.5 * half
+    return total
+
+
+@fast_jit
+def _bilinear(a, J, b):  # type: ignore[no-untyped-def]
+    """aᵀJb in float64: threads of a library would be in the way of ours for some time."""
+    total = 0.0
+    for i in range(J.shape[0]):
+        of_row = 0.0
+        for j in range(J.shape[1]):
+            of_row += np.float64(J[i, j]) * b[j]
+        total += np.float64(a[i]) * of_row
+    return total
+
+
+@frame
+def _turn(a, b):  # type: ignore[no-untyped-def]
+    """b ← aᵀ."""
+    transpose(a, b)
