@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from thermoloom.engine import Path
 from thermoloom.engine.compiled.aligned_memory import paged_zeros
 from thermoloom.engine.compiled.block_memory import row_length
-from thermoloom.engine.compiled.compiling import fast_jit, fast_loops, frame, inner
+from thermoloom.engine.compiled.compiling import copy, fast_jit, fast_loops, frame, inner
 from thermoloom.engine.compiled.noising import start_of
 from thermoloom.engine.compiled.sparse_forces import few_wires
 from thermoloom.engine.compiled.tiles import LANES, Extent, Operand, add_product, address, transpose
@@ -140,35 +140,34 @@ class WatchedLoss:
         """L(θ) − L(0) of the steps of a stage."""
         machine, columns = self._machine, self._columns
         bias = effective_bias(theta, stage, self._word).astype(np.float32)
+        self._arrange(theta, stage)
         linear, square, work = 0.0, 0.0, []
         for group, where in machine.groups.items():
-            own, b = columns.of_units[group], bias[where]
+            own, b, J = columns.of_units[group], bias[where], self._couplings[group]
             square += form.steps * float(np.einsum("i,i->", b, b, dtype=np.float64))
             linear += float(b @ form.residuals[own])
             partners = [columns.whole[other] for other in _partners(machine, group)]
             if partners:
-                J, used = self._felt(theta, stage, group), (partners[0].start, partners[-1].stop)
+                used = slice(partners[0].start, partners[-1].stop)
                 square += 2 * _bilinear(b, J, form.states) if b.any() else 0.0
-                linear += _lower_inner(J, own.start, form.slope) if used[0] <= own.start else 0.0
-                work += [(*rows, used[0], J, form.curvature) for rows in _blocks(slice(*used))]
+                linear += _lower_inner(J, own.start, form.slope) if used.start <= own.start else 0.0
+                work += [(*rows, used.start, J, form.curvature) for rows in _blocks(used)]
         square += sum(in_threads(_inner_of_gram, reversed(work)))
         return float(linear + machine.drift / (4 * machine.kT) * square)
 
-    def _felt(self, theta: Parameters, stage: int, group: str) -> Float32:
-        """J of the units of a group with all others, (N_g, columns)."""
-        found, work = self._couplings[group], []
-        for block, turned in theta.layout.partners(group):
-            other = block.rows if turned else block.columns
-            if other in self._columns.of_units:
-                own = block.matrix(theta.vector[stage]).astype(np.float32, copy=False)
-                to = found[:, self._columns.of_units[other]]
-                if turned:
-                    halves = unit_ranges(len(own), 2)
-                    work += [(own[low:high], to[:, low:high]) for low, high in halves]
-                else:
-                    to[...] = own
-        in_threads(_turn, work)
-        return found
+    def _arrange(self, theta: Parameters, stage: int) -> None:
+        """J of the units of every group with all others, (N_g, columns)."""
+        work = []
+        for group, found in self._couplings.items():
+            for block, turned in theta.layout.partners(group):
+                other = block.rows if turned else block.columns
+                if other in self._couplings:
+                    own = block.matrix(theta.vector[stage]).astype(np.float32, copy=False)
+                    out = found[:, self._columns.of_units[other]]
+                    for low, high in unit_ranges(len(own), 2):
+                        half = out[:, low:high] if turned else out[low:high]
+                        work.append((own[low:high], half, turned))
+        in_threads(_copy, work)
 
 
 def _partners(machine: Machine, group: str) -> list[str]:
@@ -190,13 +189,16 @@ def _totals(low, high, states, r, inverse_2kT, of_states, of_residuals):  # type
     r + δ is the force alone, and small: so the first sum is not a difference of two large ones.
     """
     reduced = increments = 0.0
+    sum_x, sum_r = of_states[low:high], of_residuals[low:high]
     for k in range(r.shape[0]):
-        for i in range(low, high):
-            x, own = np.float64(states[k + 1, i]), np.float64(r[k, i])
-            moved = inverse_2kT * (x - np.float64(states[k, i]))
-            of_states[i] += x
-            of_residuals[i] += own
-            reduced += (own + moved) * (own - moved)
+        x, after, own = states[k, low:high], states[k + 1, low:high], r[k, low:high]
+        for i in range(own.size):
+            sum_x[i] += np.float64(after[i])
+        for i in range(own.size):
+            sum_r[i] += np.float64(own[i])
+        for i in range(own.size):
+            moved = inverse_2kT * (np.float64(after[i]) - np.float64(x[i]))
+            reduced += (np.float64(own[i]) + moved) * (np.float64(own[i]) - moved)
             increments += moved * moved
     return reduced, increments
 
@@ -279,6 +281,10 @@ def _bilinear(a, J, b):  # type: ignore[no-untyped-def]
 
 
 @frame
-def _turn(a, b):  # type: ignore[no-untyped-def]
-    """b ← aᵀ."""
-    transpose(a, b)
+def _copy(a, b, turned):  # type: ignore[no-untyped-def]
+    """b ← a, or aᵀ."""
+    if turned:
+        transpose(a, b)
+    else:
+        for i in range(a.shape[0]):
+            copy(a[i], b[i])
