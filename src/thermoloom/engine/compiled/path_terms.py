@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine.compiled.compiling import jit, step_terms
+from thermoloom.engine.compiled.compiling import fast_jit, step_terms
+from thermoloom.engine.compiled.dense_forces import DenseForces
 from thermoloom.engine.compiled.sparse_forces import SparseForces, few_wires
 from thermoloom.machine.action import SUMS, PathTerms, step_constants, terms_of_sums
-from thermoloom.machine.energy import coupling_gradient, effective_bias
+from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.threads import in_threads
@@ -19,7 +20,7 @@ STEPS_AT_ONCE = 250
 """Steps of a path whose forces are found at a time, by one thread: half a megabyte or two."""
 
 
-@jit
+@fast_jit
 def _add_terms(path, coupling, amplitude, field, constants, sums):  # type: ignore[no-untyped-def]
     """Add the seven sums over the steps of ``path`` to ``sums``."""
     for k in range(path.shape[0] - 1):
@@ -56,20 +57,17 @@ def path_terms(
     machine, steps = theta.machine, len(path) - 1
     amplitude, constants = ramp(machine), step_constants(machine, np.float64)
     external = np.zeros(machine.units, np.float32) if field is None else field
-    stages = range(machine.stages)
-    sparse = [SparseForces(theta, stage) for stage in stages] if few_wires(machine) else []
-    zero = [not theta.vector[stage].any() for stage in stages]
+    kind = SparseForces if few_wires(machine) else DenseForces
+    forces = [
+        kind(theta, stage) if theta.vector[stage].any() else None for stage in range(machine.stages)
+    ]
 
     def sums_of(stage: int, first: int, last: int) -> NDArray[np.float64]:
-        sums, some = np.zeros(len(SUMS)), path[first : last + 1]
-        if zero[stage]:
-            coupling = np.zeros_like(some[1:])
-        elif sparse:
-            coupling = np.empty_like(some[1:])
-            sparse[stage](some[1:], coupling)
+        sums, some, felt = np.zeros(len(SUMS)), path[first : last + 1], forces[stage]
+        coupling = np.zeros_like(some[1:])
+        if felt is not None:
+            felt(some[1:], coupling)
             coupling += effective_bias(theta, stage, word)
-        else:
-            coupling = coupling_gradient(theta, some[1:], stage, word)
         _add_terms(some, coupling, amplitude[first:], external, constants, sums)
         return sums
 

@@ -162,11 +162,10 @@ class WatchedLoss:
             for block, turned in theta.layout.partners(group):
                 other = block.rows if turned else block.columns
                 if other in self._couplings:
-                    own = block.matrix(theta.vector[stage]).astype(np.float32, copy=False)
-                    out = found[:, self._columns.of_units[other]]
-                    for low, high in unit_ranges(len(own), 2):
-                        half = out[:, low:high] if turned else out[low:high]
-                        work.append((own[low:high], half, turned))
+                    own = np.ascontiguousarray(block.matrix(theta.vector[stage]), np.float32)
+                    column = self._columns.of_units[other].start
+                    halves = unit_ranges(len(own), 2)
+                    work += [(*half, own, turned, column, found) for half in halves]
         in_threads(_copy, work)
 
 
@@ -281,10 +280,10 @@ def _bilinear(a, J, b):  # type: ignore[no-untyped-def]
 
 
 @frame
-def _copy(a, b, turned):  # type: ignore[no-untyped-def]
-    """b ← a, or aᵀ."""
+def _copy(low, high, a, turned, column, out):  # type: ignore[no-untyped-def]
+    """Rows low … high of a, or of aᵀ as columns, into the columns of ``out`` from one on."""
     if turned:
-        transpose(a, b)
+        transpose(a[low:high], out[:, column + low : column + high])
     else:
-        for i in range(a.shape[0]):
-            copy(a[i], b[i])
+        for i in range(low, high):
+            copy(a[i], out[i, column : column + a.shape[1]])
