@@ -27,7 +27,7 @@ from thermoloom.engine.compiled.block_memory import (
     range_of,
     row_edges,
 )
-from thermoloom.engine.compiled.compiling import copy, inner
+from thermoloom.engine.compiled.compiling import copy, inner, loops
 from thermoloom.engine.compiled.tiles import (
     LANES,
     Extent,
@@ -51,16 +51,20 @@ class Panels(NamedTuple):
 
     couplings: Float32
     """(P, rows, LANES)"""
+    held: Float32
+    """Changes that wait for the end of their period, likewise; no rows where none do."""
     within: bool
     edges: Edges
     """Rows at which pieces begin, and the last one ends, (Q + 1,)."""
 
 
-def panels_for(pages: Pages, rows: int, columns: int, within: bool, pieces: int) -> Panels:
-    """Room for couplings."""
-    rows = rows if columns else 0
-    room = pages.zeros(-(-columns // LANES), rows, LANES)
-    return Panels(room, within, row_edges(rows, pieces, within))
+def panels_for(
+    pages: Pages, rows: int, columns: int, within: bool, pieces: int, holding: bool
+) -> Panels:
+    """Room for couplings, and for changes that wait."""
+    rows, count = rows if columns else 0, -(-columns // LANES)
+    room, held = pages.zeros(count, rows, LANES), pages.zeros(count, rows * holding, LANES)
+    return Panels(room, held, within, row_edges(rows, pieces, within))
 
 
 @inner
@@ -121,13 +125,25 @@ def _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces):  # 
             _columns_feel(path, rows, panels.couplings, p, top, max(top, high), fresh, out)
 
 
+@loops
+def _apply(held, couplings, p, low, high):  # type: ignore[no-untyped-def]
+    """What waited for the end of its period, in rows low … high of a panel."""
+    for i in range(low, high):
+        own, change = couplings[p, i], held[p, i]
+        for j in range(LANES):
+            own[j] += change[j]
+            change[j] = 0
+
+
 @inner
-def change_and_feel(share, threads, alpha, solved, path, rows, columns, panels):  # type: ignore[no-untyped-def]
-    """A share's couplings after the ``solved`` steps of the block before, and what units feel by
-    them on the next ``path``.
+def change_and_feel(share, threads, alpha, solved, closes, path, rows, columns, panels):  # type: ignore[no-untyped-def]
+    """A share's couplings after the ``solved`` steps of the block before, which ``closes`` a period
+    or not, and what units feel by them on the next ``path``.
     """
     low, high = range_of(share, panels.edges)
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
+    holding = panels.held.shape[1] > 0
+    changed = panels.held if holding else couplings
     # couplings within a group follow those with another one, in the same place or one of their own
     kinds, apart = columns.column_forces.shape[0], threads > 2
     forces = columns.column_forces[kinds - 1 if within and apart else 0]
@@ -138,9 +154,11 @@ def change_and_feel(share, threads, alpha, solved, path, rows, columns, panels):
         for p in range(first, end):
             top = max(low, p * LANES) if within else low
             for k in range(top, high if solved > 0 else top, STRETCH):
-                _change(alpha, solved, rows, columns, couplings, p, k, min(k + STRETCH, high))
+                _change(alpha, solved, rows, columns, changed, p, k, min(k + STRETCH, high))
             for i in range(top, min(high, (p + 1) * LANES) if within else top):
-                couplings[p, i, i - p * LANES] = 0
+                changed[p, i, i - p * LANES] = 0
+            if holding and closes and solved > 0:
+                _apply(panels.held, couplings, p, top, high)
             _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces)
         if not within:
             _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
@@ -161,6 +179,9 @@ def fill(share, given, panels):  # type: ignore[no-untyped-def]
             copy(given[i, left:right], couplings[p, i, : right - left])
             for j in range(right - left, LANES):
                 couplings[p, i, j] = 0
+            if panels.held.shape[1] > 0:
+                for j in range(LANES):
+                    panels.held[p, i, j] = 0
 
 
 @inner

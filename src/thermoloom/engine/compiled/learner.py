@@ -2,7 +2,8 @@
 
     J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′),   b_a ← b_a − α Σ r_a      every M steps, over them
 
-M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is
+M = 1 is the online rule, M = K the batch rule; changes of periods longer than a block wait in a
+matrix of their own. The path does not see θ, the residual is
 linear in θ and an update is a masked rank-2 change, so the residuals of a block of B steps
 obey, with c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where
 the update of step l is already applied at step k,
@@ -91,6 +92,8 @@ class _Theta(NamedTuple):
     visible: Panels
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
+    held_bias: Float32
+    """Changes of it that wait for the end of their period; empty where none do."""
 
 
 @inner
@@ -102,28 +105,20 @@ def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _change_and_feel(share, threads, solved, path, rule, work, theta):  # type: ignore[no-untyped-def]
-    """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path."""
+def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  # type: ignore[no-untyped-def]
+    """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path.
+
+    Changes that wait do so until a block ``closes`` their period.
+    """
     v, h, alpha = work.visible, work.hidden, np.float32(rule.alpha)
     if rule.vh:
-        change_and_feel(share, threads, alpha, solved, path, v, h, theta.between)
+        change_and_feel(share, threads, alpha, solved, closes, path, v, h, theta.between)
     if rule.hh:
-        change_and_feel(share, threads, alpha, solved, path, h, h, theta.hidden)
+        change_and_feel(share, threads, alpha, solved, closes, path, h, h, theta.hidden)
     if rule.vv:
-        change_and_feel(share, threads, alpha, solved, path, v, v, theta.visible)
-    _change_bias(share, solved, alpha * rule.one_v, v, theta.bias)
-    _change_bias(share, solved, alpha * rule.one_h, h, theta.bias)
-
-
-@loops
-def _change_bias(share, steps, rate, group, bias):  # type: ignore[no-untyped-def]
-    """b ← b − αβ Σ r for a share's units of a group."""
-    low, high = range_of(share, group.edges)
-    own = bias[group.first + low : group.first + high]
-    for k in range(steps):
-        r = group.pairs[2 * k + group.r, low:high]
-        for i in range(own.size):
-            own[i] -= rate * r[i]
+        change_and_feel(share, threads, alpha, solved, closes, path, v, v, theta.visible)
+    _change_bias(share, solved, closes, alpha * rule.one_v, v, theta)
+    _change_bias(share, solved, closes, alpha * rule.one_h, h, theta)
 
 
 @inline
@@ -131,6 +126,22 @@ def _add(more, total):  # type: ignore[no-untyped-def]
     """total ← total + more, a row of numbers."""
     for i in range(total.size):
         total[i] += more[i]
+
+
+@loops
+def _change_bias(share, steps, closes, rate, group, theta):  # type: ignore[no-untyped-def]
+    """b ← b − αβ Σ r for a share's units of a group."""
+    low, high = range_of(share, group.edges)
+    first, last, holding = group.first + low, group.first + high, theta.held_bias.size > 0
+    own = theta.held_bias[first:last] if holding else theta.bias[first:last]
+    for k in range(steps):
+        r = group.pairs[2 * k + group.r, low:high]
+        for i in range(own.size):
+            own[i] -= rate * r[i]
+    if holding and closes:
+        _add(own, theta.bias[first:last])
+        for i in range(own.size):
+            own[i] = 0
 
 
 @inner
@@ -214,17 +225,20 @@ def _learn(thread, threads, barrier, states, start, driven, given, theta, rule, 
     """
     # np.int64: kernels would be compiled once more for the constant 0
     first, solved, strip = 0, np.int64(0), rule.strip
+    holding = theta.held_bias.size > 0
     share, steps = share_of(thread, threads, rule.pieces), states.shape[0] - 1
     _fill(share, given, theta)
     while first < steps or solved > 0:
-        last = min(first + strip * rule.strips, steps)
-        if rule.strips > 1 and steps - last < strip:  # too few for a block of their own
-            last = steps
+        closes = first % rule.period == 0 or first == steps
+        end = min(first - first % rule.period + rule.period, steps) if holding else steps
+        last = min(first + strip * rule.strips, end)
+        if rule.strips > 1 and end - last < strip:  # too few for a block of their own
+            last = end
         block, r, x = states[first : last + 1], start[first:last], states[first + 1 : last + 1]
         _turn_states(share, x, work.visible)
         _turn_states(share, x, work.hidden)
         wait_for_all(threads, barrier)
-        _change_and_feel(share, threads, solved, x, rule, work, theta)
+        _change_and_feel(share, threads, solved, closes, x, rule, work, theta)
         wait_for_all(threads, barrier)
         alone = (block, r, driven)
         _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.visible)
@@ -270,7 +284,10 @@ class Learner:
         self.shortest_strip = 0
         """Steps in a strip at the end of the latest path, the least of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
-        strip = min(period * max(1, min(strip_steps, block_steps) // period), longest)
+        # of long periods changes wait, while blocks are as short as others
+        self._holding = period > block_steps + strip_steps
+        whole = 1 if self._holding else period
+        strip = min(whole * max(1, min(strip_steps, block_steps) // whole), longest)
         strips = max(1, min(block_steps, longest) // strip)
         vh, hh, vv = (
             np.float32(machine.wired(wire))
@@ -300,13 +317,14 @@ class Learner:
         work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
 
         def panels(rows: int, columns: int, within: bool) -> Panels:
-            return panels_for(pages, rows, columns, within, rule.pieces)
+            return panels_for(pages, rows, columns, within, rule.pieces, self._holding)
 
         theta = _Theta(
             panels(machine.visible, machine.hidden if rule.vh else 0, False),
             panels(machine.hidden, machine.hidden if rule.hh else 0, True),
             panels(machine.visible, machine.visible if rule.vv else 0, True),
             np.empty(machine.units, np.float32),
+            np.zeros(machine.units * self._holding, np.float32),
         )
         return work, theta
 
@@ -337,7 +355,7 @@ class Learner:
         finite, strips = True, []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
-            self._scratch.bias[:] = bias
+            self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
             steps = path.states[first : last + 1], start[first:last], driven
             found = self._learn_window(rule, steps, word, given[stage], learned[stage])
             strips += [strip for _, strip in found]
