@@ -20,6 +20,7 @@ from plain_rules import gradient, learn_stepwise
 
 from thermoloom.config import Settings
 from thermoloom.engine import Diverged, engine
+from thermoloom.engine.compiled.block_memory import row_edges, unit_edges
 from thermoloom.engine.compiled.learner import Learner
 from thermoloom.engine.compiled.noising import drives_of
 from thermoloom.machine.action import gradient_of_residuals, residuals
@@ -33,9 +34,11 @@ ROUND_OFF = 5e-6
 """Float32 against float64 over two hundred updates."""
 
 
-@pytest.mark.parametrize("period", [1, 7])
+@pytest.mark.parametrize("period", [1, 7, 70])
 def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
     """784 + 512 units, two hundred steps from couplings of the size of trained ones.
+
+    Of a period of 70 changes wait for several blocks, and sixty steps are left in the end.
 
     What is compared is what was learned: beside θ itself an error of it would look small.
     """
@@ -56,7 +59,7 @@ def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
 
 @pytest.mark.parametrize("block_steps", [1, 2, 13, 64, 200, 1000])
 @pytest.mark.parametrize("strip_steps", [1, 8, 24, 1000])
-@pytest.mark.parametrize("period", [1, 3])
+@pytest.mark.parametrize("period", [1, 3, 70])
 @pytest.mark.parametrize("name", ["paper", "all stages"])
 def test_lengths_of_blocks_and_strips_do_not_matter(
     name: str, block_steps: int, strip_steps: int, period: int
@@ -81,7 +84,23 @@ def test_large_learning_rate_needs_shorter_strips() -> None:
     assert relative_difference(learned, reference) < 20 * ROUND_OFF
 
 
-@pytest.mark.parametrize(("period", "rate"), [(1, 4e-4), (1, 5.0), (10, 4e-4), (200, 4e-4)])
+@pytest.mark.parametrize("pieces", range(2, 9))
+@pytest.mark.parametrize("units", [0, 1, 7, 24, 33, 512, 784, 1300])
+def test_pieces_cover_all_units_and_rows(units: int, pieces: int) -> None:
+    """In order; halves of couplings, which two threads have, are as even as tiles of four allow."""
+    edges = unit_edges(units, pieces), *(row_edges(units, pieces, t) for t in (False, True))
+    for each in edges:
+        assert (each[0], each[-1], len(each)) == (0, units, pieces + 1)
+        assert (np.diff(each) >= 0).all()
+    middle, below = (each[pieces // 2] / max(units, 1) for each in edges[1:])
+    if units > 500 and pieces % 2 == 0:
+        assert middle == pytest.approx(0.5, abs=4 / units)
+        assert below**2 == pytest.approx(0.5, abs=8 / units)
+
+
+@pytest.mark.parametrize(
+    ("period", "rate"), [(1, 4e-4), (1, 5.0), (10, 4e-4), (70, 4e-4), (200, 4e-4)]
+)
 @pytest.mark.parametrize("name", ["paper", "everything"])
 def test_threads_do_not_change_a_bit(name: str, period: int, rate: float) -> None:
     """Nor where strips must be halved; eight pieces on any number of threads."""

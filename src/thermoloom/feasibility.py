@@ -69,16 +69,17 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
 def size_memory(machine: Machine) -> dict[str, int]:
     """Arrays that every use of a computer has: θ, P and copies of them; paths and residuals.
 
-    θ is counted five times in float32 (itself, the learner's copy, what it has learned, a
-    checkpoint on its way to the disk) and P once in float32 and twice in float64; there are
-    twelve arrays of the size of a path: training and validation path, drive, errors, loss, and what
-    the batch rule has of all steps at once (residuals, states, forces).
+    θ is counted six times in float32 (itself, the learner's copy, changes that wait, what it has
+    learned, a checkpoint on its way to the disk) and P once in float32 and twice in float64; the
+    watched loss has two matrices of all pairs of units for each stage, and one more; there are
+    eight arrays of the size of a path: training and validation path, drives, errors and sums of
+    them, and memory for blocks of steps.
     """
     theta = machine.stages * layout(machine).size
-    projection = machine.visible * machine.hidden
+    projection, form = machine.visible * machine.hidden, (2 * machine.stages + 1) * machine.units**2
     return {
-        f"{SIZE} = {machine.visible}, {machine.hidden}": 20 * theta + 20 * projection,
-        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 48
+        f"{SIZE} = {machine.visible}, {machine.hidden}": 24 * theta + 20 * projection + 4 * form,
+        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 32
         * machine.steps
         * machine.units,
     }

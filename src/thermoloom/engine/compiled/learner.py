@@ -2,11 +2,10 @@
 
     J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′),   b_a ← b_a − α Σ r_a      every M steps, over them
 
-M = 1 is the online rule, M = K the batch rule; changes of periods longer than a block wait in a
-matrix of their own. The path does not see θ, the residual is
-linear in θ and an update is a masked rank-2 change, so the residuals of a block of B steps
-obey, with c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where
-the update of step l is already applied at step k,
+M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is linear in θ
+and an update is a masked rank-2 change, so the residuals of a block of B steps obey, with
+c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where the update
+of step l is already applied at step k,
 
     R_v = R⁰_v − αc [(U∘X_hX_hᵀ) R_v + (U∘X_hR_hᵀ) X_v]
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
@@ -15,8 +14,10 @@ the update of step l is already applied at step k,
 U is strictly causal, so this is solved strip by strip of S steps. What earlier strips do to a
 strip follows at once. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps alone,
 follows from the products of X with [R⁰, X] row by row; only the last term, which is N times
-smaller than the others, is taken with R⁰ in place of R. Then θ takes one rank-2B update. All of it
-is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and a tenth more for the strips.
+smaller than the others, is taken with R⁰ in place of R. Then θ takes one rank-2B update. Where a
+period is longer than a block, nothing is to be solved, and changes wait for its end in panels of
+their own. All of it is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and a tenth more
+for the strips.
 """
 
 from __future__ import annotations

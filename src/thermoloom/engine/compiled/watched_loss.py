@@ -32,7 +32,7 @@ from thermoloom.threads import in_threads, unit_ranges
 
 Float32 = NDArray[np.float32]
 
-ROWS = 80
+ROWS = 112
 """Rows in one piece of work: whatever the threads, so bits do not depend on them."""
 STRETCH = 128
 """Terms that are added up in a register: what is read of them stays in the cache."""
@@ -204,11 +204,16 @@ def _totals(low, high, states, r, inverse_2kT, of_states, of_residuals):  # type
 
 @inner
 def _add_gram(a, b, first, last, low, high, column, begins, out, at):  # type: ignore[no-untyped-def]
-    """Σ_k a[k, i] b[k, j] of steps first … last for rows low … high and a vector of columns."""
-    left = Operand(address(a, first * a.shape[1] + low), 1, 0, a.shape[1])
-    right = Operand(address(b, first * b.shape[1] + column), 0, 0, b.shape[1])
+    """Σ_k a[k, i] b[k, j] of steps first … last for rows low … high and a vector of columns; of two
+    matrices of equal shape also Σ_k b[k, i] a[k, j].
+    """
+    width, of_a, of_b = a.shape[1], address(a, first * a.shape[1]), address(b, first * a.shape[1])
+    apart = (of_b - of_a) // 4
+    left = Operand(of_a + 4 * low, 1, apart, width)
+    right = Operand(of_b + 4 * column, 0, -apart, width)
     found = Operand(address(out, at), out.shape[1], 0, 0)
-    add_product(left, right, found, Extent(high - low, 1, last - first, begins), ONE)
+    extent = Extent(high - low, 1 if apart == 0 else 2, last - first, begins)
+    add_product(left, right, found, extent, ONE)
 
 
 @frame
@@ -223,34 +228,34 @@ def _add_steps(low, high, x, r, wired, curvature, slope):  # type: ignore[no-unt
             for other in range(wired.shape[0]):
                 if wired[other, 0] <= column < wired[other, 1]:
                     _add_gram(r, x, first, last, top, high, column, begins, slope, at)
-                    _add_gram(x, r, first, last, top, high, column, False, slope, at)
 
 
 @fast_loops
-def _inner_of_rows(a, first, b, low, column):  # type: ignore[no-untyped-def]
-    """⟨a, b⟩ of rows from ``first`` on of a, and as many from ``low`` on of b, in a vector of
-    columns; those below the square on the diagonal count twice.
+def _add_inner(a, first, last, b, low, column, total):  # type: ignore[no-untyped-def]
+    """⟨a, b⟩ of rows first … last of a, and as many from ``low`` + first on of b, in a vector of
+    columns, which are added up apart.
     """
-    total = 0.0
-    for i in range(first, a.shape[0]):
-        some = np.float64(0)
+    for i in range(first, last):
+        own, other = a[i], b[low + i, column : column + LANES]
         for j in range(LANES):
-            some += np.float64(a[i, j] * b[low + i, column + j])
-        total += some if low + i < column + LANES else 2 * some
-    return total
+            total[j] += np.float64(own[j] * other[j])
 
 
 @frame
 def _inner_of_gram(low, high, start, J, curvature):  # type: ignore[no-untyped-def]
-    """⟨JᵀJ, C⟩ over rows low … high of both, and all columns from ``start`` on."""
-    gram, total = np.empty((high - low, LANES), np.float32), 0.0
+    """⟨JᵀJ, C⟩ over rows low … high of both, and all columns from ``start`` on. What is below the
+    squares on the diagonal counts twice.
+    """
+    gram, (once, twice) = np.empty((high - low, LANES), np.float32), np.zeros((2, LANES))
     for column in range(start, high, LANES):
         top = max(low, column)
         for first in range(0, J.shape[0], STRETCH):
             last, at = min(first + STRETCH, J.shape[0]), (top - low) * LANES
             _add_gram(J, J, first, last, top, high, column, first == 0, gram, at)
-        total += _inner_of_rows(gram, top - low, curvature, low, column)
-    return total
+        below = min(max(top, column + LANES), high)
+        _add_inner(gram, top - low, below - low, curvature, low, column, once)
+        _add_inner(gram, below - low, high - low, curvature, low, column, twice)
+    return once.sum() + 2 * twice.sum()
 
 
 @fast_jit
