@@ -72,7 +72,7 @@ fast_jit = compiler(**_FAST)
 # are unrolled and in vectors already for many: a third of all time of compilation. So kernels that
 # call others, or are called by them, are optimized lightly; and of these only those that go over
 # rows of numbers are put into vectors, which their callers would not do any more.
-frame = compiler(_How(lightly=True))
+frame = compiler(_How(lightly=True, in_vectors=False))
 # Called by other kernels only: without the code by which Python would call them, which takes longer
 # to compile than they do where their arguments are tuples of arrays.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True}
