@@ -73,12 +73,15 @@ def size_memory(machine: Machine) -> dict[str, int]:
     learned, a checkpoint on its way to the disk) and P once in float32 and twice in float64; the
     watched loss has two matrices of all pairs of units for each stage, and one more; there are
     eight arrays of the size of a path: training and validation path, drives, errors and sums of
-    them, and memory for blocks of steps.
+    them. Memory for blocks of steps is in large pages, a few of them at least.
     """
     theta = machine.stages * layout(machine).size
     projection, form = machine.visible * machine.hidden, (2 * machine.stages + 1) * machine.units**2
     return {
-        f"{SIZE} = {machine.visible}, {machine.hidden}": 24 * theta + 20 * projection + 4 * form,
+        f"{SIZE} = {machine.visible}, {machine.hidden}": 24 * theta
+        + 20 * projection
+        + 4 * form
+        + 8 * 2**20,
         f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 32
         * machine.steps
         * machine.units,

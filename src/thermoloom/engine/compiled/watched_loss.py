@@ -74,7 +74,7 @@ class _Columns(NamedTuple):
         """States or residuals (K, N) in these columns: themselves if nothing is to be filled up."""
         if self.width == machine.units and rows.flags.c_contiguous:
             return rows
-        out = self.matrix(len(rows))
+        out = np.zeros((len(rows), self.width), np.float32)
         for group, where in machine.groups.items():
             out[:, self.of_units[group]] = rows[:, where]
         return out
