@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from thermoloom.engine import engine
-from thermoloom.engine.compiled.noising import noising_path
+from thermoloom.engine.compiled.noising import noising_path, start_of
 from thermoloom.engine.compiled.streams import normals
 from thermoloom.machine.action import drive, step_constants
 from thermoloom.machine.definition import Machine
@@ -80,12 +80,17 @@ def test_seeds_trajectories_and_validation_differ(small: Machine, fields: np.nda
 
 
 def test_a_path_reuses_memory_and_keeps_its_word(small: Machine, fields: np.ndarray) -> None:
-    """With the residuals that it would have at θ = 0, whatever was in the memory before."""
+    """With the residuals that it would have at θ = 0 if a learner asked for those of the one before,
+    whatever was in the memory.
+    """
     word = np.array([1, 0], np.float32)
-    fresh = engine().path(small, fields[1], 1, 7, word)
-    again = engine().path(small, fields[1], 1, 7, word, reuse=engine().path(small, fields[0], 1, 0))
+    fresh, used = engine().path(small, fields[1], 1, 7, word), engine().path(small, fields[0], 1, 0)
+    assert fresh.prepared is None
+    before = start_of(used).copy()
+    again = engine().path(small, fields[1], 1, 7, word, reuse=used)
     assert np.array_equal(again.states, fresh.states)
-    assert np.array_equal(again.prepared, fresh.prepared)
+    assert np.array_equal(again.prepared, start_of(fresh))
+    assert not np.array_equal(again.prepared, before)
     assert (again.number, again.machine) == (7, small)
     assert again.word is word
     constants = step_constants(small, np.float64)
