@@ -95,10 +95,8 @@ class Group(NamedTuple):
 
     first: int
     """Where the group begins among all units."""
-    units: int
-    """N"""
     edges: Edges
-    """Where pieces begin, and the last one ends, (Q + 1,)."""
+    """Units at which pieces begin, and the last one ends, (Q + 1,)."""
     pairs: Float32
     """(2B, N…): residuals and states of the block's steps in turns."""
     r: int
@@ -204,7 +202,6 @@ def work_for(
         turned = (LANES * -(-n // LANES), row_length(steps + LANES))
         return Group(
             first=where.start,
-            units=n,
             edges=unit_edges(n, pieces),
             pairs=zeros(2 * steps, length),
             r=r,
