@@ -33,7 +33,7 @@ lint: $(READY)
 
 # Kernels are compiled once, while one core has nothing to do, and not by every process of the tests.
 test: $(READY)
-	@$(BIN)/python -c 'from thermoloom.engine import engine; engine().warm_up()' & \
+	@$(BIN)/python -c 'from thermoloom.engines import engine; engine().warm_up()' & \
 		$(MAKE) --no-print-directory lint && wait
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

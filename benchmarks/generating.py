@@ -20,13 +20,13 @@ from benchmarks.harness import (
     sgemm,
     where_time_goes,
 )
-from thermoloom.config import Settings
-from thermoloom.engine import engine
-from thermoloom.engine.compiled import sampling as kernels
-from thermoloom.engine.compiled import uneven_units
+from thermoloom.engines import engine
+from thermoloom.engines.compiled import sampling as kernels
+from thermoloom.engines.compiled import uneven_units
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import train
 
 SAMPLES = 200

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Settings
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.settings import Settings
 from thermoloom.threads import in_threads, thread_count, threads
 
 Seconds = float

@@ -32,10 +32,10 @@ from benchmarks.harness import (
     parameter_bytes,
     update_flops,
 )
-from thermoloom.config import Settings
-from thermoloom.engine import engine
-from thermoloom.machine.definition import Machine
+from thermoloom.engines import engine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee, train_together
 
 MEGABYTE = 1e6

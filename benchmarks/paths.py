@@ -14,12 +14,12 @@ from benchmarks.harness import (
     in_turns,
     limited,
 )
-from thermoloom.config import Settings
-from thermoloom.engine import engine
-from thermoloom.engine.compiled.compiling import jit
-from thermoloom.engine.compiled.noising import noising_path
-from thermoloom.engine.compiled.streams import philox
-from thermoloom.machine.definition import Machine
+from thermoloom.engines import engine
+from thermoloom.engines.compiled.compiling import jit
+from thermoloom.engines.compiled.noising import noising_path
+from thermoloom.engines.compiled.streams import philox
+from thermoloom.machine.machine import Machine
+from thermoloom.settings import Settings
 
 TRIES = 10
 """In a turn: each takes some milliseconds only."""

@@ -21,10 +21,10 @@ from benchmarks.harness import (
     memory_copy,
 )
 from benchmarks.training import PEER_STEPS, PEER_TRIES, cycles, first_steps, settings_for
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import coupling_ranges
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee
 
 BITS = 16

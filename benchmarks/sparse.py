@@ -20,10 +20,10 @@ from benchmarks.harness import (
     memory_copy,
 )
 from benchmarks.training import cycles, settings_for
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import measure
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee
 
 WIRINGS = {

@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.generating import sampling, shortened, trained
 from benchmarks.harness import Options, Result, Row, Seconds, Share, clocked, in_turns
 from benchmarks.training import NEVER, cycles, settings_for
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.engines import engine
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee
 
 PAIRS = 5

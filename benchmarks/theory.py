@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.harness import Options, Result, Row, clocked, default_fields, in_turns
 from benchmarks.memory import MEGABYTE, measure
 from benchmarks.training import cycles, settings_for
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.trainer import Trainee
 

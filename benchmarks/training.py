@@ -30,17 +30,17 @@ from benchmarks.harness import (
     sgemm,
     update_flops,
 )
-from thermoloom.config import Settings
-from thermoloom.engine import Path, engine
-from thermoloom.engine.compiled.barrier import new_barrier
-from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noising import drives_of, noising_path
+from thermoloom.engines import Path, engine
+from thermoloom.engines.compiled.barrier import new_barrier
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noising import drives_of, noising_path
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train_together, validation_path
 
-kernels = import_module("thermoloom.engine.compiled.learner")  # compiled.learner is a function
+kernels = import_module("thermoloom.engines.compiled.learner")  # compiled.learner is a function
 # inner kernels, compiled once more so that Python can call them
 _change_and_feel, _fill, _solve, _start_residuals, _take, _turn_states = (
     njit(getattr(kernels, name).py_func, nogil=True, error_model="numpy")

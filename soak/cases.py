@@ -98,7 +98,7 @@ def prepare() -> None:
     os.environ["THERMOLOOM_THREADS"] = "1"
     for module in ("cli", "experiments.run", "presentation.report", "measures.classifier"):
         import_module(f"thermoloom.{module}")
-    import_module("thermoloom.engine").engine().warm_up()
+    import_module("thermoloom.engines").engine().warm_up()
 
 
 def call(arguments: list[str], folder: Path, timeout: float = TIMEOUT) -> Ended:

@@ -167,9 +167,9 @@ class Killed(BaseException):
 
 def make(folder: Path) -> Good:
     import thermoloom as tl
-    from thermoloom.computers.trained import train_runs
-    from thermoloom.config import Settings
+    from thermoloom.computers.training_runs import train_runs
     from thermoloom.inputs import read_toml
+    from thermoloom.settings import Settings
 
     (folder / "small.toml").write_text(SMALL)
     (folder / "images").mkdir()

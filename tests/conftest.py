@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from machines import MACHINES, some_fields
 
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoloom.engine import Path, engine
-from thermoloom.engine.compiled.noising import drives_of
-from thermoloom.machine.definition import WIRES, Machine
+from thermoloom.engines import Path, engine
+from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.parameters import Parameters
 
 SMALL = {"visible": 12, "hidden": 8, "duration": 0.2}

@@ -1,7 +1,7 @@
 """A second engine in plain NumPy, float64, one step and one sample after the other.
 
 It knows ``thermoloom.machine`` and the random streams, and nothing of kernels. What it cannot do it
-refuses. ``thermoloom.engine.ENGINES["plain"] = "plain_engine"`` makes it known.
+refuses. ``thermoloom.engines.ENGINES["plain"] = "plain_engine"`` makes it known.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from plain_rules import energy_gradient, learn_stepwise
 
-from thermoloom.config import Settings
-from thermoloom.engine import Diverged, OnSnapshot, Path
-from thermoloom.engine.compiled.streams import normals
+from thermoloom.engines import Diverged, OnSnapshot, Path
+from thermoloom.engines.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
-from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import EnergyParts, coupling_gradient, energy_parts
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows, preparation, ramp
+from thermoloom.settings import Settings
 
 CALLS: list[str] = []
 """What was asked of this engine."""

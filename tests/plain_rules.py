@@ -11,9 +11,9 @@ from thermoloom.machine.action import (
     residuals,
     step_constants,
 )
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import sensed_gradient
 from thermoloom.machine.energy import coupling_gradient, group_states
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 

@@ -11,7 +11,7 @@ from plain_rules import energy_gradient
 from scipy import stats
 
 from thermoloom.machine.action import path_terms
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
 
 

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
-from thermoloom.computers.trained import train_runs
-from thermoloom.config import Settings
+from thermoloom.computers.training_runs import train_runs
 from thermoloom.machine.clamp import resting_states
-from thermoloom.patterns.known import known_fields
+from thermoloom.patterns.clamps import known_fields
+from thermoloom.settings import Settings
 
 TINY = {"visible": 49, "hidden": 8, "duration": 0.05}
 

@@ -20,25 +20,25 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli import main
-from thermoloom.config import (
+from thermoloom.engines import engine
+from thermoloom.errors import UserError
+from thermoloom.experiments import NAMES, experiment
+from thermoloom.experiments.run import check
+from thermoloom.generation import generate
+from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.classifier import classifier_in, classifier_sha256
+from thermoloom.patterns.images import read_images
+from thermoloom.patterns.patterns import from_images, load_patterns
+from thermoloom.runs.execution import Resources
+from thermoloom.settings import (
     Imperfections,
     PrototypeSettings,
     Settings,
     Training,
     settings_file,
 )
-from thermoloom.engine import engine
-from thermoloom.errors import UserError
-from thermoloom.experiments import NAMES, experiment
-from thermoloom.experiments.run import check
-from thermoloom.generation import generate
-from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
-from thermoloom.machine.definition import Machine
-from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.classifier import classifier_in, classifier_sha256
-from thermoloom.patterns.images import read_images
-from thermoloom.patterns.patterns import from_images, load_patterns
-from thermoloom.runs.execution import Resources
 from thermoloom.training.trainer import train
 
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")

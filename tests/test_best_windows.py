@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from machines import some_fields
 
-from thermoloom.engine import engine
-from thermoloom.machine.definition import Machine
+from thermoloom.engines import engine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import noising_heat, ramp
 from thermoloom.theory.best_windows import best_edges, best_windows, window_losses
 from thermoloom.theory.expected_loss import expected_losses

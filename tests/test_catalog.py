@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.catalog import (
     find_runs,
@@ -23,6 +22,7 @@ from thermoloom.runs.catalog import (
 )
 from thermoloom.runs.manifest import PART_OF, encode_manifest, read_manifest
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 
 def make_run(path: Path, finish: bool = True, **training: Any) -> Path:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
-from thermoloom.machine import definition
-from thermoloom.machine.definition import Machine
+from thermoloom.machine import machine
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns.codes import CODES, cluster_words, clusters, projection
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
+from thermoloom.settings import PrototypeSettings
 from thermoloom.threads import threads
 
 SMALL = Machine(visible=5, hidden=13)
@@ -36,7 +36,7 @@ def code_of(machine: Machine, patterns: Patterns) -> np.ndarray:
 
 
 def test_every_code_that_can_be_set_is_there() -> None:
-    assert tuple(CODES) == definition.CODES
+    assert tuple(CODES) == machine.CODES
 
 
 def test_projection_is_the_one_of_the_design() -> None:

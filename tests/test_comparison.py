@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 from thermoloom.cli.commands import app
 from thermoloom.cli.experiments import parse_seeds, plan_values
-from thermoloom.computers.archives import Order, generate_run
-from thermoloom.computers.trained import parameters_of
-from thermoloom.config import Settings
+from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments.cutting import NOISY, cost, cut, measuring_tasks
@@ -40,6 +39,7 @@ from thermoloom.reproduction import judge, paper, reproduce
 from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 
 @pytest.fixture

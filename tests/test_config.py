@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from thermoloom.config import Settings, parse_assignment, settings_file
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_toml
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
+from thermoloom.settings import Settings, parse_assignment, settings_file
 
 
 def test_defaults_are_the_papers() -> None:

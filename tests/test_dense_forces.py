@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from machines import every_machine, random_parameters
 
-from thermoloom.engine.compiled.dense_forces import STRETCH, TALL, WIDTH, DenseForces
-from thermoloom.machine.definition import Machine
+from thermoloom.engines.compiled.dense_forces import STRETCH, TALL, WIDTH, DenseForces
 from thermoloom.machine.energy import coupling_gradient, effective_bias
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 
 

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
-from thermoloom.config import Settings
-from thermoloom.engine import engine
-from thermoloom.engine.compiled.noising import start_of
+from thermoloom.engines import engine
+from thermoloom.engines.compiled.noising import start_of
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built, Device, build, felt
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import train
 
 STRENGTHS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machines import MACHINES, random_parameters, some_fields, some_word
 
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms
 from thermoloom.machine.energy import energy, label_word

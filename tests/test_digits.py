@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, works
 from thermoloom.experiments.digits import (
@@ -30,9 +29,9 @@ from thermoloom.experiments.digits.parts import (
 )
 from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles, generate
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.asked import Data
+from thermoloom.measures.class_accuracy import Data
 from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
@@ -41,6 +40,7 @@ from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report
+from thermoloom.settings import Settings
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 

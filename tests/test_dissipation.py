@@ -12,7 +12,7 @@ from scipy import integrate
 
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.dissipation import dissipation, fitted_factors, transport_terms
 from thermoloom.theory.generation_law import (

@@ -105,7 +105,7 @@ def test_notebooks_are_executed(site: Path, name: str) -> None:
 
 def test_every_public_name_and_setting_is_on_the_site(site: Path) -> None:
     import thermoloom
-    from thermoloom.config import Settings
+    from thermoloom.settings import Settings
 
     reference = (site / "api.html").read_text(encoding="utf-8")
     for name in thermoloom.__all__:

@@ -10,8 +10,8 @@ from machines import every_machine, random_parameters, some_word
 from plain_rules import energy_gradient
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy, energy_parts
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 
 

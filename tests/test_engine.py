@@ -19,17 +19,17 @@ from machines import (
 from numba import config
 from numba.core.event import Event, EventStatus
 
-from thermoloom.config import Settings
-from thermoloom.engine import ENGINES, engine
-from thermoloom.engine.compiled.barrier import wait_for_all
-from thermoloom.engine.compiled.compiling import _Lightly
-from thermoloom.engine.compiled.learner import _learn
-from thermoloom.engine.compiled.strips import _act, _subtract
-from thermoloom.engine.compiled.warmup import _names
+from thermoloom.engines import ENGINES, engine
+from thermoloom.engines.compiled.barrier import wait_for_all
+from thermoloom.engines.compiled.compiling import _Lightly
+from thermoloom.engines.compiled.learner import _learn
+from thermoloom.engines.compiled.strips import _act, _subtract
+from thermoloom.engines.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trained, train
 
 

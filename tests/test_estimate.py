@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from thermoloom.computers.archives import generate_run
-from thermoloom.computers.trained import train_runs
-from thermoloom.config import Settings
+from thermoloom.computers.sample_archives import generate_run
+from thermoloom.computers.training_runs import train_runs
 from thermoloom.experiments import TOGETHER, experiment
 from thermoloom.experiments.estimate import BESIDES, estimate
 from thermoloom.experiments.results import order_of, trained_path
+from thermoloom.settings import Settings
 
 TINY = {
     "machine": {"visible": 196, "hidden": 16, "duration": 0.1},

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from machines import MACHINES, every_machine, random_parameters, some_fields, some_word
 
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy
+from thermoloom.machine.machine import Machine
+from thermoloom.settings import Settings
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.marginals import solve_marginals

@@ -11,8 +11,8 @@ from scipy.stats import chi2
 
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.theory.expected_loss import ExpectedLoss

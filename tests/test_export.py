@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.computers.circuits import save_netlist, simulated
-from thermoloom.computers.stored import Kept
+from thermoloom.computers.computer_files import Kept
 from thermoloom.computers.tables import decode_couplings, encode_couplings
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import WIRES, Machine
 from thermoloom.machine.device import Device, felt
+from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.netlist import Expression, netlist
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import quantized
 from thermoloom.machine.realization import realize
 from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.patterns.patterns import Patterns
+from thermoloom.settings import Settings
 
 FEMTO = {"capacitance": 1e-15, "conductance": 1e-6}
 

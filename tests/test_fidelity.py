@@ -10,7 +10,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.measures.fidelity import (
     class_diversity,
     confusion,

@@ -20,13 +20,13 @@ from thermoloom.presentation.drawing import MARK_HEIGHT, render, spread_apart, s
 from thermoloom.presentation.pair_figures import draw_pairs, draw_samples, draw_trajectories
 from thermoloom.presentation.style import DPI, WIDTH, block_name
 from thermoloom.runs.formats import only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 
-class Changed(Saved):
+class Changed(StudyTables):
     """What a run saved, with pictures or samples that are not there."""
 
-    def __init__(self, saved: Saved, **metadata: Any) -> None:
+    def __init__(self, saved: StudyTables, **metadata: Any) -> None:
         super().__init__(saved.run, copy.deepcopy(saved.summary))
         object.__setattr__(self, "metadata", metadata)
 
@@ -44,7 +44,7 @@ def texts(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in found)
 
 
-def drawn(draw: Any, saved: Saved) -> Figure:
+def drawn(draw: Any, saved: StudyTables) -> Figure:
     with styled():
         figure: Figure = draw(saved)
         figure.savefig(io.BytesIO(), format="png")  # layout errors show only here
@@ -52,8 +52,8 @@ def drawn(draw: Any, saved: Saved) -> Figure:
 
 
 @pytest.fixture
-def classified() -> Saved:
-    return Saved.open(one_pair().path)
+def classified() -> StudyTables:
+    return StudyTables.open(one_pair().path)
 
 
 @pytest.mark.parametrize("pair", [two_pairs, one_pair])
@@ -63,25 +63,27 @@ def test_every_figure_is_there_as_png_and_pdf(pair: Any) -> None:
         with Image.open(path / f"{spec.name}.png") as picture:
             assert picture.width == pytest.approx(WIDTH * DPI, abs=1)
             assert picture.height > picture.width / 5
-        for axes in drawn(spec.draw, Saved.open(path)).axes:  # none is empty without saying why
+        for axes in drawn(
+            spec.draw, StudyTables.open(path)
+        ).axes:  # none is empty without saying why
             assert axes.has_data() or "".join(text.get_text() for text in axes.texts)
         assert (path / f"{spec.name}.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_figure_has_the_same_bytes_for_the_same_tables(classified: Saved) -> None:
+def test_a_figure_has_the_same_bytes_for_the_same_tables(classified: StudyTables) -> None:
     spec = CHAPTERS["comparison"][1]
     files = render(spec, classified)
     assert files == render(spec, classified)
     assert files[f"{spec.name}.png"] == (classified.run.path / f"{spec.name}.png").read_bytes()
 
 
-def test_a_short_run_is_marked_on_its_figures(classified: Saved) -> None:
+def test_a_short_run_is_marked_on_its_figures(classified: StudyTables) -> None:
     """A line above and another ground; the figure itself is not squeezed."""
     spec = CHAPTERS["comparison"][1]
-    whole = Saved(classified.run, copy.deepcopy(classified.summary) | {"preset": "paper"})
+    whole = StudyTables(classified.run, copy.deepcopy(classified.summary) | {"preset": "paper"})
     for row in whole.summary["statements"]:
         row["verdict"] = "holds"
-    quick = Saved(classified.run, classified.summary | {"preset": "quick"})
+    quick = StudyTables(classified.run, classified.summary | {"preset": "quick"})
     pictures = [
         Image.open(io.BytesIO(render(spec, saved)[f"{spec.name}.png"])).convert("RGB")
         for saved in (whole, quick)
@@ -91,7 +93,7 @@ def test_a_short_run_is_marked_on_its_figures(classified: Saved) -> None:
     assert [picture.getpixel((0, 0)) for picture in pictures] == [(255, 255, 255), (255, 246, 230)]
 
 
-def test_the_users_own_matplotlib_settings_change_nothing(classified: Saved) -> None:
+def test_the_users_own_matplotlib_settings_change_nothing(classified: StudyTables) -> None:
     spec = CHAPTERS["comparison"][1]
     before = render(spec, classified)
     with mpl.rc_context({"axes.facecolor": "red", "lines.linewidth": 9.0}):
@@ -99,8 +101,8 @@ def test_the_users_own_matplotlib_settings_change_nothing(classified: Saved) -> 
         assert mpl.rcParams["axes.facecolor"] == "red"
 
 
-def test_a_machine_without_cross_energies_says_so(classified: Saved) -> None:
-    bare = Saved(classified.run, classified.summary | {"cross": []})
+def test_a_machine_without_cross_energies_says_so(classified: StudyTables) -> None:
+    bare = StudyTables(classified.run, classified.summary | {"cross": []})
     assert "not defined" in texts(drawn(CHAPTERS["comparison"][3].draw, bare))
 
 
@@ -109,7 +111,7 @@ def test_blocks_in_words() -> None:
     assert block_name("hidden_bias") == "hidden biases"
 
 
-def test_a_target_without_a_sample_is_shown_as_such(classified: Saved) -> None:
+def test_a_target_without_a_sample_is_shown_as_such(classified: StudyTables) -> None:
     _, about = classified.arrays("pictures")
     full = next(target for target, found in about["nearest"].items() if found)
     nobody = {
@@ -121,7 +123,7 @@ def test_a_target_without_a_sample_is_shown_as_such(classified: Saved) -> None:
         assert written.count("the classifier assigns no sample to it") == 2
 
 
-def test_no_sample_at_all_and_no_replay_are_drawn_too(classified: Saved) -> None:
+def test_no_sample_at_all_and_no_replay_are_drawn_too(classified: StudyTables) -> None:
     nobody = {target: [] for target in ("0", "1", "2")}
     drawn(draw_trajectories, Changed(classified, nearest=nobody))
     figure = drawn(draw_trajectories, Changed(classified, without=("snapshots",)))
@@ -129,23 +131,23 @@ def test_no_sample_at_all_and_no_replay_are_drawn_too(classified: Saved) -> None
 
 
 def test_without_classifier_the_panels_say_so() -> None:
-    saved = Saved.open(two_pairs().path)
+    saved = StudyTables.open(two_pairs().path)
     written = texts(drawn(draw_samples, saved))
     assert written.count("no classifier for\nthis visible layer") == 2
     assert written.count("not measured") == 3  # softmax, target fraction, entropy
     assert "2 pairs, 95 % intervals" in written
 
 
-def test_one_pair_has_no_shading_and_no_interval(classified: Saved) -> None:
+def test_one_pair_has_no_shading_and_no_interval(classified: StudyTables) -> None:
     figure = drawn(draw_pairs, classified)
     assert not figure.axes[0].collections  # no band of one curve
     assert "one pair: no interval" in texts(drawn(draw_samples, classified))
-    two = drawn(draw_pairs, Saved.open(two_pairs().path))
+    two = drawn(draw_pairs, StudyTables.open(two_pairs().path))
     assert len(two.axes[0].collections) == 2
 
 
 def test_validation_curves_are_the_mean_over_seeds() -> None:
-    saved = Saved.open(two_pairs().path)
+    saved = StudyTables.open(two_pairs().path)
     lines = {line.get_label(): line for line in drawn(draw_pairs, saved).axes[0].lines}
     curves = saved.table("curves")
     for rule in ("batch", "online"):

@@ -11,8 +11,8 @@ from machines import random_parameters
 from scipy import integrate
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.free_energy import free_energy
 

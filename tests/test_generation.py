@@ -12,14 +12,14 @@ import pytest
 from machines import MACHINES, every_machine, random_parameters, some_word
 from plain_rules import energy_gradient
 
-from thermoloom.engine.compiled import sampling as compiled
-from thermoloom.engine.compiled.sampling import GROUP, SHARE
-from thermoloom.engine.compiled.streams import normals
+from thermoloom.engines.compiled import sampling as compiled
+from thermoloom.engines.compiled.sampling import GROUP, SHARE
+from thermoloom.engines.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.threads import threads

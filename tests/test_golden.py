@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from thermoloom.config import Settings
 from thermoloom.generation import generate
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.manifest import package_version
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import train
 
 FILE = Path(__file__).with_name("golden.json")

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
-from thermoloom.computers.archives import Order, generate_run
-from thermoloom.computers.kept_patterns import (
+from thermoloom.computers.pattern_store import (
     content_sha256,
     identified,
     keep_patterns,
@@ -23,8 +22,8 @@ from thermoloom.computers.kept_patterns import (
     patterns_of,
     patterns_path,
 )
-from thermoloom.computers.trained import parameters_of, train_runs, training_path
-from thermoloom.config import Settings
+from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.training_runs import parameters_of, train_runs, training_path
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments import results as results_module
@@ -49,6 +48,7 @@ from thermoloom.runs.manifest import (
 )
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import execute
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import train
 
 TINY: dict[str, dict[str, Any]] = {

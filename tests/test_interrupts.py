@@ -17,14 +17,14 @@ import pytest
 from experiment_runs import SMALL, two_pairs
 
 from soak.interrupting import contents, finish, interrupt, thermoloom
-from thermoloom.computers.archives import Order, generate_run
-from thermoloom.computers.trained import train_runs
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.training_runs import train_runs
+from thermoloom.engines import engine
 from thermoloom.generation import generate
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.runs.store import RunDirectory, checkpoints
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee, train, train_together
 
 

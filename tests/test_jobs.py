@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thermoloom.computers.archives import Order, archives, generate_run, read_archive
-from thermoloom.computers.trained import (
+from thermoloom.computers.sample_archives import Order, archives, generate_run, read_archive
+from thermoloom.computers.training_runs import (
     learned_patterns,
     parameters_of,
     train_runs,
     training_path,
 )
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.runs.store import RunDirectory, checkpoints
+from thermoloom.settings import Settings
 
 SMALL = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.2},

@@ -32,8 +32,8 @@ from plain_rules import energy_gradient
 import thermoloom as tl
 from thermoloom.api import Computer
 from thermoloom.cli import laboratory
-from thermoloom.computers.stored import latest_samples
-from thermoloom.engine import engine
+from thermoloom.computers.computer_files import latest_samples
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.lab import exports, inspection, lessons, messages, scenes

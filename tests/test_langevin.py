@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from thermoloom.engine.compiled.langevin import uncoupled_steps
-from thermoloom.engine.compiled.streams import normals, stream_key
+from thermoloom.engines.compiled.langevin import uncoupled_steps
+from thermoloom.engines.compiled.streams import normals, stream_key
 from thermoloom.machine.action import step_constants
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 
 
 def boltzmann_moment(machine: Machine, power: int, force: float = 0.0) -> float:

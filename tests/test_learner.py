@@ -18,16 +18,16 @@ from machines import (
 )
 from plain_rules import gradient, learn_stepwise
 
-from thermoloom.config import Settings
-from thermoloom.engine import Diverged, engine
-from thermoloom.engine.compiled.block_memory import row_edges, unit_edges
-from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noising import drives_of
+from thermoloom.engines import Diverged, engine
+from thermoloom.engines.compiled.block_memory import row_edges, unit_edges
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.machine.action import gradient_of_residuals, residuals
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import load_patterns
+from thermoloom.settings import Settings
 from thermoloom.threads import threads
 
 ROUND_OFF = 5e-6

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from machines import every_machine, random_parameters, some_fields, some_path
 
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.action import path_terms
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.theory.likelihood import (
     class_log_likelihoods,
     expected_residuals,

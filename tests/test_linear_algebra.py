@@ -7,8 +7,8 @@ import pytest
 from numba import njit
 from scipy.linalg import cython_blas
 
-from thermoloom.engine.compiled import linear_algebra
-from thermoloom.engine.compiled.linear_algebra import Blas, _capsule_address, blas
+from thermoloom.engines.compiled import linear_algebra
+from thermoloom.engines.compiled.linear_algebra import Blas, _capsule_address, blas
 
 # as it is compiled for other kernels, it cannot be called from here
 multiply = njit(linear_algebra.multiply.py_func)

@@ -18,9 +18,9 @@ from machines import (
 from plain_rules import energy_gradient, gradient, learn_stepwise
 from scipy import integrate
 
-from thermoloom.engine import engine
-from thermoloom.engine.compiled import watched_loss
-from thermoloom.engine.compiled.learner import Learner
+from thermoloom.engines import engine
+from thermoloom.engines.compiled import watched_loss
+from thermoloom.engines.compiled.learner import Learner
 from thermoloom.errors import UserError
 from thermoloom.machine.action import (
     drive,
@@ -31,7 +31,6 @@ from thermoloom.machine.action import (
     step_constants,
 )
 from thermoloom.machine.clamp import Clamp, resting_states
-from thermoloom.machine.definition import WIRES, Machine
 from thermoloom.machine.energy import (
     coupling_gradient,
     effective_bias,
@@ -39,6 +38,7 @@ from thermoloom.machine.energy import (
     energy_parts,
     label_word,
 )
+from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.protocol import generation_windows, windows
 from thermoloom.theory import expected_loss

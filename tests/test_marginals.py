@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
 from thermoloom.theory.marginals import solve_marginals
 

@@ -9,7 +9,7 @@ from machines import MACHINES, every_machine, random_parameters
 from PIL import Image
 
 from thermoloom.generation import generate, trajectories
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.presentation.movie import animation
 
 

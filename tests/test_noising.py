@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoloom.engine import engine
-from thermoloom.engine.compiled.noising import noising_path, start_of
-from thermoloom.engine.compiled.streams import normals
+from thermoloom.engines import engine
+from thermoloom.engines.compiled.noising import noising_path, start_of
+from thermoloom.engines.compiled.streams import normals
 from thermoloom.machine.action import drive, step_constants
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
 from thermoloom.threads import threads
 

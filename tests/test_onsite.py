@@ -21,17 +21,17 @@ from plain_rules import learn_stepwise
 from scipy import integrate
 
 import thermoloom
-from thermoloom.engine import engine
-from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noising import start_of
-from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
-from thermoloom.engine.compiled.streams import normals
+from thermoloom.engines import engine
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
+from thermoloom.engines.compiled.streams import normals
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.machine.action import drive, path_terms, step_constants
 from thermoloom.machine.clamp import resting_states
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import energy
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import ONSITE
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
@@ -219,8 +219,8 @@ def test_a_kernel_on_disk_does_not_outlive_a_formula_that_it_calls(tmp_path: Pat
         Path(thermoloom.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
     )
     lines = (
-        "import numpy as np; from thermoloom.machine.definition import Machine\n"
-        "from thermoloom.engine.compiled.noising import drives_of\n"
+        "import numpy as np; from thermoloom.machine.machine import Machine\n"
+        "from thermoloom.engines.compiled.noising import drives_of\n"
         "path = np.ones((3, 4), np.float32)\n"
         "print(drives_of(Machine(visible=2, hidden=2, duration=0.002), path)[0, 0])"
     )

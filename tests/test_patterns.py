@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns import mnist
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
@@ -27,6 +26,7 @@ from thermoloom.patterns.patterns import (
     normalized,
     scaled,
 )
+from thermoloom.settings import PrototypeSettings
 
 SMALL = Machine(visible=6, hidden=4)
 

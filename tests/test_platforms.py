@@ -11,7 +11,7 @@ import pytest
 from thermoloom import feasibility, interrupts, threads
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_file
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.runs import cluster, files, manifest
 from thermoloom.runs.tasks import Task
 

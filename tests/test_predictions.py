@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.marginals import solve_marginals

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.measures.classifier import Classifier
 from thermoloom.measures.quality import MEASURES, entropy, mean_pairwise_distance, measure_quality
 from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.settings import PrototypeSettings
 
 # two orthogonal patterns of four units, length 2
 PATTERNS = np.array([[1, 1, -1, -1], [1, -1, 1, -1]], np.float32)

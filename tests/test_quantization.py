@@ -12,13 +12,12 @@ import pytest
 from machines import MACHINES, path_of, random_parameters, relative_difference, some_path
 from plain_rules import learn_stepwise
 
-from thermoloom.config import Imperfections, Settings, Training
-from thermoloom.engine import Diverged, Path, engine
-from thermoloom.engine.compiled.quantized_learner import QuantizedLearner
-from thermoloom.engine.compiled.streams import stream_key
+from thermoloom.engines import Diverged, Path, engine
+from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
+from thermoloom.engines.compiled.streams import stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.action import drive, step_constants
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import (
     coupling_ranges,
@@ -28,6 +27,7 @@ from thermoloom.machine.quantization import (
     quantized,
     top_level,
 )
+from thermoloom.settings import Imperfections, Settings, Training
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train, train_together
 

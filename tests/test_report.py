@@ -22,7 +22,7 @@ from thermoloom.errors import UserError
 from thermoloom.presentation import page, verdicts
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.report import write_report
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 SOURCE = Path(thermoloom.__file__).parent
 
@@ -179,7 +179,7 @@ def test_words_are_escaped_and_numbers_are_not() -> None:
 
 def test_nothing_of_a_summary_is_taken_for_markup() -> None:
     """A file name, a sentence or a setting may hold anything."""
-    saved = Saved.open(one_pair().path)
+    saved = StudyTables.open(one_pair().path)
     summary = copy.deepcopy(saved.summary)
     summary["title"] = summary["rerun"] = summary["host"]["cpu"] = "<script>x</script>"
     summary["statements"][0]["sentence"] = summary["quality"][0]["label"] = "<script>y</script>"
@@ -221,7 +221,7 @@ def test_verdicts_are_counted_in_english() -> None:
 
 def test_a_run_that_is_too_short_is_marked_as_such() -> None:
     """The quick preset is never mistaken for the paper's experiment."""
-    summary = copy.deepcopy(Saved.open(one_pair().path).summary)
+    summary = copy.deepcopy(StudyTables.open(one_pair().path).summary)
     images = {spec.name: b"" for spec in CHAPTERS["comparison"]}
     assert "Short run" in page.build([(summary, images)], {"all": 0})
     summary["preset"] = "quick"

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from machines import MACHINES, random_parameters, some_word
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
 from thermoloom.experiments.digits import HARMONIC
 from thermoloom.experiments.frontier.schedules import SLACK, least_heat, performance, scheduled
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.settings import PrototypeSettings
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
 from thermoloom.theory.marginals import harmonic_marginals, solve_marginals
 from thermoloom.theory.solver import solve_optimum

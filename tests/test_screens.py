@@ -21,8 +21,8 @@ from experiment_runs import read_table
 from scipy import stats
 from test_report import Reader, leaves
 
-from thermoloom.computers.archives import Order, generate_run
-from thermoloom.computers.trained import parameters_of
+from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment, noise, precision
 from thermoloom.experiments.results import trained_path

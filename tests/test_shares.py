@@ -71,7 +71,7 @@ def test_shares_are_all_tasks_once(
     if count < 10:
         from dataclasses import replace
 
-        from thermoloom.computers.kept_patterns import identified
+        from thermoloom.computers.pattern_store import identified
 
         known = replace(plan, settings=identified(plan.settings))
         assert set(done) == {task.name for task in chosen.tasks(known, tmp_path / "x", count)}

@@ -22,7 +22,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.files import DamagedFileError, lock_owner, write_atomically
 from thermoloom.runs.formats import decode_arrays, decode_table
@@ -34,6 +33,7 @@ from thermoloom.runs.manifest import (
     software_versions,
 )
 from thermoloom.runs.store import RunDirectory, finished_results
+from thermoloom.settings import Settings
 
 SETTINGS = {"training": {"rule": "online", "cycles": 300}, "machine": {"kT": 0.1}}
 NOBODY = 65534

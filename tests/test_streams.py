@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from thermoloom.engine.compiled.streams import (
+from thermoloom.engines.compiled.streams import (
     STREAMS,
     fill_normals,
     normals,

@@ -15,9 +15,9 @@ ORDER = (
     ("inputs", "interrupts", "numerics"),
     ("sections", "threads"),
     ("machine",),
-    ("config",),
+    ("settings",),
     ("feasibility",),
-    ("patterns", "engine", "runs"),
+    ("patterns", "engines", "runs"),
     ("theory", "training", "generation"),
     ("measures", "presentation"),
     ("computers",),
@@ -74,7 +74,7 @@ def test_a_name_is_found_in_one_room() -> None:
 
 
 def test_kernels_stay_behind_the_engine() -> None:
-    """Nothing outside ``engine/compiled`` imports Numba or the compiled engine's modules."""
+    """Nothing outside ``engines/compiled`` imports Numba or the compiled engine's modules."""
     outside = [path for path in MODULES if "compiled" not in path.parts]
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in outside}
     knowing = [
@@ -84,5 +84,6 @@ def test_kernels_stay_behind_the_engine() -> None:
     assert not [
         name
         for name, text in texts.items()
-        if "from thermoloom.engine.compiled" in text or "import thermoloom.engine.compiled" in text
+        if "from thermoloom.engines.compiled" in text
+        or "import thermoloom.engines.compiled" in text
     ]

@@ -10,20 +10,20 @@ import pytest
 from machines import random_parameters
 from scipy.stats import chisquare
 
-from thermoloom.computers.archives import Order, generate_run
-from thermoloom.computers.kept_patterns import kept_arrays, pattern_names, patterns_from
-from thermoloom.computers.trained import learned_patterns, parameters_of, solve_run
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.training_runs import learned_patterns, parameters_of, solve_run
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.generation import drawn_styles, generate
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.codes import kmeans
 from thermoloom.patterns.fields import label_words, styles_of
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.solver import solve_optimum
 

@@ -15,9 +15,8 @@ import pytest
 from experiment_runs import read_table
 from test_report import Reader, leaves
 
-from thermoloom.computers.trained import parameters_of
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.training_runs import parameters_of
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.experiments.optimum import optimum_measures, optimum_path
@@ -27,7 +26,7 @@ from thermoloom.experiments.theory.findings import growth_of
 from thermoloom.experiments.theory.mixtures import PARTS, Split, mixtures, norm_rows, read_split
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms, residuals
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.diagnostics import additional_path
@@ -39,6 +38,7 @@ from thermoloom.reproduction import paper, reproduce
 from thermoloom.reproduction.theory_verdicts import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.predictions import mean_parameters, mean_rule
 from thermoloom.training.trainer import train

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from thermoloom.engine.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.threads import breathe, in_threads, thread_count, threads, unit_ranges
 
 

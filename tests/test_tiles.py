@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from thermoloom.engine.compiled import tiles
-from thermoloom.engine.compiled.tiles import FLAT, LANES, TALL, Extent, Operand
+from thermoloom.engines.compiled import tiles
+from thermoloom.engines.compiled.tiles import FLAT, LANES, TALL, Extent, Operand
 
 # as they are compiled for other kernels, they cannot be called from here
 product_of_addresses = njit(tiles.add_product.py_func)
@@ -69,7 +69,7 @@ from llvmlite import binding
 features = binding.get_host_cpu_features()
 features["avx512f"] = False
 binding.get_host_cpu_features = lambda: features
-from thermoloom.engine.compiled import tiles
+from thermoloom.engines.compiled import tiles
 assert tiles.LANES == 8
 raise SystemExit(pytest.main([{__file__!r}, "-qx", "-p", "no:cacheprovider"]))
 """

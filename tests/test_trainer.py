@@ -16,14 +16,14 @@ from machines import (
 )
 from plain_rules import learn_stepwise
 
-from thermoloom.config import Settings
-from thermoloom.engine import Path, engine
-from thermoloom.engine.compiled.residual_errors import residual_errors
+from thermoloom.engines import Path, engine
+from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.errors import UserError
 from thermoloom.machine.action import PathLoss, path_terms
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
 from thermoloom.training import trainer
 from thermoloom.training.trainer import Trainee, train, train_together, validation_path
 

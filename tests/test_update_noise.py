@@ -11,11 +11,10 @@ import pytest
 from machines import MACHINES, path_of, relative_difference
 from scipy import stats
 
-from thermoloom.config import Imperfections, Settings, Training
-from thermoloom.engine import Diverged, Path, engine
-from thermoloom.engine.compiled import noise_walk
-from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noise_walk import (
+from thermoloom.engines import Diverged, Path, engine
+from thermoloom.engines.compiled import noise_walk
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noise_walk import (
     BLOCK_STEPS,
     LEVELS,
     Draw,
@@ -24,13 +23,14 @@ from thermoloom.engine.compiled.noise_walk import (
     Walk,
     noise_blocks,
 )
-from thermoloom.engine.compiled.noising import noising_path
-from thermoloom.engine.compiled.residual_errors import residual_errors
-from thermoloom.engine.compiled.streams import flat_normals, normals, stream_key
-from thermoloom.engine.compiled.update_noise import NoiseResponse
+from thermoloom.engines.compiled.noising import noising_path
+from thermoloom.engines.compiled.residual_errors import residual_errors
+from thermoloom.engines.compiled.streams import flat_normals, normals, stream_key
+from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Imperfections, Settings, Training
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train, train_together
 

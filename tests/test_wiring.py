@@ -16,20 +16,20 @@ from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
-from thermoloom.config import Settings
-from thermoloom.engine import engine
-from thermoloom.engine.compiled.learner import Learner
-from thermoloom.engine.compiled.noising import drives_of
-from thermoloom.engine.compiled.sparse_forces import few_wires
-from thermoloom.engine.compiled.sparse_learner import SparseLearner
+from thermoloom.engines import engine
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noising import drives_of
+from thermoloom.engines.compiled.sparse_forces import few_wires
+from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
 from thermoloom.experiments import experiment
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires
 from thermoloom.patterns.edge_lists import read_edges
+from thermoloom.settings import Settings
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum

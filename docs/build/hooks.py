@@ -33,7 +33,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if name.startswith("notebooks/"):
         return _executed(markdown, name, config, files)
     if name == "settings.md":
-        from thermoloom.config import settings_file
+        from thermoloom.settings import settings_file
 
         return markdown.replace("<!-- settings -->", f"```toml\n{settings_file()}\n```")
     if name == "commands.md":

@@ -19,30 +19,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from thermoloom.computers.kept_patterns import content_sha256
-from thermoloom.computers.stored import Kept, open_computer, save_computer, save_couplings
-from thermoloom.computers.trained import solve
-from thermoloom.config import PrototypeSettings, Settings
-from thermoloom.engine import engine
+from thermoloom.computers.computer_files import Kept, open_computer, save_computer, save_couplings
+from thermoloom.computers.pattern_store import content_sha256
+from thermoloom.computers.training_runs import solve
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import asked_classes, generate
 from thermoloom.inputs import user_path, whole
 from thermoloom.interrupts import interrupts_deferred
-from thermoloom.machine import definition
-from thermoloom.machine.books import Generated
+from thermoloom.machine import machine as machine_module
 from thermoloom.machine.device import Device as Device
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
 from thermoloom.machine.wires import text_of
+from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
-from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
-from thermoloom.runs.saved import SUMMARY, Saved
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.study_tables import SUMMARY, StudyTables
+from thermoloom.settings import PrototypeSettings, Settings
 from thermoloom.training.trainer import Reached, Trainee, train_together
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ Source = Images | str | Path | ArrayLike
 
 
 def _patterns(
-    source: Source, classes: Sequence[int] | None, machine: definition.Machine,
+    source: Source, classes: Sequence[int] | None, machine: machine_module.Machine,
     resize: bool, code: Array | None,
 ) -> Patterns:  # fmt: skip
     """What is to be learned, fitted to the machine."""
@@ -184,7 +184,7 @@ def _classes(classes: Iterable[int]) -> tuple[int, ...]:
 # --- machine --------------------------------------------------------------------------------------
 
 
-class Machine(definition.Machine):
+class Machine(machine_module.Machine):
     """A machine that can learn: units, wiring, stages, potential and dynamics.
 
     Its arguments are the settings of ``[machine]`` (``thermoloom settings`` lists them all); the
@@ -196,7 +196,7 @@ class Machine(definition.Machine):
     """
 
     def __repr__(self) -> str:
-        usual = definition.Machine()
+        usual = machine_module.Machine()
         special = {
             entry.name: getattr(self, entry.name)
             for entry in fields(self)
@@ -264,14 +264,14 @@ class Machine(definition.Machine):
         return Computer(_about(chosen, learned), optimum.parameters, learned, curve)
 
 
-def _learning(machine: definition.Machine, device: Device | None, **settings: Any) -> Settings:
+def _learning(machine: machine_module.Machine, device: Device | None, **settings: Any) -> Settings:
     """Settings with those of ``[training]`` and ``[imperfections]`` by their names."""
     for key in settings:
         if key not in _LEARNING:
             raise UserError(f"{key}: no such argument; known: {', '.join(sorted(_LEARNING))}")
     training = {key: value for key, value in settings.items() if key in _TRAINING}
     errors = {key: value for key, value in settings.items() if key not in _TRAINING}
-    plain = definition.Machine(**asdict(machine))  # what is saved and loaded again
+    plain = machine_module.Machine(**asdict(machine))  # what is saved and loaded again
     start = Settings(machine=plain, device=Device() if device is None else device)
     return start.updated({"training": training, "imperfections": errors})
 
@@ -655,7 +655,7 @@ class Results(Mapping[str, dict[str, Array]]):
         """Every number of the page: summary.json, or the results of a run that has none."""
         if not self._run.has(SUMMARY):
             return dict(self._run.results)
-        return Saved.open(self._run.path).summary
+        return StudyTables.open(self._run.path).summary
 
     def frame(self, table: str) -> Any:
         """A table as a pandas DataFrame, where pandas is installed.

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.settings import Settings
 
 SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"

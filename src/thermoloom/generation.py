@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine import OnSnapshot, engine
+from thermoloom.engines import OnSnapshot, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_generation
 from thermoloom.inputs import seed_number, whole
-from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows, watched_steps
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from thermoloom.machine.definition import Machine
+    from thermoloom.machine.machine import Machine
 
 ComputerPath = Annotated[
     Path,
@@ -120,7 +120,7 @@ def _takes_machine(command: Callable[..., None]) -> Callable[..., None]:
 
 def settings() -> None:
     """Print every setting with its default and meaning, as a TOML file for --config."""
-    from thermoloom.config import settings_file
+    from thermoloom.settings import settings_file
 
     print(settings_file())
 
@@ -149,11 +149,11 @@ def train(
         "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
         "machine": machine or {},
     }
-    from thermoloom.config import Settings
+    from thermoloom.settings import Settings
 
     settings = Settings.from_dict(merged(config, assignments, options))
-    from thermoloom.computers.kept_patterns import named
-    from thermoloom.computers.trained import check_run, train_runs, training_path
+    from thermoloom.computers.pattern_store import named
+    from thermoloom.computers.training_runs import check_run, train_runs, training_path
     from thermoloom.patterns.patterns import load_patterns
     from thermoloom.presentation.terminal import progress
     from thermoloom.runs.store import RunDirectory
@@ -259,11 +259,11 @@ def generate(
 
     With --set device.gain_error=0.1 and the like, couplings are written to another device first.
     """
-    from thermoloom.computers.archives import Order
-    from thermoloom.computers.stored import archive_path, learning_at, samples_of
+    from thermoloom.computers.computer_files import archive_path, learning_at, samples_of
+    from thermoloom.computers.sample_archives import Order
     from thermoloom.feasibility import check_generation
     from thermoloom.machine.energy import label_word
-    from thermoloom.patterns.known import clamp_of, read_mask, read_picture
+    from thermoloom.patterns.clamps import clamp_of, read_mask, read_picture
     from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
@@ -364,7 +364,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
-    from thermoloom.computers.stored import beside, latest_samples, learning_at
+    from thermoloom.computers.computer_files import beside, latest_samples, learning_at
     from thermoloom.presentation.sheets import loss_curve, png, sample_figure
     from thermoloom.runs.files import write_atomically
 
@@ -395,7 +395,7 @@ def show(
 
 def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
     """Ten samples on their way, one per class where there are labels, with the heat counted."""
-    from thermoloom.computers.stored import open_computer
+    from thermoloom.computers.computer_files import open_computer
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
 
@@ -428,11 +428,11 @@ def solve(
         "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
         "machine": machine or {},
     }
-    from thermoloom.config import Settings
+    from thermoloom.settings import Settings
 
     settings = Settings.from_dict(merged(config, assignments, options))
-    from thermoloom.computers.kept_patterns import named
-    from thermoloom.computers.trained import solve_run, training_path
+    from thermoloom.computers.pattern_store import named
+    from thermoloom.computers.training_runs import solve_run, training_path
     from thermoloom.patterns.patterns import load_patterns
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory

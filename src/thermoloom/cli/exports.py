@@ -77,7 +77,7 @@ def export(
 ) -> None:
     """Write the couplings of a computer for a device: a table, or a netlist for ngspice."""
     from thermoloom.computers.circuits import save_netlist, simulated
-    from thermoloom.computers.stored import beside, open_computer, save_couplings
+    from thermoloom.computers.computer_files import beside, open_computer, save_couplings
 
     if form not in ("table", "spice"):
         raise UserError(f"--format {shown(form)}: must be table or spice")
@@ -126,7 +126,7 @@ def units(
     as_json: AsJson = False,
 ) -> None:
     """What E0, a unit of time and an image are on a device: joules, volts, seconds, watts."""
-    from thermoloom.computers.stored import latest_samples, learning_at
+    from thermoloom.computers.computer_files import latest_samples, learning_at
     from thermoloom.machine.realization import realize
 
     machine = learning_at(run)[0].machine

@@ -71,12 +71,12 @@ def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
 def _solved(say: Callable[[str], None]) -> Computer:
     """The demo's machine."""
     from thermoloom.api import Computer
-    from thermoloom.computers.kept_patterns import named
-    from thermoloom.computers.trained import solve
-    from thermoloom.config import Settings
+    from thermoloom.computers.pattern_store import named
+    from thermoloom.computers.training_runs import solve
     from thermoloom.experiments.demo import DIGITS, MACHINE, TOLERANCE
     from thermoloom.patterns.fields import label_words, unit_fields
     from thermoloom.patterns.patterns import load_patterns
+    from thermoloom.settings import Settings
 
     say("solving a ten-digit machine")
     patterns = load_patterns(DIGITS, MACHINE)

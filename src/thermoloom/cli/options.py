@@ -17,7 +17,7 @@ from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
 if TYPE_CHECKING:  # loads numpy; --help should not
-    from thermoloom.config import Settings
+    from thermoloom.settings import Settings
 
 _PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
 Values = dict[str, dict[str, Any]]
@@ -101,7 +101,7 @@ def merged(
     config: Path | None, assignments: list[str] | None, overrides: Values, own_section: str = ""
 ) -> Values:
     """The TOML file, then --set, then options of their own where they are given."""
-    from thermoloom.config import parse_assignment
+    from thermoloom.settings import parse_assignment
 
     layers = [read_toml(config)] if config else []
     layers += [parse_assignment(text, own_section) for text in assignments or []]
@@ -149,7 +149,7 @@ def compile_now(
     models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
 ) -> None:
     """Compile the kernels that these computers need, or load them, before anything is timed."""
-    from thermoloom.engine import engine
+    from thermoloom.engines import engine
     from thermoloom.presentation.terminal import compiling
 
     with compiling():

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.stored import Kept
-from thermoloom.engine import engine
+from thermoloom.computers.computer_files import Kept
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import label_word

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Settings, toml_of
 from thermoloom.errors import UserError
 from thermoloom.inputs import parse_toml
 from thermoloom.machine.parameters import Block, Parameters, layout
 from thermoloom.machine.quantization import UNQUANTIZED, couplings, largest_magnitude, levels
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.manifest import package_version
+from thermoloom.settings import Settings, toml_of
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from thermoloom.config import Settings
 from thermoloom.experiments import screens
 from thermoloom.experiments.plan import SECTION, Experiment
 from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
@@ -24,6 +23,7 @@ from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
 from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 RATE, PERIOD = "learning rate", "update period"
 

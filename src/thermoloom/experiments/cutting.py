@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from thermoloom.config import Settings
 from thermoloom.experiments.models import SAMPLE_IN_CYCLES, piece, piece_paths
 from thermoloom.experiments.results import (
     NO_PATHS,
@@ -24,10 +23,11 @@ from thermoloom.experiments.results import (
     replay_path,
     trained_path,
 )
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
 
 ON_GRID, NOISY = 5.0, 4.0
 """Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.experiments.digits import HARMONIC
 from thermoloom.generation import asked_classes, course, drawn_words, generate
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import load_patterns
+from thermoloom.settings import PrototypeSettings
 from thermoloom.theory.solver import Optimum, solve_optimum
 
 MACHINE = replace(HARMONIC, styles=10)

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.kept_patterns import patterns_of
-from thermoloom.computers.trained import parameters_of
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings, Training
+from thermoloom.computers.pattern_store import patterns_of
+from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC, DigitsPlan
@@ -42,6 +41,7 @@ from thermoloom.patterns.fields import label_words
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Training
 from thermoloom.training.trainer import Trainee, train_together
 
 LABELS = {

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from thermoloom.computers.kept_patterns import identified
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.pattern_store import identified
+from thermoloom.engines import engine
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.experiments.results import ended, has_archive, order_of, trained_path
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.settings import Settings
 from thermoloom.threads import threads
 
 PROBE_STEPS = 216

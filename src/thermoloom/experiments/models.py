@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.archives import arrays_of, generate_run, generated_of, keep_archive
-from thermoloom.computers.kept_patterns import patterns_of
-from thermoloom.computers.trained import parameters_of, solve_run, train_runs, training_settings
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.pattern_store import patterns_of
+from thermoloom.computers.sample_archives import arrays_of, generate_run, generated_of, keep_archive
+from thermoloom.computers.training_runs import (
+    parameters_of,
+    solve_run,
+    train_runs,
+    training_settings,
+)
+from thermoloom.engines import engine
 from thermoloom.experiments.results import (
     MEASURES,
     REPLAY,
@@ -39,7 +43,7 @@ from thermoloom.experiments.results import (
 )
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.action import PathTerms
-from thermoloom.machine.books import Generated
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
@@ -49,6 +53,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import PART_OF, run_path
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import Report
+from thermoloom.settings import Settings
 from thermoloom.threads import in_threads
 from thermoloom.training.trainer import Trainee
 

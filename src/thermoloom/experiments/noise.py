@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import Settings
 from thermoloom.experiments import screens
 from thermoloom.experiments.plan import Experiment
 from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.config import Settings
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.results import Model, trained_path
 from thermoloom.measures.paired import number
+from thermoloom.settings import Settings
 
 RULE = "optimum"
 STAGES = ("generation", "quality", "diagnostics")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.plan import Plan
@@ -24,6 +23,7 @@ from thermoloom.measures.paired import RULES, PairedModels
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
 
 
 @dataclass(frozen=True)

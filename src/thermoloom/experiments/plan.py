@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
-from thermoloom.config import GenerationSettings, Settings, Training, toml_of
 from thermoloom.errors import UserError
 from thermoloom.experiments import MOST_SEEDS
 from thermoloom.inputs import shown
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.sections import fitted
+from thermoloom.settings import GenerationSettings, Settings, Training, toml_of
 
 SECTION = "experiment"
 """Table of a settings file, and prefix of --set, for what is the plan's own."""

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.trained import parameters_of
-from thermoloom.config import Settings
+from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
 from thermoloom.experiments.models import Clock, record_samples
 from thermoloom.experiments.plan import Experiment, Plan, brief
@@ -53,6 +52,7 @@ from thermoloom.measures.responses import Measured
 from thermoloom.measures.statistics import ks_distance
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
 
 STORAGE, TRAINING = "storage", "training"
 REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import PrototypeSettings, Settings
 from thermoloom.experiments.pair_tables import summed_up
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import PrototypeSettings, Settings
 
 FIFTEEN = PrototypeSettings(per_digit=5)
 

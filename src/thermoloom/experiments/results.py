@@ -19,23 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.archives import Order, archived_classes, read_archive
-from thermoloom.computers.kept_patterns import patterns_path
-from thermoloom.computers.trained import (
+from thermoloom.computers.pattern_store import patterns_path
+from thermoloom.computers.sample_archives import Order, archived_classes, read_archive
+from thermoloom.computers.training_runs import (
     learned_patterns,
     parameters_of,
     training_path,
     training_settings,
 )
-from thermoloom.config import Settings
-from thermoloom.machine.books import Generated
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.measures.classifier import SIDE, classifier_sha256
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.formats import Table
 from thermoloom.runs.manifest import MANIFEST, run_path
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 RUNS = "runs"
 """Folder, within the results folder, of the runs that experiments share."""

@@ -17,8 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from thermoloom.computers.kept_patterns import identified, keep_patterns, named
-from thermoloom.config import Settings
+from thermoloom.computers.pattern_store import identified, keep_patterns, named
 from thermoloom.errors import UserError
 from thermoloom.experiments import NAMES
 from thermoloom.experiments.models import Clock
@@ -32,9 +31,10 @@ from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
 from thermoloom.runs.formats import jsonable
 from thermoloom.runs.progress import Progress
-from thermoloom.runs.saved import SUMMARY
 from thermoloom.runs.store import RunDirectory, refuse_claimed
+from thermoloom.runs.study_tables import SUMMARY
 from thermoloom.runs.tasks import Outcome, failures
+from thermoloom.settings import Settings
 
 OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 

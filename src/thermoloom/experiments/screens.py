@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import Imperfections, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.plan import SECTION, VARIED, Plan
@@ -35,6 +34,7 @@ from thermoloom.measures.responses import KEYS, Measured, Responses
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Imperfections, Settings
 
 STAGES = ("training", "generation", "quality")
 SET = (*VARIED, *(f"imperfections.{entry.name}" for entry in fields(Imperfections)))

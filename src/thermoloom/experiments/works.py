@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.kept_patterns import patterns_of
-from thermoloom.computers.trained import training_settings
-from thermoloom.config import PrototypeSettings, Settings
+from thermoloom.computers.pattern_store import patterns_of
+from thermoloom.computers.training_runs import training_settings
 from thermoloom.experiments.cutting import in_products
 from thermoloom.experiments.models import SAMPLE_IN_CYCLES
 from thermoloom.experiments.results import RUNS, finished, patterns_input
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.measures.classifier import classifier_sha256
 from thermoloom.patterns.fields import unit_fields
@@ -31,6 +30,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report, Task, resolve
+from thermoloom.settings import PrototypeSettings, Settings
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.marginals import Marginals, solve_marginals
 from thermoloom.theory.solver import conjugate_gradients

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thermoloom.api import Computer
-from thermoloom.computers.archives import Order, keep_archive
-from thermoloom.computers.kept_patterns import named, save_patterns
-from thermoloom.computers.trained import KIND, training_settings
+from thermoloom.computers.pattern_store import named, save_patterns
+from thermoloom.computers.sample_archives import Order, keep_archive
+from thermoloom.computers.training_runs import KIND, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
 from thermoloom.lab.scenes import Scene

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
 from thermoloom.lab.scenes import Scene, learned_fields
 from thermoloom.machine.action import drive, residual, step_constants
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import felt, sensed_gradient
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
 

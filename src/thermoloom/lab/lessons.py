@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.api import Computer
-from thermoloom.computers.kept_patterns import named
-from thermoloom.computers.trained import solve
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.pattern_store import named
+from thermoloom.computers.training_runs import solve
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.generation import generate
 from thermoloom.lab.messages import Teach
 from thermoloom.lab.scenes import as_bytes, number
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import from_images
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Reached, Trainee, train_together
 
 SIDE = 14

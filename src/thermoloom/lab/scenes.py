@@ -23,14 +23,14 @@ from thermoloom.errors import UserError
 from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
 from thermoloom.lab.damage import damaged
 from thermoloom.lab.messages import Generate
-from thermoloom.machine.books import Generated
 from thermoloom.machine.clamp import Clamp, resting_states
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import SIDE, classify
 from thermoloom.measures.quality import measure_quality
+from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.fields import label_words, unit_fields
-from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
 
 FRAMES = 120

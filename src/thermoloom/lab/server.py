@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from thermoloom.api import Computer
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.lab import exports
 from thermoloom.lab.messages import MESSAGE_BYTES

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import sensed_gradient
 from thermoloom.machine.energy import group_states
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import Onsite
 from thermoloom.machine.parameters import Array, Parameters, layout
 from thermoloom.machine.protocol import ramp

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
 

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
 from thermoloom.machine.quantization import mirrored

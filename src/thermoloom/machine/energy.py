@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 

@@ -26,9 +26,9 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import seed_number, whole
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.device import Built, felt
 from thermoloom.machine.energy import group_states
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.machine.realization import Realization, reduced

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import numpy as np
 
 if TYPE_CHECKING:
-    from thermoloom.machine.definition import Machine
+    from thermoloom.machine.machine import Machine
 
 
 class Onsite(Protocol):

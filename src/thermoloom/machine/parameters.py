@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import FREE, WIRES, Machine
+from thermoloom.machine.machine import FREE, WIRES, Machine
 from thermoloom.machine.wires import adjacency
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from thermoloom.machine.definition import Machine
+    from thermoloom.machine.machine import Machine
 
 PREPARATION_AMPLITUDE = 2.0
 

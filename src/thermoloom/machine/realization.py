@@ -20,7 +20,7 @@ from typing import Any
 from scipy.constants import Boltzmann
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 
 ROOM = 300.0
 """Temperature in kelvin, where none is given."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 
 if TYPE_CHECKING:
-    from thermoloom.machine.definition import Machine
+    from thermoloom.machine.machine import Machine
 
 Pairs = NDArray[np.int64]
 

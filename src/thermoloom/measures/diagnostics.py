@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine import Path, engine
-from thermoloom.machine.books import Generated
-from thermoloom.machine.definition import Machine
+from thermoloom.engines import Path, engine
 from thermoloom.machine.energy import EnergyParts, energy_parts
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 Float32 = NDArray[np.float32]

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.machine.books import Generated
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.measures.statistics import Spread, spread
 from thermoloom.theory.generation_law import prepared_entropy, transport_scale
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.measures.quality import unit_rows
 from thermoloom.theory.generation_law import Gaussian, gelbrich
 

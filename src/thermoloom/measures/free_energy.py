@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.inputs import whole
-from thermoloom.machine.books import Generated
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 
 Float64 = NDArray[np.float64]

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.machine.books import Generated
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
 from thermoloom.measures.statistics import Spread, spread

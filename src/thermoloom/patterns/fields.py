@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns.codes import CODES, within_classes
 from thermoloom.patterns.patterns import Patterns
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from thermoloom.config import PrototypeSettings
 from thermoloom.errors import UserError
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, shown, user_path
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns.images import read_images, read_npy
 from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
+from thermoloom.settings import PrototypeSettings
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

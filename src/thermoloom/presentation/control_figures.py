@@ -18,13 +18,13 @@ from thermoloom.presentation.drawing import (
 )
 from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
 from thermoloom.runs.formats import only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 RATE, PERIOD = "learning rate", "update period"
 """Names of the two screens in the tables."""
 
 
-def draw_heat(saved: Saved) -> Figure:
+def draw_heat(saved: StudyTables) -> Figure:
     """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
     figure, (rates, rate_pairs, periods, period_pairs) = in_rows(2, 2, 4.6)
     _rates(rates, saved)
@@ -41,7 +41,7 @@ def draw_heat(saved: Saved) -> Figure:
     return figure
 
 
-def _rates(axes: Axes, saved: Saved) -> None:
+def _rates(axes: Axes, saved: StudyTables) -> None:
     table = only(saved.table("conditions"), screen=RATE)
     places = evenly(axes, table["value"], 0.4)
     for rule, shift in zip(RULES, (-0.08, 0.08), strict=True):
@@ -54,7 +54,7 @@ def _rates(axes: Axes, saved: Saved) -> None:
     legend_above(axes, 0.12, ncols=2)
 
 
-def _periods(axes: Axes, saved: Saved) -> None:
+def _periods(axes: Axes, saved: StudyTables) -> None:
     table = only(saved.table("conditions"), screen=PERIOD)
     places = evenly(axes, table["value"], 0.4)
     for seed in np.unique(table["seed"]):

@@ -15,13 +15,13 @@ from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, 
 from thermoloom.presentation.sheets import tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 GAP = 2
 """Pixels between images."""
 
 
-def draw_devices(saved: Saved) -> Figure:
+def draw_devices(saved: StudyTables) -> Figure:
     """(a) quality and (b) heat before and after, (c) recovery of every imperfection."""
     figure = Figure(figsize=(WIDTH, 6.9), layout=ConstrainedLayoutEngine(w_pad=0.04, h_pad=0.05))
     above, below = figure.subfigures(2, 1, height_ratios=(1.35, 1), squeeze=False).flat
@@ -80,7 +80,7 @@ def _dumbbells(
     light_grid(axes)
 
 
-def _ways_back(figure: SubFigure, saved: Saved) -> None:
+def _ways_back(figure: SubFigure, saved: StudyTables) -> None:
     """A panel for each imperfection: quality along trajectories, at every strength."""
     names, measure = saved.summary["imperfections"], saved.summary["measure"]
     table = saved.table("courses")
@@ -130,7 +130,7 @@ def _shades(count: int) -> list[str]:
     return [SKY, ORANGE, INK, BLUE, GREY][:count] if count <= 5 else [INK] * count
 
 
-def draw_samples(saved: Saved) -> Figure:
+def draw_samples(saved: StudyTables) -> Figure:
     """Samples of the strongest case of each imperfection, as written and after recalibration."""
     arrays, about = saved.arrays("images")
     strongest = list({row["imperfection"]: row for row in saved.summary["conditions"]}.values())

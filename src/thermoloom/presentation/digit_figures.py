@@ -21,7 +21,7 @@ from thermoloom.presentation.drawing import (
 from thermoloom.presentation.sheets import grey_scale, tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 CURVES = {
     "styles": "styles of each class",
@@ -41,7 +41,7 @@ EVEN = ("windows", "code", "quartic")
 """Curves whose values are names, or too uneven for a scale."""
 
 
-def draw_sheet(saved: Saved) -> Figure:
+def draw_sheet(saved: StudyTables) -> Figure:
     """Samples as they came, a column for each class."""
     arrays, about = saved.arrays("images")
     return _grid(arrays["sheet"], about["shape"], [str(c) for c in range(10)])
@@ -65,7 +65,7 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
     return figure
 
 
-def draw_unlabelled(saved: Saved) -> Figure:
+def draw_unlabelled(saved: StudyTables) -> Figure:
     """Samples of the machine without labels, as they came."""
     if not saved.run.has("unlabelled.safetensors"):
         return nothing("not measured")
@@ -73,7 +73,7 @@ def draw_unlabelled(saved: Saved) -> Figure:
     return _grid(arrays["sheet"][:40], about["shape"], [""] * 10)
 
 
-def draw_denoising(saved: Saved) -> Figure:
+def draw_denoising(saved: StudyTables) -> Figure:
     """One trajectory of each class, a row for each."""
     arrays, about = saved.arrays("images")
     frames = arrays["frames"]
@@ -81,7 +81,7 @@ def draw_denoising(saved: Saved) -> Figure:
     return _grid(frames.reshape(-1, frames.shape[-1]), about["shape"], names)
 
 
-def draw_confusion(saved: Saved) -> Figure:
+def draw_confusion(saved: StudyTables) -> Figure:
     """(a) asked by recognized; (b) a half hidden: what is known, what was drawn, the truth."""
     figure, (left, right) = in_a_row((1, 1.25), 3.1)
     table = saved.table("confusion")
@@ -102,7 +102,7 @@ def draw_confusion(saved: Saved) -> Figure:
     return figure
 
 
-def _completed(axes: Axes, saved: Saved) -> None:
+def _completed(axes: Axes, saved: StudyTables) -> None:
     """Rows: known top, completed; known left, completed; truth."""
     arrays, about = saved.arrays("inpainting")
     truth, (height, width) = arrays["truth"], about["shape"]
@@ -119,7 +119,7 @@ def _completed(axes: Axes, saved: Saved) -> None:
     axes.tick_params(length=0)
 
 
-def draw_curves(saved: Saved) -> Figure:
+def draw_curves(saved: StudyTables) -> Figure:
     """Rate of the asked class and diversity against what was varied, a panel for each."""
     figure, places = _panels(saved, _rates)
     for letter, place, (table, column, words) in zip("kl", places, ONLINE, strict=True):
@@ -129,7 +129,7 @@ def draw_curves(saved: Saved) -> Figure:
     return figure
 
 
-def draw_curve_energies(saved: Saved) -> Figure:
+def draw_curve_energies(saved: StudyTables) -> Figure:
     """Heat and work of an image against what was varied, a panel for each."""
     figure, places = _panels(saved, _energies)
     for place in places:
@@ -145,7 +145,7 @@ ONLINE = (
 """Tables of the local rule: what was varied, and the words for it."""
 
 
-def _panels(saved: Saved, draw: Curve) -> tuple[Figure, list[Axes]]:
+def _panels(saved: StudyTables, draw: Curve) -> tuple[Figure, list[Axes]]:
     """A panel for each curve, and the places that are left."""
     figure = Figure(figsize=(WIDTH, 9.4), layout="constrained")
     places = list(np.ravel(figure.subplots(4, 3)))
@@ -207,7 +207,7 @@ def _energies(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
     axes.axhline(0, color=FAINT, linewidth=0.8)
 
 
-def _online(axes: Axes, saved: Saved, name: str, column: str) -> None:
+def _online(axes: Axes, saved: StudyTables, name: str, column: str) -> None:
     """The local rule on its way to the optimum."""
     if not saved.has(name):
         empty(axes, "not measured")

@@ -1,4 +1,4 @@
-"""Saved tables → figures. Nothing here simulates: what is drawn was written by an experiment.
+"""StudyTables tables → figures. Nothing here simulates: what is drawn was written by an experiment.
 
 A figure is a name, a title and a function of what an experiment saved. It is kept as PNG
 (200 dpi) and PDF beside the tables.
@@ -35,9 +35,9 @@ from thermoloom.presentation.style import (
 )  # fmt: skip
 from thermoloom.presentation.verdicts import mark
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
-Draw = Callable[[Saved], Figure]
+Draw = Callable[[StudyTables], Figure]
 DrawTable = Callable[[Axes, Table], None]
 MARK_HEIGHT = 0.28
 """Inches above a figure that the mark of a short run takes."""
@@ -52,7 +52,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def render(spec: FigureSpec, saved: Saved, pdf: bool = True) -> dict[str, bytes]:
+def render(spec: FigureSpec, saved: StudyTables, pdf: bool = True) -> dict[str, bytes]:
     """The figure as ``{file name: bytes}``, PNG and PDF, the same bytes for the same tables."""
     with styled():
         figure = spec.draw(saved)
@@ -174,7 +174,9 @@ def nothing(why: str) -> Figure:
     return figure
 
 
-def drawn(axes: Axes, saved: Saved, table: str, draw: DrawTable, why: str = "not measured") -> None:
+def drawn(
+    axes: Axes, saved: StudyTables, table: str, draw: DrawTable, why: str = "not measured"
+) -> None:
     """A table of the experiment drawn, or why there is none."""
     if saved.has(table):
         draw(axes, saved.table(table))
@@ -269,7 +271,7 @@ def legend_above(axes: Axes, share: float, **options: Any) -> None:
 # --- response curves of screens -------------------------------------------------------------------
 
 
-def curve_of(saved: Saved, screen: str, variant: str = "") -> Table:
+def curve_of(saved: StudyTables, screen: str, variant: str = "") -> Table:
     """The points of one curve."""
     return only(saved.table("curves"), screen=screen, variant=variant)
 

@@ -31,10 +31,10 @@ from thermoloom.presentation.style import (
     SKY,
 )  # fmt: skip
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 
-def draw_ledger(saved: Saved) -> Figure:
+def draw_ledger(saved: StudyTables) -> Figure:
     """(a) heat, its bound and what is left of it; (b) heat by part; (c) pairs."""
     figure, (bars, parts, pairs) = in_a_row((1.15, 1.15, 0.9), 2.7)
     means = saved.summary["means"]
@@ -83,7 +83,7 @@ QUALITIES = {
 VARIED = {"duration": "duration $t_f$", "kT": "$k_BT$ ($E_0$)", "stages": "stages"}
 
 
-def draw_frontier(saved: Saved) -> Figure:
+def draw_frontier(saved: StudyTables) -> Figure:
     """(a) expected heat and loss, (b) heat of generation by weight, (c) quality and heat."""
     figure, (plane, heats, quality) = in_a_row((1, 1, 1), 2.6)
     table, summary = saved.table("computers"), saved.summary
@@ -118,7 +118,7 @@ def draw_frontier(saved: Saved) -> Figure:
     return figure
 
 
-def _plane(axes: Axes, along: Table, saved: Saved) -> None:
+def _plane(axes: Axes, along: Table, saved: StudyTables) -> None:
     """The frontier, a parabola, and its points."""
     axes.plot(along["expected_heat"], along["excess"], "^", color=COLOURS["optimum"],
               markersize=3.5, label=r"$\theta(\lambda)$")  # fmt: skip
@@ -131,7 +131,7 @@ def _plane(axes: Axes, along: Table, saved: Saved) -> None:
     axes.set_yscale("symlog", linthresh=1.0)
 
 
-def draw_variants(saved: Saved) -> Figure:
+def draw_variants(saved: StudyTables) -> Figure:
     """Heat with its speed limit, and quality, by t_f, k_BT and number of stages."""
     if not saved.has("variants"):
         return nothing("no other machine was solved")
@@ -171,7 +171,7 @@ def _shades(values: Any) -> dict[float, str]:
 SCHEDULES = {"own": (GREY, "s", "the paper's schedule"), "best": (GREEN, "o", "searched")}
 
 
-def draw_schedules(saved: Saved) -> Figure:
+def draw_schedules(saved: StudyTables) -> Figure:
     """(a) heat and its bound by t_f, (b) the ramps and windows that were found, (c) quality."""
     if not saved.has("schedules"):
         return nothing("no schedule was searched for")

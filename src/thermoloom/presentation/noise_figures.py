@@ -16,13 +16,13 @@ from thermoloom.presentation.drawing import (
 )  # fmt: skip
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
 from thermoloom.runs.formats import only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 """Names of the four screens in the tables."""
 
 
-def draw_heat(saved: Saved) -> Figure:
+def draw_heat(saved: StudyTables) -> Figure:
     """(a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
     figure, (update, residual, offset, memory) = in_rows(2, 2, 4.5)
     amplitude = saved.summary["amplitude"]
@@ -48,14 +48,14 @@ def draw_heat(saved: Saved) -> Figure:
     return figure
 
 
-def _screen(axes: Axes, saved: Saved, name: str, colour: str) -> None:
+def _screen(axes: Axes, saved: StudyTables, name: str, colour: str) -> None:
     curve = curve_of(saved, name)
     response(axes, curve, colour=colour)
     for heat in only(curve, value=0.0)["heat"]:
         baseline(axes, heat)
 
 
-def _mark_crossover(axes: Axes, saved: Saved) -> None:
+def _mark_crossover(axes: Axes, saved: StudyTables) -> None:
     """Where the paper has its crossover, if this run may be compared with it."""
     limits = {
         limit["name"]: limit["value"]
@@ -74,7 +74,7 @@ def _mark_crossover(axes: Axes, saved: Saved) -> None:
                   xycoords=axes.get_xaxis_transform())  # fmt: skip
 
 
-def _offset_axis(axes: Axes, saved: Saved) -> None:
+def _offset_axis(axes: Axes, saved: StudyTables) -> None:
     """Logarithmic from the smallest offset on, with zero at its left."""
     values = np.unique(curve_of(saved, OFFSET)["value"])
     nonzero = np.abs(values[values != 0])

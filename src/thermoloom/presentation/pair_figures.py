@@ -35,7 +35,7 @@ from thermoloom.presentation.style import (
     WIDTH,
 )  # fmt: skip
 from thermoloom.runs.formats import only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 MOST_ROWS = 10
 """Targets that have a row of images; of more, the first."""
@@ -44,7 +44,7 @@ MOST_ROWS = 10
 # --- denoising trajectories -----------------------------------------------------------------------
 
 
-def draw_trajectories(saved: Saved) -> Figure:
+def draw_trajectories(saved: StudyTables) -> Figure:
     """From thermal noise to an image: six equally spaced times, a row for each target."""
     arrays, about = saved.arrays("pictures")
     targets, shape = about["targets"][:MOST_ROWS], about["shape"]
@@ -101,7 +101,7 @@ def _no_sample(about: dict[str, Any], target: str) -> str:
 # --- paired comparison ----------------------------------------------------------------------------
 
 
-def draw_pairs(saved: Saved) -> Figure:
+def draw_pairs(saved: StudyTables) -> Figure:
     """(a) validation loss, (b) heat of every pair, (c) heat distributions of one pair."""
     figure, (loss, heat, distribution) = in_a_row([1.15, 0.85, 1.15], 2.45)
     _loss_curves(loss, saved)
@@ -110,7 +110,7 @@ def draw_pairs(saved: Saved) -> Figure:
     return figure
 
 
-def _loss_curves(axes: Any, saved: Saved) -> None:
+def _loss_curves(axes: Any, saved: StudyTables) -> None:
     curves = saved.table("curves")
     seeds = saved.summary["seeds"]
     cycle = only(curves, rule=RULES[0], seed=seeds[0])["cycle"]
@@ -140,7 +140,7 @@ def _bands(axes: Any, cycle: Any, losses: dict[str, np.ndarray[Any, Any]]) -> No
             )
 
 
-def _heat_pairs(axes: Any, saved: Saved) -> None:
+def _heat_pairs(axes: Any, saved: StudyTables) -> None:
     rows = saved.summary["heat_rows"]
     paired_lines(
         axes,
@@ -156,7 +156,7 @@ def _heat_pairs(axes: Any, saved: Saved) -> None:
     finish(axes, "b", title, ylabel="mean heat $\\langle Q\\rangle$ ($E_0$)")
 
 
-def _heat_distributions(axes: Any, saved: Saved) -> None:
+def _heat_distributions(axes: Any, saved: StudyTables) -> None:
     seed = saved.summary["shown"]["seed"]
     samples = only(saved.table("samples"), seed=seed)
     heats = {rule: only(samples, rule=rule)["heat"] for rule in RULES}
@@ -175,7 +175,7 @@ def _heat_distributions(axes: Any, saved: Saved) -> None:
 # --- samples and quality --------------------------------------------------------------------------
 
 
-def draw_samples(saved: Saved) -> Figure:
+def draw_samples(saved: StudyTables) -> Figure:
     """(a) nearest samples of each target, (b) class counts, (c) softmax, (d) paired differences."""
     arrays, about = saved.arrays("pictures")
     targets = about["targets"]
@@ -201,7 +201,7 @@ def draw_samples(saved: Saved) -> Figure:
     return figure
 
 
-def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: Saved) -> None:
+def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: StudyTables) -> None:
     targets, shape = about["targets"][:MOST_ROWS], about["shape"]
     limits = (float(arrays["limits"][0]), float(arrays["limits"][1]))
     samples = only(saved.table("samples"), seed=about["seed"], rule=about["rule"])
@@ -264,7 +264,7 @@ def _softmax(axes: Any, scores: np.ndarray[Any, Any]) -> None:
     light_grid(axes)
 
 
-def _quality(axes: Any, saved: Saved) -> None:
+def _quality(axes: Any, saved: StudyTables) -> None:
     # a percentage of a batch mean near zero says nothing; the table has the numbers themselves
     labels = {
         "max_softmax": "maximum softmax",
@@ -290,7 +290,7 @@ def _quality(axes: Any, saved: Saved) -> None:
 # --- where the heat difference sits -----------------------------------------------------------
 
 
-def draw_energies(saved: Saved) -> Figure:
+def draw_energies(saved: StudyTables) -> Figure:
     """(a) energy parts, (b) both potentials on both ensembles, (c) coupling norms."""
     figure, (parts, cross, norms) = in_a_row([1.3, 1.0, 0.9], 2.6)
     _energy_parts(parts, saved)
@@ -299,7 +299,7 @@ def draw_energies(saved: Saved) -> Figure:
     return figure
 
 
-def _energy_parts(axes: Any, saved: Saved) -> None:
+def _energy_parts(axes: Any, saved: StudyTables) -> None:
     rows = saved.summary["energies"]
     labels = [row["label"] for row in rows if row["moment"] == "start"]
     for moment, colour, offset in (("start", GREY, 0.16), ("end", PURPLE, -0.16)):
@@ -317,7 +317,7 @@ def _energy_parts(axes: Any, saved: Saved) -> None:
     finish(axes, "a", "energy by part", "x", xlabel="mean energy, online − batch ($E_0$)")
 
 
-def _cross(axes: Any, saved: Saved) -> None:
+def _cross(axes: Any, saved: StudyTables) -> None:
     panel(axes, "b", "energy drop in both potentials")
     drop = {(row["potential"], row["ensemble"]): row["drop"] for row in saved.summary["cross"]}
     if not drop:
@@ -340,7 +340,7 @@ def _cross(axes: Any, saved: Saved) -> None:
     light_grid(axes)
 
 
-def _norms(axes: Any, saved: Saved) -> None:
+def _norms(axes: Any, saved: StudyTables) -> None:
     """Online against batch of the same pair, in per cent of batch, for each block."""
     table = saved.table("models")
     batch, online = (only(table, rule=rule) for rule in RULES)

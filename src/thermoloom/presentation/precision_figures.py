@@ -23,7 +23,7 @@ from thermoloom.presentation.drawing import (
 )  # fmt: skip
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 STORAGE, TRAINING = "storage", "training"
 """Names of the two screens in the tables."""
@@ -42,7 +42,7 @@ QUALITY = {
 # --- heat -----------------------------------------------------------------------------------------
 
 
-def draw_heat(saved: Saved) -> Figure:
+def draw_heat(saved: StudyTables) -> Figure:
     """(a) heat by bits of storage, (b) by bits of training."""
     figure, (storage, training) = in_a_row([1, 1], 2.6)
     _storage(storage, saved)
@@ -61,11 +61,11 @@ def _bit_axis(axes: Axes, table: Table, what: str) -> dict[float, int]:
     return evenly(axes, table["value"])
 
 
-def only_screen(saved: Saved, screen: str) -> Table:
+def only_screen(saved: StudyTables, screen: str) -> Table:
     return only(saved.table("conditions"), screen=screen)
 
 
-def _storage(axes: Axes, saved: Saved) -> None:
+def _storage(axes: Axes, saved: StudyTables) -> None:
     places = _bit_axis(axes, only_screen(saved, STORAGE), STORAGE)
     curve = curve_of(saved, STORAGE)
     response(axes, curve, [places[v] for v in curve["value"]], PURPLE, "D")
@@ -74,7 +74,7 @@ def _storage(axes: Axes, saved: Saved) -> None:
     panel(axes, "a", "couplings stored after training")
 
 
-def _training(axes: Axes, saved: Saved) -> None:
+def _training(axes: Axes, saved: StudyTables) -> None:
     places = _bit_axis(axes, only_screen(saved, TRAINING), TRAINING)
     reference = curve_of(saved, TRAINING, REFERENCE)
     for rounding, shift in zip(ROUNDINGS, (-0.08, 0.08), strict=True):
@@ -95,7 +95,7 @@ def _training(axes: Axes, saved: Saved) -> None:
     panel(axes, "b", "rounded after every update")
 
 
-def _without_couplings(saved: Saved, rounding: str, bits: NDArray[Any]) -> list[bool]:
+def _without_couplings(saved: StudyTables, rounding: str, bits: NDArray[Any]) -> list[bool]:
     """Where every visible–hidden coupling is zero, in all seeds."""
     table = only(only_screen(saved, TRAINING), variant=rounding)
     return [bool((only(table, value=b)["nonzero_visible_hidden"] == 0).all()) for b in bits]
@@ -104,7 +104,7 @@ def _without_couplings(saved: Saved, rounding: str, bits: NDArray[Any]) -> list[
 # --- distributions, quality, couplings --------------------------------------------------------
 
 
-def draw_quality(saved: Saved) -> Figure:
+def draw_quality(saved: StudyTables) -> Figure:
     """(a) heats by bits of storage, (b, c) quality, (d) nonzero couplings."""
     figure, (heats, storage, training, couplings) = in_rows(2, 2, 4.7)
     _distributions(heats, saved)
@@ -116,7 +116,7 @@ def draw_quality(saved: Saved) -> Figure:
     return figure
 
 
-def _distributions(axes: Axes, saved: Saved) -> None:
+def _distributions(axes: Axes, saved: StudyTables) -> None:
     """Heats of the single trajectories, and how far each distribution is from the reference."""
     samples = only(saved.table("samples"), screen=STORAGE)
     conditions = only_screen(saved, STORAGE)
@@ -146,7 +146,7 @@ def _distributions(axes: Axes, saved: Saved) -> None:
     finish(axes, "a", "heats, and KS distance to 32 bits")
 
 
-def _quality(axes: Axes, saved: Saved, screen: str, variants: list[tuple[str, str]]) -> None:
+def _quality(axes: Axes, saved: StudyTables, screen: str, variants: list[tuple[str, str]]) -> None:
     table = only_screen(saved, screen)
     places = _bit_axis(axes, table, screen)
     reference = only(table, value=32.0)
@@ -174,7 +174,7 @@ def _with_reference(own: Table, reference: Table, bits: float) -> Table:
     return reference if bits == 32 else only(own, value=bits)
 
 
-def _couplings(axes: Axes, saved: Saved) -> None:
+def _couplings(axes: Axes, saved: StudyTables) -> None:
     table = only_screen(saved, TRAINING)
     places = _bit_axis(axes, table, TRAINING)
     blocks = {

@@ -19,8 +19,8 @@ from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.verdicts import together
 from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import MANIFEST, read_manifest
-from thermoloom.runs.saved import SUMMARY, Saved
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.study_tables import SUMMARY, StudyTables
 
 REPORT = "report.html"
 
@@ -96,14 +96,14 @@ def _kept(run: RunDirectory) -> Part:
     """An experiment with its figures as they are."""
     specs = CHAPTERS[run.kind]
     pictures = {spec.name: (run.path / f"{spec.name}.png").read_bytes() for spec in specs}
-    return Saved.open(run.path).summary, pictures
+    return StudyTables.open(run.path).summary, pictures
 
 
 def _drawn(run: RunDirectory, pdf: bool = True) -> Part:
     """An experiment with its figures, which are saved beside its tables."""
     from thermoloom.presentation.drawing import render
 
-    saved, pictures = Saved.open(run.path), {}
+    saved, pictures = StudyTables.open(run.path), {}
     for spec in CHAPTERS[run.kind]:
         files = render(spec, saved, pdf)
         for name, data in files.items():

@@ -31,12 +31,12 @@ from thermoloom.presentation.style import (
     block_name,
 )
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 # --- training -------------------------------------------------------------------------------------
 
 
-def draw_training(saved: Saved) -> Figure:
+def draw_training(saved: StudyTables) -> Figure:
     """Learning curves and noise across seeds, predicted and measured."""
     figure, axes = in_a_row([1.5, 1.25], 2.5)
     drawn(axes[0], saved, "curves", _curves, "no predicted curves")
@@ -92,7 +92,7 @@ def _noise(axes: Axes, table: Table) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def draw_limits(saved: Saved) -> Figure:
+def draw_limits(saved: StudyTables) -> Figure:
     """Critical learning rates, the offset's shift, and bits."""
     figure, axes = in_a_row([1.1, 1.1, 1.1, 1.15], 2.35)
     titles = ("batch learning rate", "online learning rate", "offset", "bits")
@@ -182,7 +182,7 @@ ACCOUNTS = {
 }
 
 
-def draw_origin(saved: Saved) -> Figure:
+def draw_origin(saved: StudyTables) -> Figure:
     """Heat along lines, over the size of noise, and the account of the difference."""
     figure, axes = in_a_row([1.15, 1.15, 1.1], 2.5)
     origin = saved.summary["origin"]

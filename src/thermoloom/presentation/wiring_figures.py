@@ -10,7 +10,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from thermoloom.presentation.drawing import light_grid, panel
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 WORDS = {
     "max_softmax": "mean maximum softmax",
@@ -22,7 +22,7 @@ WORDS = {
 LOOKS = {"grid": (BLUE, "o-"), "random": (ORANGE, "s-"), "no hidden-hidden": (GREEN, "D")}
 
 
-def draw_wiring(saved: Saved) -> Figure:
+def draw_wiring(saved: StudyTables) -> Figure:
     """A row for each machine: quality by wires and by length, then its price, by wires."""
     layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.06)
     machines, classified = saved.summary["measures"], saved.summary["classified"]

@@ -7,10 +7,10 @@ from functools import cached_property
 from thermoloom.measures.paired import PairedModels
 from thermoloom.measures.responses import Responses
 from thermoloom.runs.formats import Table, only
-from thermoloom.runs.saved import Saved
+from thermoloom.runs.study_tables import StudyTables
 
 
-class Evidence(Saved):
+class Evidence(StudyTables):
     """What an experiment saved, with the computers and conditions of its tables."""
 
     @cached_property

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.runs.files import LOCK, DamagedFileError, Lock, leftovers, lock_owner, sha256
 from thermoloom.runs.formats import unchecked_arrays, wrong_arrays
@@ -27,6 +26,7 @@ from thermoloom.runs.manifest import (
     read_manifest,
 )
 from thermoloom.runs.store import checkpoints, lost_files, read_checkpoint
+from thermoloom.settings import Settings
 
 # --- list ---------------------------------------------------------------------------------
 

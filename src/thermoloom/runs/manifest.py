@@ -19,11 +19,11 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.numerics import NUMERICS
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
+from thermoloom.settings import Settings
 from thermoloom.threads import available_cores
 
 SCHEMA = 3
@@ -183,7 +183,7 @@ class FileRecord(TypedDict):
     columns: NotRequired[dict[str, str]]
     """dtype of every column."""
     added: NotRequired[bool]
-    """Saved after the run was done: the run is complete without it."""
+    """StudyTables after the run was done: the run is complete without it."""
     previous: NotRequired[FileRecord]
     """The version that this one replaces."""
 

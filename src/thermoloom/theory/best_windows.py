@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.theory.expected_loss import Fields, expected_losses
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.theory.solver import conjugate_gradients

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Layout, layout
 from thermoloom.theory.expected_loss import Fields
 from thermoloom.theory.marginals import Array64, Marginals

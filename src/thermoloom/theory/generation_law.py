@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows, preparation
 from thermoloom.theory.marginals import Array64, is_harmonic

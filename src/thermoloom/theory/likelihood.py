@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from thermoloom.engine import Path
+from thermoloom.engines import Path
 from thermoloom.errors import UserError
 from thermoloom.machine.action import drive, loss_scale, residual, step_constants
 from thermoloom.machine.energy import coupling_gradient

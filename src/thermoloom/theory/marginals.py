@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.clamp import resting_states
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, preparation, ramp
 from thermoloom.threads import threads
 

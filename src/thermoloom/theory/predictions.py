@@ -30,8 +30,8 @@ from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 from scipy.special import erfc
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import group_states
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Layout, layout
 from thermoloom.theory.expected_loss import ExpectedLoss, Fields
 from thermoloom.theory.marginals import Array64, Marginals

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg.blas import daxpy
 
 from thermoloom.errors import UserError
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.config import Settings
-from thermoloom.engine import Diverged, Learner, NoisyLearner, Path, engine
+from thermoloom.engines import Diverged, Learner, NoisyLearner, Path, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
 
 Float32 = NDArray[np.float32]
 Watched = Callable[[Parameters], PathLoss]

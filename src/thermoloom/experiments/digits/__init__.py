@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.digits.peers import MACHINES, PEERS, available
 from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Work
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
 
 HARMONIC = Machine(
     hidden=0,

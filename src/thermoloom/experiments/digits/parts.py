@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from thermoloom.computers.archives import generate_run
-from thermoloom.computers.trained import parameters_of, solve_run
+from thermoloom.computers.sample_archives import generate_run
+from thermoloom.computers.training_runs import parameters_of, solve_run
 from thermoloom.experiments.results import finished, order_of, save_rows, trained_path
 from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import asked_classes, drawn_styles, generate
-from thermoloom.machine.books import Generated
-from thermoloom.machine.definition import Machine
 from thermoloom.machine.energy import label_word
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import noising_heat
-from thermoloom.measures.asked import Asked, Data, reference_data
+from thermoloom.measures.class_accuracy import Asked, Data, reference_data
 from thermoloom.measures.classifier import CLASSES
 from thermoloom.measures.fidelity import nearest_images
 from thermoloom.measures.statistics import spread
+from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.fields import check_labels, styles_of, unit_fields
-from thermoloom.patterns.known import clamp_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.best_windows import best_windows
@@ -369,7 +369,7 @@ def measure_classes(job: Job, images: int) -> dict[str, Any]:
 
 
 def _path(job: Job, field: NDArray[np.float32], number: int) -> Any:
-    from thermoloom.engine import engine
+    from thermoloom.engines import engine
 
     seed = job.settings.training.validation_seed
     return engine().path(job.settings.machine, field, seed, number, stream="validation ")

@@ -33,8 +33,8 @@ from thermoloom.experiments.digits.parts import (
 )
 from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
-from thermoloom.machine.definition import Machine
-from thermoloom.measures.asked import NOISE_SEED, Asked
+from thermoloom.machine.machine import Machine
+from thermoloom.measures.class_accuracy import NOISE_SEED, Asked
 from thermoloom.measures.fidelity import with_thermal_noise
 from thermoloom.patterns.fields import unit_fields
 from thermoloom.patterns.patterns import Patterns, normalized

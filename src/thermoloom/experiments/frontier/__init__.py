@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.archives import archived_classes
-from thermoloom.config import PrototypeSettings, Settings, Training
+from thermoloom.computers.sample_archives import archived_classes
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.digits import HARMONIC
@@ -42,7 +41,7 @@ from thermoloom.experiments.results import (
 )
 from thermoloom.experiments.screens import STAGES, check_grid
 from thermoloom.experiments.works import Work
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
@@ -51,6 +50,7 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import PrototypeSettings, Settings, Training
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
 from thermoloom.theory.marginals import is_harmonic, solve_marginals

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from thermoloom.config import Settings
 from thermoloom.experiments.works import Job
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.settings import Settings
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.threads import threads

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.cutting import measuring_tasks
 from thermoloom.experiments.ledger.switched import available, small
@@ -28,7 +27,7 @@ from thermoloom.experiments.pairs import PairPlan, Pairs, collect
 from thermoloom.experiments.plan import SECTION, Experiment, brief
 from thermoloom.experiments.results import Model, save_rows
 from thermoloom.experiments.works import Work
-from thermoloom.machine.definition import Machine
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
@@ -37,6 +36,7 @@ from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
 
 SWITCHES, REST = 40, 16.0
 """Jumps in which couplings are switched on, and the time after each."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.config import Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
@@ -24,6 +23,7 @@ from thermoloom.measures.dissipation import dissipation
 from thermoloom.measures.free_energy import coupling_energies, free_energy
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words
+from thermoloom.settings import Settings
 from thermoloom.theory.solver import solve_optimum
 
 STEP = 5e-3

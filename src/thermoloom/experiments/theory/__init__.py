@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.config import Settings
 from thermoloom.experiments.cutting import cut
 from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
 from thermoloom.experiments.pairs import collect, pair_tasks
@@ -25,6 +24,7 @@ from thermoloom.experiments.theory.scope import TheoryPlan
 from thermoloom.measures.paired import RULES
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
 
 # --- tasks ----------------------------------------------------------------------------------------
 

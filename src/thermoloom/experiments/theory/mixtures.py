@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.trained import parameters_of
-from thermoloom.config import Settings
+from thermoloom.computers.training_runs import parameters_of
 from thermoloom.experiments.optimum import RULE as OPTIMUM
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Job, Work
@@ -30,6 +29,7 @@ from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import spread as statistics
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 from thermoloom.theory.predictions import mean_squares, offset_response, spread
 
 Vector = NDArray[np.float64]

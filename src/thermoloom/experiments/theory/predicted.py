@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engine import engine
+from thermoloom.engines import engine
 from thermoloom.experiments.results import save_rows
 from thermoloom.experiments.works import Job
 from thermoloom.machine.parameters import Layout

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.trained import train_runs
-from thermoloom.config import Settings
-from thermoloom.engine import engine
+from thermoloom.computers.training_runs import train_runs
+from thermoloom.engines import engine
 from thermoloom.experiments.results import patterns_input, save_rows, trained_path
 from thermoloom.experiments.theory.predicted import COUPLINGS, shift_sizes
 from thermoloom.experiments.works import Job
@@ -18,6 +17,7 @@ from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import levels, nonzero_fraction
 from thermoloom.runs.tasks import Report, Task
+from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee, train_together
 
 STEPS = 12

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thermoloom.computers.kept_patterns import patterns_of
-from thermoloom.config import Settings
+from thermoloom.computers.pattern_store import patterns_of
 from thermoloom.errors import UserError
 from thermoloom.experiments.pairs import PairPlan
 from thermoloom.experiments.plan import SECTION
 from thermoloom.experiments.theory.mixtures import PARTS
 from thermoloom.experiments.works import Work
 from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
 
 
 @dataclass(frozen=True)

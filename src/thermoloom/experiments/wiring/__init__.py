@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from thermoloom.config import GenerationSettings, PrototypeSettings, Settings
 from thermoloom.errors import UserError
 from thermoloom.experiments.digits import HARMONIC, DigitsPlan
 from thermoloom.experiments.plan import SECTION, VARIED, Experiment, Plan
@@ -25,6 +24,7 @@ from thermoloom.experiments.works import Work
 from thermoloom.machine.wires import measure
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
+from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
 
 _HARMONIC = ("hidden", "labels", "stages", "wiring", "biases", "J4", "dt")
 MACHINES: dict[str, dict[str, Any]] = {

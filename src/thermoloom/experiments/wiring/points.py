@@ -13,7 +13,7 @@ from thermoloom.experiments.results import is_classified
 from thermoloom.experiments.works import Job
 from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.asked import Asked
+from thermoloom.measures.class_accuracy import Asked
 from thermoloom.measures.quality import measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.fields import label_words, unit_fields

@@ -1,0 +1,219 @@
+"""A computer in one file, or in its run directory: θ, what it has learned, and how.
+
+    MINE.safetensors                       θ, patterns, validation curve, settings
+    MINE.csv                               a table of its couplings, without patterns and curve
+    MINE.samples-SEED-N.safetensors        samples of it, beside it
+
+Every file carries the SHA-256 of its arrays and of its metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.sample_archives import (
+    Order,
+    archives,
+    arrays_of,
+    generate_run,
+    generated_of,
+    read_archive,
+)
+from thermoloom.computers.tables import decode_couplings, encode_couplings, is_table
+from thermoloom.computers.training_runs import (
+    TRAINING_SECTIONS,
+    learned_patterns,
+    parameters_of,
+    settings_of,
+)
+from thermoloom.errors import UserError
+from thermoloom.inputs import is_folder, read_file
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.parameters import Parameters
+from thermoloom.numerics import NUMERICS
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.files import DamagedFileError, sha256, write_atomically
+from thermoloom.runs.formats import decode_arrays, encode_arrays
+from thermoloom.runs.manifest import package_version
+from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
+from thermoloom.training.trainer import CURVE
+
+SUFFIX = ".safetensors"
+MOST_BYTES = 1 << 40
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A computer with all that is known of it."""
+
+    settings: Settings
+    """How it was made; ``prototypes`` says no more than the content of the patterns."""
+    parameters: Parameters
+    """θ of every stage."""
+    patterns: Patterns
+    """What it has learned: patterns of zero mean and unit variance, names, classes."""
+    curve: dict[str, NDArray[Any]]
+    """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
+
+    @property
+    def exported(self) -> Parameters:
+        """θ on the machine as it is meant: what is written to a device knows nothing of it."""
+        theta = self.parameters
+        return Parameters(self.settings.machine, theta.vector, theta.style_weights)
+
+
+# --- the computer ---------------------------------------------------------------------------------
+
+
+def save_computer(path: Path, kept: Kept) -> None:
+    """Everything in one file, or the file that was there before."""
+    if path.suffix != SUFFIX:
+        raise UserError(f"{path}: must end in {SUFFIX}")
+    arrays = {f"theta.{name}": array for name, array in kept.parameters.arrays.items()}
+    arrays |= {f"curve.{name}": column for name, column in kept.curve.items()}
+    arrays |= {f"learned.{name}": array for name, array in kept_arrays(kept.patterns).items()}
+    settings = {k: v for k, v in kept.settings.as_dict().items() if k in TRAINING_SECTIONS}
+    metadata = {
+        "kind": "computer",
+        "thermoloom": package_version(),
+        "settings": settings,
+        "learned": pattern_names(kept.patterns),
+    }
+    write_atomically(path, encode_arrays(arrays, metadata))
+
+
+def save_couplings(path: Path, kept: Kept, bits: int) -> None:
+    """θ in b bits as a table for a device."""
+    if path.suffix != ".csv":
+        raise UserError(f"{path}: must end in .csv")
+    data = encode_couplings(kept.settings, kept.exported, bits, kept.patterns.shape)
+    write_atomically(path, data)
+
+
+def _from_table(path: Path) -> Kept:
+    found = decode_couplings(read_file(path, MOST_BYTES), str(path))
+    width = found.settings.machine.visible
+    learned = Patterns(np.empty((0, width), np.float32), (), found.shape)
+    return Kept(found.settings, found.parameters, learned, {name: np.empty(0) for name in CURVE})
+
+
+def open_computer(path: Path) -> Kept:
+    """A computer from its file, its run directory or a table of its couplings."""
+    if is_folder("RUN", path):
+        run = RunDirectory.open(path)
+        theta = parameters_of(run)
+        return Kept(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
+    if is_table(path):
+        return _from_table(path)
+    arrays, metadata = _read(path, "computer")
+    try:
+        settings = Settings.from_dict(metadata["settings"])
+        return Kept(
+            settings,
+            Parameters.from_arrays(settings.built, _under("theta", arrays)),
+            patterns_from(_under("learned", arrays), metadata["learned"]),
+            _under("curve", arrays),
+        )
+    except KeyError as error:
+        raise DamagedFileError(f"{path}: has no {error}; save it again") from None
+
+
+def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]]:
+    """Settings, patterns and curve of a training that is over, whether or not it diverged."""
+    if not is_folder("RUN", path):
+        kept = open_computer(path)
+        return kept.settings, kept.patterns, kept.curve
+    run = RunDirectory.open(path)
+    settings = settings_of(run)
+    if not run.has("curve.csv"):
+        raise UserError(f"{path}: training is not done; continue it with thermoloom train")
+    return settings, learned_patterns(run), run.load_table("curve")
+
+
+def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
+    data = read_file(path, MOST_BYTES, f"{kind} file, and no run directory")
+    try:
+        arrays, metadata = decode_arrays(data)
+    except ValueError as error:
+        raise DamagedFileError(f"{path}: no {kind}, or a damaged one ({error})") from None
+    if metadata.get("kind") != kind:
+        raise UserError(f"{path}: holds no {kind}; name a file that computer.save wrote")
+    return arrays, metadata
+
+
+def _under(prefix: str, arrays: Arrays) -> Arrays:
+    return {
+        name.removeprefix(f"{prefix}."): array
+        for name, array in arrays.items()
+        if name.startswith(f"{prefix}.")
+    }
+
+
+# --- its samples ----------------------------------------------------------------------------------
+
+
+def samples_of(
+    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+) -> Generated:
+    """Samples of a computer, from their archive if it exists, else generated and kept.
+
+    In the run directory, or beside the file. An archive of another computer that had the same file
+    is made again.
+    """
+    if is_folder("RUN", path):
+        return generate_run(path, order, on_progress)
+    kept, file, identity = open_computer(path), archive_path(path, order), _identity(path)
+    if file.exists():
+        arrays, metadata = _read(file, "samples")
+        if metadata["computer"] == identity:
+            return generated_of(kept.parameters.machine, arrays)
+    generated = order.draw(kept.parameters, kept.settings, on_progress)
+    classes = order.classes_of(kept.parameters)
+    about = {"kind": "samples", "computer": identity, "seed": order.seed, "classes": classes}
+    write_atomically(file, encode_arrays(arrays_of(generated), about))
+    return generated
+
+
+def archive_path(path: Path, order: Order) -> Path:
+    """Where the samples of an order are kept."""
+    return beside(path, f"{order.archive}{SUFFIX}")
+
+
+def beside(path: Path, name: str) -> Path:
+    """A file that belongs to a computer: in its run directory, or beside its file."""
+    return path / name if is_folder("RUN", path) else path.with_name(f"{path.stem}.{name}")
+
+
+def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None:
+    """The latest archive: its name, the samples, and the requested classes."""
+    if is_folder("RUN", path):
+        run = RunDirectory.open(path)
+        names = archives(run)
+        if not names:
+            return None
+        asked = run.load_metadata(names[-1])["classes"]
+        return names[-1], read_archive(run, names[-1]), asked
+    identity, machine = _identity(path), learning_at(path)[0].machine
+    found = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
+    for file in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True):
+        arrays, metadata = _read(file, "samples")
+        if metadata["computer"] == identity:
+            name = file.name.removeprefix(f"{path.stem}.").removesuffix(SUFFIX)
+            return name, generated_of(machine, arrays), metadata["classes"]
+    return None
+
+
+def _identity(path: Path) -> list[Any]:
+    """What distinguishes a computer's samples from those of another one or of another version."""
+    return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

@@ -1,0 +1,132 @@
+"""Patterns by their content: loaded once, kept beside the runs that learn them, read from there.
+
+    RUNS/patterns-ID/patterns.safetensors
+
+Settings that name the content (``prototypes.content``) mean the same patterns on every machine, and
+a run is found by them without reading an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from thermoloom.errors import UserError
+from thermoloom.patterns.patterns import Patterns, load_patterns, moments, scaled
+from thermoloom.runs.files import sha256
+from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import Settings
+
+KIND = "patterns"
+
+
+def content_sha256(patterns: Patterns) -> str:
+    """SHA-256 of the patterns, to the bit and in their order, and of what they are called."""
+    arrays = {name: array_sha256(array) for name, array in pattern_arrays(patterns).items()}
+    return sha256(canonical([arrays, pattern_names(patterns)]).encode())
+
+
+def named(settings: Settings, patterns: Patterns) -> Settings:
+    """Settings that name the content of these patterns; refused if they name another one."""
+    found, wanted = content_sha256(patterns), settings.prototypes.content
+    if wanted not in ("", found):
+        raise UserError(
+            f"prototypes.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
+            "restore the images, or leave this setting out"
+        )
+    return settings.updated({"prototypes": {"content": found}})
+
+
+def identified(settings: Settings) -> Settings:
+    """Settings that name the content of their patterns, which are loaded only to find that out."""
+    if settings.prototypes.content:
+        return settings
+    return named(settings, load_patterns(settings.prototypes, settings.machine))
+
+
+# --- kept in a results folder -------------------------------------------------------------------
+
+
+def patterns_path(folder: Path, settings: Settings) -> Path:
+    """Where the patterns of these settings are kept in a folder of runs."""
+    content = identified(settings).prototypes.content
+    return run_path(folder, KIND, {"prototypes": {"content": content}})
+
+
+def keep_patterns(folder: Path, patterns: Patterns) -> None:
+    """Save patterns under their content in a folder of runs; done already, nothing happens."""
+    identity = {"prototypes": {"content": content_sha256(patterns)}}
+    with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
+        if run.state != "done":
+            save_patterns(run, KIND, patterns)
+            run.finish({"patterns": len(patterns)})
+
+
+def patterns_of(settings: Settings, folder: Path) -> Patterns:
+    """The patterns of these settings: those kept in a folder of runs, else from their source."""
+    path = patterns_path(folder, settings) if settings.prototypes.content else None
+    if path is not None and (path / MANIFEST).exists():
+        patterns = read_patterns(RunDirectory.open(path), KIND)
+    else:
+        patterns = load_patterns(settings.prototypes, settings.machine)
+    named(settings, patterns)
+    return patterns
+
+
+def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
+    """Patterns and what they are called, as arrays of a run."""
+    run.save_arrays(name, kept_arrays(patterns), pattern_names(patterns))
+
+
+def read_patterns(run: RunDirectory, name: str) -> Patterns:
+    """What ``save_patterns`` kept."""
+    return patterns_from(run.load_arrays(name), run.load_metadata(name))
+
+
+def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
+    """Patterns from what ``kept_arrays`` and ``pattern_names`` returned."""
+    pixels = arrays.get("pixels")
+    if pixels is None:
+        patterns = arrays["patterns"]
+    else:
+        patterns = scaled(pixels, arrays["mean"], arrays["deviation"])
+    return Patterns(
+        patterns,
+        tuple(names["labels"]),
+        tuple(names["shape"]) if names["shape"] else None,
+        tuple(names["classes"]),
+        names["digits"],
+        arrays.get("code"),
+        pixels,
+    )
+
+
+def kept_arrays(patterns: Patterns) -> dict[str, Any]:
+    """The numbers of patterns as they are kept: images of bytes with the mean and the deviation of
+    each, which restore the patterns to the bit in a quarter of the space.
+    """
+    arrays = pattern_arrays(patterns)
+    if patterns.pixels is not None:
+        del arrays["patterns"]
+        mean, deviation = moments(patterns.pixels)
+        arrays |= {"pixels": patterns.pixels, "mean": mean, "deviation": deviation}
+    return arrays
+
+
+def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
+    """The numbers of patterns."""
+    code = {} if patterns.code is None else {"code": patterns.code}
+    return {"patterns": patterns.patterns, **code}
+
+
+def pattern_names(patterns: Patterns) -> dict[str, Any]:
+    """What patterns are called."""
+    return {
+        "labels": list(patterns.labels),
+        "shape": list(patterns.shape) if patterns.shape else None,
+        "classes": list(patterns.classes),
+        "digits": patterns.digits,
+    }

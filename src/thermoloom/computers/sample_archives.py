@@ -1,0 +1,150 @@
+"""Samples that last: archives in the run directory of their computer.
+
+RUN/samples-SEED-N.safetensors            an archive of generated samples
+RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped units
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.training_runs import parameters_of, settings_of
+from thermoloom.generation import asked_classes, generate
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import Device, build
+from thermoloom.machine.energy import EnergyParts
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.runs.files import sha256
+from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.runs.store import RunDirectory, refuse_other_numerics
+from thermoloom.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
+
+    samples: int
+    seed: int
+    classes: tuple[int, ...] | None = None
+    """Requested in turn; None: all classes of the machine, where it has labels."""
+    clamp: Clamp | None = None
+    device: Device | None = None
+    """What θ is written on; None: what it was trained on."""
+
+    @property
+    def archive(self) -> str:
+        """Name of the archive, different for different orders."""
+        name = f"samples-{self.seed}-{self.samples}"
+        if self.classes is None and self.clamp is None and self.device is None:
+            return name
+        return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
+
+    def _special(self) -> dict[str, Any]:
+        clamp = self.clamp
+        held = (
+            None
+            if clamp is None
+            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
+        )
+        device = {} if self.device is None else {"device": asdict(self.device)}
+        return {"classes": self.classes, "clamp": held} | device
+
+    def draw(
+        self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
+    ) -> Generated:
+        """Generate with the θ of a computer, on the device that was ordered."""
+        if self.device is not None:
+            theta = theta.on(build(settings.machine, self.device))
+        return generate(
+            theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
+        )
+
+    def classes_of(self, theta: Parameters) -> list[int] | None:
+        """The class requested for each sample, where the machine has labels."""
+        asked = asked_classes(theta, self.samples, self.classes)
+        return None if asked is None else asked.tolist()
+
+
+def generate_run(
+    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+) -> Generated:
+    """Samples of a trained run, from their archive if it exists, else generated and kept."""
+    reader = RunDirectory.open(path)
+    file = f"{order.archive}.safetensors"
+    if reader.has(file) and not reader.is_lost(file):
+        return read_archive(reader, order.archive)
+    refuse_other_numerics(reader)
+    generated = order.draw(parameters_of(reader), settings_of(reader), on_progress)
+    keep_archive(path, order, generated)
+    return generated
+
+
+def keep_archive(path: Path, order: Order, generated: Generated) -> None:
+    """Save what was generated to order in the run of its computer."""
+    with RunDirectory.open(path, write=True) as run:
+        classes = order.classes_of(parameters_of(run))
+        about = {"seed": order.seed, "samples": order.samples, "classes": classes}
+        run.save_arrays(order.archive, arrays_of(generated), about)
+
+
+def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
+    """States and energies, by their names in an archive."""
+    arrays: dict[str, NDArray[Any]] = {
+        "initial_states": generated.initial_states,
+        "final_states": generated.final_states,
+        "heat": generated.heat,
+        "clamp_work": generated.clamp_work,
+        "path_heat": generated.path_heat,
+    }
+    if isinstance(generated.active_work, np.ndarray):
+        arrays["active_work"] = generated.active_work
+    for moment, energy in (("start", generated.starts), ("end", generated.ends)):
+        arrays |= {f"{moment}_{part}": values for part, values in energy.parts.items()}
+    return arrays
+
+
+def read_archive(run: RunDirectory, name: str) -> Generated:
+    """Stored samples, checked against their SHA-256."""
+    return generated_of(settings_of(run).machine, run.load_arrays(name))
+
+
+def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
+    """What ``arrays_of`` took apart."""
+    starts, ends = (
+        EnergyParts({part: arrays[f"{moment}_{part}"] for part in layout(machine).parts})
+        for moment in ("start", "end")
+    )
+    states = arrays["final_states"]
+    no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
+    work = arrays["clamp_work"]
+    return Generated(
+        arrays["initial_states"],
+        states,
+        starts,
+        ends,
+        work,
+        arrays.get("path_heat", np.full_like(work, np.nan)),  # not in the first archives
+        no_snapshots,
+        active_work=arrays.get("active_work", 0.0),
+    )
+
+
+def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
+    """The class requested for each sample of an archive, where there were labels."""
+    found: Sequence[int] | None = run.load_metadata(name).get("classes")
+    return found
+
+
+def archives(run: RunDirectory) -> list[str]:
+    """Names of the sample archives of a run, in the order they were made."""
+    names = [name.removesuffix(".safetensors") for name in run.manifest.files]
+    return [name for name in names if name.startswith("samples-")]

@@ -1,0 +1,244 @@
+"""Training that lasts: in a run directory, continued where it stopped.
+
+RUN/prototypes.safetensors      what is learned
+RUN/checkpoint-….safetensors    where training can go on
+RUN/computer.safetensors        the trained parameters
+RUN/curve.csv                   validation loss
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.pattern_store import (
+    identified,
+    named,
+    patterns_of,
+    read_patterns,
+    save_patterns,
+)
+from thermoloom.engines import engine
+from thermoloom.errors import UserError
+from thermoloom.feasibility import check_learning, check_training
+from thermoloom.interrupts import interrupts_deferred
+from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.fields import check_labels, label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.manifest import run_path
+from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
+from thermoloom.settings import Settings
+from thermoloom.theory.solver import Optimum, solve_optimum
+from thermoloom.training.trainer import CURVE, Trainee, train_together, validation_path
+
+Float32 = NDArray[np.float32]
+
+KIND = "training"
+CHECKPOINT_SECONDS = 30.0
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
+"""Sections that determine a trained computer; generation does not."""
+
+OnCycle = Callable[[Path, Trainee], None]
+OnWarning = Callable[[str], None]
+
+
+def training_settings(settings: Settings) -> dict[str, Any]:
+    """What identifies a training run: its settings, which name the patterns it learns."""
+    return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
+
+
+def training_path(folder: Path, settings: Settings) -> Path:
+    """Where a training run lives in a results folder, found by its settings alone."""
+    return run_path(folder, KIND, training_settings(settings))
+
+
+def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
+    """Refuse settings that cannot be learned, or not there; nothing is written."""
+    check_learning(settings, unit_fields(patterns, settings.machine))
+    check_labels(patterns, settings.machine)
+    refuse_claimed(path, KIND, training_settings(named(settings, patterns)))
+
+
+def train_runs(
+    runs: Sequence[tuple[Path, Settings]],
+    on_cycle: OnCycle | None = None,
+    on_warning: OnWarning | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    patterns: Patterns | None = None,
+) -> None:
+    """Train computers that share their noising paths, each in its run directory.
+
+    Finished runs are left alone; interrupted ones continue from their last good checkpoint and end
+    bit-identical to runs that were never interrupted. A diverged training is recorded as such.
+    ``patterns``: what is learned; found by the settings if not given.
+    """
+    settings = runs[0][1]
+    learned = patterns_of(settings, runs[0][0].parent) if patterns is None else patterns
+    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
+    for _, wanted in runs:
+        check_training(wanted, fields)
+    with ExitStack() as stack:
+        active: list[tuple[RunDirectory, Trainee]] = []
+        for path, wanted in runs:
+            run = RunDirectory.create(path, KIND, training_settings(named(wanted, learned)))
+            stack.enter_context(run)
+            if run.state not in ("done", "diverged"):
+                active.append((run, _begin(run, wanted, learned)))
+            for line in run.warnings:
+                if on_warning:
+                    on_warning(line)
+        if active:
+            _train(active, fields, words, on_cycle, checkpoint_seconds)
+
+
+def solve_run(
+    path: Path,
+    settings: Settings,
+    on_iteration: Callable[[int, float], None] | None = None,
+    patterns: Patterns | None = None,
+) -> None:
+    """The computer of least expected loss (rule ``optimum``), as a run like any other."""
+    learned = patterns_of(settings, path.parent) if patterns is None else patterns
+    identity = training_settings(named(settings, learned))
+    if finished_results(path, KIND, identity) is not None:
+        return
+    check_run(path, settings, learned)
+    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
+    # solved before the directory is claimed: what has no solution leaves nothing behind
+    optimum, curve = solve(settings, fields, words, on_iteration)
+    with RunDirectory.create(path, KIND, identity) as run:
+        save_patterns(run, "prototypes", learned)
+        run.save_arrays("computer", optimum.parameters.arrays)
+        run.save_table("curve", curve)
+        run.finish(
+            {
+                "iterations": optimum.iterations,
+                "seconds": optimum.seconds,
+                "relative_gradient": optimum.relative_gradient,
+                "expected_loss": optimum.expected_loss,
+                "initial_expected_loss": optimum.initial_loss,
+                "expected_heat": optimum.expected_heat,
+                **{key: float(curve[key][0]) for key in ("loss", "reduced_loss")},
+            }
+        )
+
+
+def solve(
+    settings: Settings,
+    fields: Float32,
+    words: Float32 | None,
+    on_iteration: Callable[[int, float], None] | None = None,
+    tolerance: float = 1e-6,
+) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
+    """The optimum, and its validation loss as a curve of one point."""
+    optimum = solve_optimum(
+        settings.machine,
+        fields,
+        words,
+        tolerance,
+        progress=on_iteration,
+        heat_weight=settings.training.heat_weight,
+        ridge=settings.training.ridge,
+    )
+    terms = engine().terms(optimum.parameters, validation_path(settings, fields, words))
+    point = (0.0, terms.loss, terms.reduced_loss)
+    return optimum, {name: np.array([value]) for name, value in zip(CURVE, point, strict=True)}
+
+
+def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee:
+    """A trainee at the run's last good checkpoint, or at θ = 0."""
+    if not run.has("prototypes.safetensors"):
+        save_patterns(run, "prototypes", patterns)
+    checkpoint = run.latest_checkpoint()
+    if checkpoint is None:
+        return Trainee.new(settings)
+    return Trainee.restore(settings, checkpoint.arrays, checkpoint.cycle)
+
+
+def _train(
+    active: list[tuple[RunDirectory, Trainee]],
+    fields: Float32,
+    words: Float32 | None,
+    on_cycle: OnCycle | None,
+    checkpoint_seconds: float,
+) -> None:
+    path_of = {id(trainee): run.path for run, trainee in active}
+    left = list(active)
+
+    def save(checkpoints: bool) -> None:
+        """Save what is finished and, on request, checkpoints of the others."""
+        for run, trainee in list(left):
+            if trainee.finished:
+                _finish(run, trainee)
+                left.remove((run, trainee))
+            elif checkpoints:
+                run.save_checkpoint(trainee.cycle, trainee.arrays())
+
+    saved = time.monotonic()
+    try:
+        for present in train_together([trainee for _, trainee in active], fields, words):
+            with interrupts_deferred():
+                for trainee in present:
+                    if on_cycle:
+                        on_cycle(path_of[id(trainee)], trainee)
+                due = time.monotonic() - saved >= checkpoint_seconds
+                save(checkpoints=due)
+            saved = time.monotonic() if due else saved
+    except KeyboardInterrupt:
+        with interrupts_deferred():
+            save(checkpoints=True)
+        raise
+    save(checkpoints=False)  # a checkpoint may have been the last cycle's
+
+
+def _finish(run: RunDirectory, trainee: Trainee) -> None:
+    run.save_table("curve", trainee.curve_columns())
+    if trainee.diverged:
+        run.diverged(trainee.cycle)
+        return
+    run.save_arrays("computer", trainee.parameters.arrays)
+    _, loss, reduced = trainee.curve[-1]
+    run.finish({"cycles": trainee.cycle, "loss": loss, "reduced_loss": reduced})
+
+
+# --- reading what training left ---------------------------------------------------------------
+
+
+def settings_of(run: RunDirectory) -> Settings:
+    """Settings of a training run; those of generation are the defaults."""
+    if run.kind != KIND:
+        raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
+    return Settings.from_dict({k: run.settings.get(k, {}) for k in TRAINING_SECTIONS})
+
+
+def parameters_of(run: RunDirectory) -> Parameters:
+    """θ of a trained computer, on the device that it was trained for."""
+    if run.state != "done":
+        raise UserError(f"{run.path}: {_why_not_done(run)}")
+    return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
+
+
+def _why_not_done(run: RunDirectory) -> str:
+    """Why a training has no computer, and the way to one."""
+    if run.state == "diverged":
+        return (
+            f"training diverged in cycle {run.results['cycle']}, so there is no computer; train "
+            "another one at a smaller learning rate (training.learning_rate_scale)"
+        )
+    reason = f" ({run.manifest.reason})" if run.manifest.reason else ""
+    command = "solve" if settings_of(run).training.rule == "optimum" else "train"
+    return (
+        f"training is not done (state: {run.state}{reason}); continue it with the same "
+        f"thermoloom {command} command"
+    )
+
+
+def learned_patterns(run: RunDirectory) -> Patterns:
+    """The patterns that a run learned, as they were then."""
+    return read_patterns(run, "prototypes")

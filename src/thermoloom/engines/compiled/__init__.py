@@ -1,0 +1,131 @@
+"""The engine of kernels compiled by Numba, with counter-based streams, threads and BLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engines import Learner as AnyLearner
+from thermoloom.engines import NoisyLearner, Path
+from thermoloom.engines.compiled.device_learner import DeviceLearner
+from thermoloom.engines.compiled.learner import Learner
+from thermoloom.engines.compiled.noising import drives_of, noising_path
+from thermoloom.engines.compiled.path_terms import path_terms
+from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
+from thermoloom.engines.compiled.residual_errors import residual_errors
+from thermoloom.engines.compiled.sampling import GROUP as GROUP
+from thermoloom.engines.compiled.sampling import generate as generate
+from thermoloom.engines.compiled.sparse_learner import SparseLearner
+from thermoloom.engines.compiled.update_noise import NoiseResponse
+from thermoloom.engines.compiled.warmup import warm_up as warm_up
+from thermoloom.engines.compiled.watched_loss import WatchedLoss, worth_a_form
+from thermoloom.machine import action
+from thermoloom.machine.action import PathLoss, PathTerms
+from thermoloom.machine.device import Built
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.settings import Settings
+
+Float32 = NDArray[np.float32]
+
+
+def path(
+    machine: Machine,
+    field: Float32,
+    seed: int,
+    number: int,
+    word: Float32 | None = None,
+    stream: str = "",
+    reuse: Path | None = None,
+) -> Path:
+    """One noising trajectory; on a device, or where learners asked for them of the path that is
+    reused, with the residuals that it would have at θ = 0.
+    """
+    states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
+    states = noising_path(machine, field, seed, number, stream, states)
+    wanted = isinstance(machine, Built) or drives is not None
+    return Path(
+        machine, states, number, word, drives_of(machine, states, drives) if wanted else None
+    )
+
+
+def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
+    """Loss and path-action terms of a path: the products with J in float32, sums in float64.
+
+    Of a path on a device: with the forces that θ has when it is written there.
+    """
+    if isinstance(path.machine, Built):
+        return action.path_terms(theta.on(path.machine), path.states, field, path.word)
+    return path_terms(theta, path.states, field, path.word)
+
+
+def watch(path: Path) -> Callable[[Parameters], PathLoss]:
+    """The loss on this path as a function of θ: a quadratic form where that is cheaper."""
+    if worth_a_form(path.machine):
+        return WatchedLoss(path)
+
+    def loss(theta: Parameters) -> PathLoss:
+        found = terms(theta, path)
+        return PathLoss(found.loss, found.reduced_loss)
+
+    return loss
+
+
+class _LearnerOfSettings:
+    """A learner with the residual errors and on the device of the settings.
+
+    What it has written decays where the device drifts.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._built = settings.built
+        self._inner = _inner(settings)
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        settings = self._settings
+        if path.prepared is None and isinstance(self._built, Built):  # made by hand
+            path = replace(path, prepared=drives_of(self._built, path.states))
+        errors = residual_errors(
+            settings.machine, settings.imperfections, settings.training.seed, path.number
+        )
+        rate = settings.learning_rate_of(path.number)
+        learned = self._inner.learn(theta, path, errors, rate=rate)
+        return self._built.kept(learned) if isinstance(self._built, Built) else learned
+
+
+class _ResponseOfSettings:
+    """What unit noise on updates does to θ, by the rule and on the device of the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._inner = NoiseResponse(settings.machine, settings.training.seed, settings.period)
+
+    def learn(self, theta: Parameters, path: Path) -> Parameters:
+        built = self._settings.built
+        learned = self._inner.learn(theta, path, self._settings.learning_rate_of(path.number))
+        return built.kept(learned) if isinstance(built, Built) else learned
+
+
+def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | DeviceLearner:
+    machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
+    seed = settings.training.seed
+    if isinstance(settings.built, Built) and settings.device.couples:
+        return DeviceLearner(settings.built, rate, settings.period)
+    if errors.bits != UNQUANTIZED:
+        ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)
+        stochastic = errors.rounding == "stochastic"
+        return QuantizedLearner(machine, rate, errors.bits, ranges, stochastic, seed)
+    if machine.sparse:
+        return SparseLearner(machine, rate, settings.period)
+    return Learner(machine, rate, settings.period)
+
+
+def learner(settings: Settings) -> AnyLearner:
+    """The learner of these settings."""
+    clean, amplitude = _LearnerOfSettings(settings), settings.imperfections.update_noise
+    return NoisyLearner(clean, _ResponseOfSettings(settings), amplitude) if amplitude else clean

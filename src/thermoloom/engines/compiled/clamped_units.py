@@ -1,0 +1,72 @@
+"""Clamped visible units in generation: where they are at each step, and the work of moving them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engines.compiled.noising import noising_path
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.machine import Machine
+from thermoloom.threads import threads
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+
+class ClampedUnits:
+    """Clamped units of a group of samples: where they are at each step of generation."""
+
+    def __init__(self, machine: Machine, clamp: Clamp, seed: int, first: int, last: int) -> None:
+        self.units = np.flatnonzero(clamp.mask)
+        self.moves = clamp.follow
+        values = clamp.of_samples(first, last)
+        if not clamp.follow:
+            self._held = values
+            return
+        paths = []
+        field = np.zeros(machine.visible, np.float32)
+        with threads(1):
+            for sample, fields in enumerate(values, start=first):
+                field[self.units] = fields
+                path = noising_path(machine, field, seed, sample, stream="clamp ")
+                paths.append(path[::-1, self.units])
+        self._paths = np.stack(paths)
+
+    def at(self, step: int) -> Float32:
+        """States of the clamped units after ``step`` steps of generation."""
+        return self._paths[:, step] if self.moves else self._held
+
+    def place(self, x: Float32, step: int) -> None:
+        x[:, self.units] = self.at(step)
+
+
+class Pulled:
+    """A move Δc of clamped units c that follows on a move Δf of the free ones, in one step.
+
+    work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
+    heat   the gradient after the step knows of c′: ½ Δf·J_fc Δc too much, which is given back
+    """
+
+    def __init__(self, clamped: ClampedUnits, step: int, coupling: Float32) -> None:
+        self._units = clamped.units
+        self._moved = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
+        self._before = coupling[:, clamped.units].astype(np.float64)
+
+    def enter(
+        self,
+        within: Float32 | None,
+        coupling: Float32,
+        bias: Float32,
+        heat: Float64,
+        work: Float64,
+    ) -> None:
+        """Add work and heat, given Σ_j J_ij x_j after the step; ``within``: J of visible units."""
+        units, moved = self._units, self._moved
+        after = coupling[:, units].astype(np.float64)
+        own: Float64 = np.zeros(len(moved))
+        if within is not None:
+            among = within[np.ix_(units, units)].astype(np.float64)
+            own = ((moved @ among) * moved).sum(axis=1)
+        work += (moved * (after + bias[:, units])).sum(axis=1) - 0.5 * own
+        heat += 0.5 * ((moved * (after - self._before)).sum(axis=1) - own)

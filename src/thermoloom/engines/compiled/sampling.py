@@ -1,0 +1,375 @@
+"""Generation: the frozen computer turns thermal noise into images and gives off heat.
+
+    preparation   x = 0, then K steps under the onsite potential alone
+    generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW, through the stages backwards
+
+Sample s is trajectory s of the generation seed, so computers sampled with one seed share all their
+random numbers. Samples go in groups, one thread each, which share their matrix products. Cost:
+2.1 MFLOP a sample and step for 784 + 512 units; with few wires, 4 FLOP a wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engines import OnSnapshot
+from thermoloom.engines.compiled.clamped_units import ClampedUnits, Pulled
+from thermoloom.engines.compiled.dense_forces import DenseForces
+from thermoloom.engines.compiled.langevin import noise_block
+from thermoloom.engines.compiled.sparse_forces import SparseForces, few_wires
+from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
+from thermoloom.engines.compiled.uneven_units import coupled_stepping, stepping
+from thermoloom.machine.action import step_constants
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import felt
+from thermoloom.machine.energy import (
+    EnergyParts,
+    effective_bias,
+    energy_parts,
+    switching_work,
+)
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import generation_windows
+from thermoloom.threads import breathe, in_threads, thread_count
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+GROUP = 50
+"""Most samples that share their matrix products: their states stay in the second-level cache."""
+SHARE = 10
+"""Samples whose energies are computed together. Groups are made of whole shares, so that results
+do not depend on the threads. Also a group where units follow noising paths, held in memory."""
+FIRST_LAW = 1e-9
+"""A first law that does not hold to this fraction of the energies involved is an error."""
+
+
+def generate(
+    theta: Parameters,
+    samples: int,
+    seed: int,
+    words: Float32 | None = None,
+    clamp: Clamp | None = None,
+    snapshot_steps: Sequence[int] = (),
+    snapshot_samples: Sequence[int] = (),
+    on_progress: Callable[[int], None] | None = None,
+    first: int = 0,
+    on_snapshot: OnSnapshot | None = None,
+) -> Generated:
+    """Sample a frozen computer; θ and the first law are verified at the end.
+
+    ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
+    ``on_progress`` is called with the sample-steps done. ``first``: number of the first sample.
+    """
+    frozen = theta.copy()
+    plan = _Plan(theta, seed, words, clamp, first)
+    books = _Books(plan.theta, samples)
+    watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
+    in_threads(
+        lambda begin, end: _Group(plan, books, watch, begin, end).run(), _groups(samples, clamp)
+    )
+    if not theta.same_as(frozen):
+        raise RuntimeError("parameters changed during generation")
+    moving = watch.work if clamp is not None and clamp.follow else None
+    active = 0.0 if plan.twisted is None else books.active_work
+    generated = Generated(
+        initial_states=books.initial,
+        final_states=books.final,
+        starts=books.parts(books.starts),
+        ends=books.parts(books.ends),
+        clamp_work=books.clamp_work,
+        path_heat=books.path_heat,
+        snapshots=watch.states,
+        clamp_work_so_far=moving,
+        active_work=active,
+    )
+    _check_books(generated, books.switched)
+    return generated
+
+
+def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
+    """Ranges of samples, of whole shares and as even as these allow for the threads there are."""
+    if clamp is not None and clamp.follow:
+        size = SHARE
+    else:
+        turns = -(-samples // (thread_count() * GROUP))
+        size = SHARE * -(-samples // (thread_count() * turns * SHARE))
+    return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
+
+
+def _check_books(generated: Generated, switched: Float64) -> None:
+    """The first law, with the switching work computed independently: from θ alone."""
+    if not np.isfinite(generated.final_states).all():
+        return  # a divergence, which shows as such
+    missing = np.abs(generated.switching_work - switched).max(initial=0.0)
+    size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
+    error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
+    if not error <= FIRST_LAW:
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")
+
+
+class _Plan:
+    """What all groups of samples have in common."""
+
+    def __init__(
+        self,
+        written: Parameters,
+        seed: int,
+        words: Float32 | None,
+        clamp: Clamp | None,
+        first: int,
+    ) -> None:
+        self.machine = written.machine
+        self.theta, self.twisted = felt(written)
+        self.wide = self.theta.astype(np.float64)
+        self.seed, self.words, self.clamp, self.first = seed, words, clamp, first
+        self.clamped = None if clamp is None else clamp.units(self.machine)
+        self.free = np.ones(self.machine.units, np.float32)
+        if self.clamped is not None:
+            self.free[self.clamped] = 0
+        self.windows = generation_windows(self.machine)
+        stages = range(self.machine.stages)
+        self.forces = [_Forces(self.theta, stage, self.twisted) for stage in stages]
+
+
+class _Books:
+    """States, energies, heat and work of all samples; every group fills in its own."""
+
+    def __init__(self, theta: Parameters, samples: int) -> None:
+        machine, self._parts = theta.machine, theta.layout.parts
+        shape = samples, machine.stages
+        self.initial = np.zeros((samples, machine.units), np.float32)
+        self.final = np.empty_like(self.initial)
+        self.starts, self.ends = np.zeros((2, *shape, len(self._parts)))
+        self.clamp_work, self.path_heat, self.active_work = np.zeros((3, *shape))
+        self.switched = np.zeros((samples, machine.stages - 1))
+
+    def parts(self, book: Float64) -> EnergyParts:
+        """Energies by the names of their parts."""
+        return EnergyParts({part: book[..., i] for i, part in enumerate(self._parts)})
+
+
+class _Watch:
+    """Snapshots of chosen samples at chosen steps, and how far all of them are."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        steps: Sequence[int],
+        samples: Sequence[int],
+        on_progress: Callable[[int], None] | None,
+        on_snapshot: OnSnapshot | None,
+    ) -> None:
+        self._steps, self._samples = list(steps), list(samples)
+        self._on_progress, self._on_snapshot = on_progress, on_snapshot
+        self.states = np.empty((len(samples), len(steps), machine.units), np.float32)
+        self.work = np.zeros((len(samples), len(steps)))
+        """Done by moving clamps up to each snapshot."""
+
+    def _wanted(self, step: int, first: int, count: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Places of the snapshots of this step, each with which of the ``count`` samples it is."""
+        if step not in self._steps:
+            return
+        for row, sample in enumerate(self._samples):
+            if first <= sample < first + count:
+                for column, wanted in enumerate(self._steps):
+                    if wanted == step:
+                        yield (row, column), sample - first
+
+    def see(self, step: int, first: int, x: Float32) -> None:
+        """States of the samples from ``first`` on after a step."""
+        breathe()
+        for place, sample in self._wanted(step, first, len(x)):
+            self.states[place] = x[sample]
+        if self._on_snapshot and step in self._steps:
+            self._on_snapshot(step, first, x)
+        if self._on_progress and step % 100 == 0 and step > 0:
+            self._on_progress(100 * len(x))
+
+    def enter(self, step: int, first: int, work: Float64) -> None:
+        """Their work up to a step: known only once the forces after it are."""
+        for place, sample in self._wanted(step, first, len(work)):
+            self.work[place] = work[sample]
+
+
+class _Group:
+    """Samples begin … end of a generation, on their way together."""
+
+    def __init__(self, plan: _Plan, books: _Books, watch: _Watch, begin: int, end: int) -> None:
+        self.plan, self._books, self._watch, self._begin = plan, books, watch, begin
+        self._own = slice(begin, end)
+        self.number = plan.first + begin
+        """Of the first sample, in the streams of the seed."""
+        self.x = books.final[self._own]
+        self.word = None if plan.words is None else plan.words[self._own]
+        self.clamped: ClampedUnits | None = None
+        if plan.clamp is not None:
+            last = plan.first + end
+            self.clamped = ClampedUnits(plan.machine, plan.clamp, plan.seed, self.number, last)
+
+    def run(self) -> None:
+        """From reset states to images."""
+        plan, books, own = self.plan, self._books, self._own
+        initial = books.initial[own]
+        _prepare(plan.machine, plan.seed, self.number, initial)
+        if self.clamped is not None:
+            self.clamped.place(initial, 0)
+        self.x[:] = initial
+        self.seen(0)
+        for position, (stage, begin, end) in enumerate(plan.windows):
+            if position > 0:
+                self._switch(position, stage)
+            self._enter_energies(books.starts[own, position], stage)
+            books.path_heat[own, position], books.clamp_work[own, position], active = _relax(
+                self, stage, (begin, end)
+            )
+            books.active_work[own, position] = active
+            self._enter_energies(books.ends[own, position], stage)
+
+    def seen(self, step: int) -> None:
+        """After a step."""
+        self._watch.see(step, self._begin, self.x)
+
+    def pulled(self, step: int, work: Float64) -> None:
+        """Work of moving clamps in this stage, up to a step."""
+        before = self._books.clamp_work[self._own].sum(axis=1)
+        self._watch.enter(step, self._begin, before + work)
+
+    def _switch(self, position: int, stage: int) -> None:
+        """To another stage's θ, from that of the window before."""
+        left = self.plan.windows[position - 1][0]
+        book = self._books.switched[self._own, position - 1]
+        for share, x, word in self._shares():
+            book[share] = switching_work(self.plan.wide, x, left, stage, word)
+
+    def _enter_energies(self, book: Float64, stage: int) -> None:
+        for share, x, word in self._shares():
+            _enter(book[share], energy_parts(self.plan.wide, x, stage, word, self.plan.clamped))
+
+    def _shares(self) -> Iterator[tuple[slice, Float32, Float32 | None]]:
+        """States and words, as many at a time whatever the group: BLAS rounds by their number."""
+        for first in range(0, len(self.x), SHARE):
+            share = slice(first, first + SHARE)
+            yield share, self.x[share], None if self.word is None else self.word[share]
+
+
+def _enter(book: Float64, parts: EnergyParts) -> None:
+    for i, values in enumerate(parts.parts.values()):
+        book[:, i] = values
+
+
+class _Forces:
+    """Σ_j J_ij x_j of one stage: a matrix product for each group of units, or wire by wire."""
+
+    def __init__(self, theta: Parameters, stage: int, twisted: Parameters | None) -> None:
+        """``twisted``: couplings J_ji = −J_ij beside them, whose forces are ``turned``."""
+        self.within = theta.of_stage(stage).get("visible_visible")
+        sparse = few_wires(theta.machine)
+        self.felt = SparseForces(theta, stage) if sparse else DenseForces(theta, stage)
+        # felt one way only: by whole matrices, whatever the wires
+        self.turned = None if twisted is None else DenseForces(twisted, stage, sign=-1)
+
+
+def _bias_rows(
+    theta: Parameters, stage: int, word: Float32 | None, samples: int
+) -> tuple[Float32, NDArray[np.int64]]:
+    """Effective biases, one row for each different word, and the row of each sample."""
+    if word is None:
+        return effective_bias(theta, stage)[None], np.zeros(samples, np.int64)
+    different, row = np.unique(word, axis=0, return_inverse=True)
+    return effective_bias(theta, stage, different), row.reshape(-1).astype(np.int64)
+
+
+def _prepare(machine: Machine, seed: int, first: int, states: Float32) -> None:
+    """Evolve states from zero for t_f under the onsite potential, in place."""
+    key = stream_key(seed, "generation preparation")
+    no_force = np.zeros(machine.steps, np.float32)
+    field = np.zeros(machine.units, np.float32)
+    nothing = np.empty((0, 0), np.float32)
+    steps, constants = stepping(machine, step_constants(machine), 0, machine.units)
+    for sample, x in enumerate(states, start=first):
+        steps(x, field, no_force, key, sample, 0, constants, nothing)
+
+
+def _relax(group: _Group, stage: int, span: tuple[int, int]) -> tuple[Float64, Float64, Float64]:
+    """Evolve a group of samples through the steps of one stage, in place.
+
+    Returns the heat of each as a Stratonovich sum over its steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx over
+    free units, and the work that moving clamps and couplings J_ji = −J_ij did on it. That of the
+    latter is −Σ Δx·Jx_k: Δx·JΔx = 0, so Stratonovich's sum is Itô's.
+    """
+    relaxing = _Relaxing(group, stage)
+    for step in range(*span):
+        relaxing.step(step, begins=step == span[0])
+        group.seen(step + 1)
+    relaxing.end(span[1])
+    return relaxing.heat, relaxing.work, relaxing.active
+
+
+class _Relaxing:
+    """A group of samples in one stage, step by step, with its books."""
+
+    def __init__(self, group: _Group, stage: int) -> None:
+        plan, x = group.plan, group.x
+        self._group, self._x, self._free = group, x, plan.free
+        self._forces, self._clamped = plan.forces[stage], group.clamped
+        self._bias, self._row = _bias_rows(plan.theta, stage, group.word, len(x))
+        self._key, self._constants = (
+            stream_key(plan.seed, "generation"),
+            step_constants(plan.machine),
+        )
+        self._coupled_step = coupled_stepping(plan.machine)
+        self._coupling, self._turned, self._moved = np.zeros((3, *x.shape), np.float32)
+        self._z = np.empty((len(x), STEPS_PER_BLOCK, x.shape[1]), np.float32)
+        self._pulled: Pulled | None = None
+        self.heat, self.work, self.active = np.zeros((3, len(x)))
+
+    def step(self, step: int, begins: bool) -> None:
+        """One step of all samples, from x_k to x_{k+1}; ``begins``: the first one of the stage."""
+        if begins or step % STEPS_PER_BLOCK == 0:
+            noise_block(self._key, self._group.number, step // STEPS_PER_BLOCK, self._z)
+        self._feel(step)
+        if self._clamped is not None and self._clamped.moves:
+            self._pulled = Pulled(self._clamped, step, self._coupling)
+        self._coupled_step(
+            self._x,
+            self._coupling,
+            self._bias,
+            self._row,
+            self._z,
+            step % STEPS_PER_BLOCK,
+            self._constants,
+            self._free,
+            self._moved,
+            self.heat,
+        )
+        if self._forces.turned is not None:
+            self.active -= (self._turned * self._moved).sum(axis=1, dtype=np.float64)
+        if self._clamped is not None:
+            self._clamped.place(self._x, step + 1)
+
+    def end(self, step: int) -> None:
+        """After the last step: its heat has half of the gradient at its end."""
+        self._feel(step)
+        potential = self._group.plan.machine.potential.astype(np.float32)
+        gradient = potential.gradient(self._x) + (self._coupling + self._bias[self._row])
+        self.heat -= 0.5 * (gradient * self._moved).sum(axis=1, dtype=np.float64)
+
+    def _feel(self, step: int) -> None:
+        """Forces of couplings on the states as they are, one-way ones among them.
+
+        With them the books of the move of clamps before this step can be closed.
+        """
+        self._forces.felt(self._x, self._coupling)
+        if self._forces.turned is not None:
+            self._forces.turned(self._x, self._turned)
+            np.add(self._coupling, self._turned, out=self._coupling)
+        if self._pulled is not None:
+            bias = self._bias[self._row]
+            self._pulled.enter(self._forces.within, self._coupling, bias, self.heat, self.work)
+            self._group.pulled(step, self.work)

@@ -1,0 +1,411 @@
+"""The learner for machines with few wires: the same rule, wire by wire.
+
+    J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′)      every M steps, over them, for every wire (ij)
+
+With M = 1, and R⁰ the residuals of a block of B steps under the θ at its start, step k sees what
+the earlier steps of the block have done to the wires of its unit:
+
+    R_i(k) = R⁰_i(k) − αc Σ_{j ~ i} x_j(k) Σ_{l<k} [x_j(l) R_i(l) + R_j(l) x_i(l)]
+
+This is strictly causal, and solved by sweeps from R = R⁰: exact after B of them, and to float32
+round-off after one or two, since a sweep contracts by αcB|x|² of the neighbours only. With M > 1
+no block goes beyond the end of a period, and there is nothing to solve. All of it is arithmetic
+between rows of steps (``lanes``). Work: 4 products a wire and step, and as many again for a sweep.
+
+A bias, or what labels do to a unit, is a wire to one more unit, one for each group, that is clamped
+at √β, β = Σ x² of all its clamped partners.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.engines import Diverged, Path
+from thermoloom.engines.compiled.aligned_memory import paged_zeros
+from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.engines.compiled.compiling import drive, inline, inner, jit, residual
+from thermoloom.engines.compiled.lanes import (
+    BLOCK,
+    LANES,
+    VECTORS,
+    row_forces,
+    row_sweep,
+    row_swept,
+    row_updates,
+    turn,
+)
+from thermoloom.engines.compiled.learner import check_path, clamped_squares, share_of_clamped
+from thermoloom.engines.compiled.noising import start_of
+from thermoloom.machine.action import StepConstants, step_constants
+from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.wires import adjacency, wires
+from thermoloom.threads import in_threads, thread_count
+
+Float32 = NDArray[np.float32]
+
+PIECES = 2
+"""Pieces of about as many wires that the units are cut into, on up to as many threads. Each adds up
+sweeps in rows of its own: more of them would not stay in the cache."""
+TOLERANCE = 2e-7
+"""Largest estimated error of a block's residuals, relative, both root mean square. They are
+differences of float32 states, good to 4e-6 of their size."""
+MOST_SWEEPS = 8
+"""A block that needs more is halved."""
+MEASURED_EVERY = 16
+"""Blocks between those that are swept twice, to see how fast sweeps contract."""
+
+
+class _Graph(NamedTuple):
+    """Who is wired to whom. The wires of unit i are start[i] … start[i + 1]; from middle[i] on they
+    are those that i takes care of: about half of them, the last one to its clamped unit.
+    """
+
+    start: NDArray[np.int64]
+    middle: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    numbers: NDArray[np.int32]
+    pieces: NDArray[np.int64]
+    """(PIECES + 1,): where the units of each piece begin."""
+
+
+def _graph(machine: Machine) -> _Graph:
+    n = machine.units
+    joined = np.zeros((n, n + 2), bool)
+    joined[:, :n] = adjacency(machine)
+    for order, where in enumerate(machine.groups.values()):
+        joined[where, n + order] = True
+    rows, columns = np.nonzero(joined)
+    # of the two ends of a wire the earlier one, or the later one where both are even or odd
+    others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
+    sequence = np.lexsort((columns, ~others, rows))
+    rows, columns, others = rows[sequence], columns[sequence], others[sequence]
+    number = np.zeros((n, n), np.int32)
+    i, j = wires(machine).T
+    number[i, j] = number[j, i] = np.arange(len(i))
+    clamped = columns >= n
+    numbers = np.where(clamped, len(i) + rows, number[rows, np.where(clamped, 0, columns)])
+    start = np.concatenate([[0], np.cumsum(joined.sum(axis=1))])
+    middle = start[:-1] + np.bincount(rows[others], minlength=n)
+    shares = np.linspace(0, start[-1], PIECES + 1)
+    pieces = np.searchsorted(start, shares[:-1])
+    return _Graph(
+        start.astype(np.int64),
+        middle.astype(np.int64),
+        columns.astype(np.int32),
+        numbers.astype(np.int32),
+        np.append(pieces, n).astype(np.int64),
+    )
+
+
+def _places(machine: Machine) -> NDArray[np.int64]:
+    """Where J_ij and J_ji of every wire are in θ of a stage, (2, E); the same between groups."""
+    form = layout(machine)
+    where = np.zeros((machine.units, machine.units), np.int64)
+    for block in form.blocks:
+        if block.mask is not None:
+            numbers = block.start + np.arange(block.size).reshape(block.shape)
+            rows, columns = machine.groups[block.rows], machine.groups[block.columns]
+            where[rows, columns] = numbers
+            if not block.symmetric:
+                where[columns, rows] = numbers.T
+    i, j = wires(machine).T
+    return np.stack([where[i, j], where[j, i]])
+
+
+class _Rule(NamedTuple):
+    """Numbers of the rule."""
+
+    alpha: np.float32
+    rate: np.float32
+    """αc: how strongly an update changes later residuals."""
+    constants: StepConstants
+    period: int
+    """M"""
+    block: int
+    """Most steps of a block, up to B."""
+
+
+class _Work(NamedTuple):
+    """Memory for a block. The last two units are the clamped ones."""
+
+    rows: Float32
+    """x and R⁰ of every unit (residuals without couplings, before forces are there); then the R of
+    all units after a sweep, and after the next one, in turns (``_place``); then sums of the second
+    piece. Those of the first are where R will be."""
+    forces: Float32
+    """(PIECES, B): Σ_j J_ij x_j of the unit in hand."""
+    norms: Float32
+    """Σ change² and Σ r² of each unit in the last sweep, in turns."""
+    pending: Float32
+    """Σ u of the period so far, for every wire."""
+    squares: NDArray[np.float64]
+    """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
+
+
+@inline
+def _place(sweeps, graph):  # type: ignore[no-untyped-def]
+    """First row of the residuals after so many sweeps, and how far apart those of units are."""
+    units = graph.middle.size + 2
+    return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
+
+
+@inner
+def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
+    """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
+    steps, width = source.shape
+    whole = (high - low) // LANES * LANES if steps == BLOCK else 0
+    for first in range(low, low + whole, LANES):
+        for p in range(VECTORS):
+            turn(source, width, p, first, p, second, rows)
+    for i in range(low + whole, high):
+        for p in range(VECTORS):
+            for q in range(LANES):
+                k = q * VECTORS + p
+                rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
+
+
+@inner
+def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
+    """Residuals without couplings, from rows of x and the states before ``first``."""
+    for i in range(low, high):
+        x = rows[2 * i * BLOCK : (2 * i + 1) * BLOCK]
+        r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(LANES, BLOCK):
+            r[k] = drive(constants, x[k - LANES], x[k])
+        for q in range(LANES):  # their last steps are in the last vector, a lane before
+            r[q] = drive(constants, x[BLOCK - LANES + q - 1], x[q])
+        r[0] = drive(constants, first[i], x[0])
+        if steps < BLOCK:
+            for k in range(BLOCK):
+                if k % LANES * VECTORS + k // LANES >= steps:
+                    r[k] = 0
+
+
+@inner
+def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
+    """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
+
+    ``states``: those of a block's steps, and those before them.
+    """
+    low, high = graph.pieces[piece], graph.pieces[piece + 1]
+    steps, n = states.shape[0] - 1, graph.middle.size
+    _rows(states[1:], 0, low, high, work.rows)
+    if start.shape[0]:
+        _rows(start, 1, low, high, work.rows)
+    else:
+        _drives(states[0], steps, low, high, rule.constants, work.rows)
+    if piece == 0:  # the residuals of clamped units are 0, and stay so
+        for k in range(BLOCK):
+            inside = k % LANES * VECTORS + k // LANES < steps
+            for group in range(2):
+                work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
+
+
+@inner
+def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R⁰ = start + c J x′ of a piece's units."""
+    forces = work.forces[piece]
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        begin, end = graph.start[i], graph.start[i + 1]
+        row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
+        own = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        for k in range(BLOCK):
+            own[k] = residual(rule.constants, own[k], forces[k])
+
+
+@inner
+def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
+    """What the wires of a piece do to R, from the R of all after so many sweeps, in its sums."""
+    rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
+    first, apart = _place(sweeps, graph)
+    sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
+    for k in range(sums * BLOCK, (sums + units) * BLOCK):
+        rows[k] = 0
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        row_sweep(rows, first, apart, columns, graph.middle[i], graph.start[i + 1], i, sums)
+
+
+@inner
+def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R of a piece's units from the sums of all pieces, and by how much it changed."""
+    change = np.float64(0)
+    size = np.float64(0)
+    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.middle.size
+    first, apart = _place(sweeps, graph)
+    new, more = _place(sweeps + 1, graph)[0], 4 * (n + 2)
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        row_swept(rows, first, apart, i, new, more, rate, norms)
+        change += norms[2 * i]
+        size += norms[2 * i + 1]
+    if piece == 0:  # clamped units have no residuals
+        for k in range((new + n) * BLOCK, (new + n + 2) * BLOCK):
+            rows[k] = 0
+    work.squares[piece, 0] = change
+    work.squares[piece, 1] = size
+
+
+@inner
+def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
+    """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
+
+    −1 if they do not contract fast enough.
+    """
+    before = 1.0
+    for sweep in range(MOST_SWEEPS):
+        for p in range(thread, PIECES, threads):
+            _sweep(p, sweep, graph, work)
+        wait_for_all(threads, barrier)
+        for p in range(thread, PIECES, threads):
+            _swept(p, sweep, graph, rule, work)
+        wait_for_all(threads, barrier)
+        # they are written again only after the next barrier
+        changed, size = work.squares[:, 0].sum(), work.squares[:, 1].sum()
+        # NaN ends the sweeps too; ``learn`` will find it in θ
+        change = np.sqrt(changed / size) if size > 0 else 0.0
+        if sweep > 0:
+            contraction = change / before
+        # what is left after this sweep is about change · contraction
+        if change == 0 or (contraction > 0 and change * contraction <= TOLERANCE):
+            return sweep + 1, contraction
+        if not change <= 0.5 * before:
+            return -1, 0.0
+        before = change
+    return -1, 0.0
+
+
+@inner
+def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
+    """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
+    rows, columns, numbers = work.rows, graph.columns, graph.numbers
+    first, apart = _place(sweeps, graph)
+    for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
+        begin, end = graph.middle[i], graph.start[i + 1]
+        if rule.period == 1:
+            row_updates(rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings)
+            continue
+        minus = np.float32(-1)
+        row_updates(rows, first, apart, columns, numbers, begin, end, i, minus, work.pending)
+        if closes:
+            for wire in range(begin, end):
+                number = numbers[wire]
+                couplings[number] -= rule.alpha * work.pending[number]
+                work.pending[number] = 0
+
+
+@jit
+def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
+    """One thread's share of a window, in step with the others; returns the length of blocks."""
+    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, states.shape[0] - 1
+    while first < steps:
+        last = min(first + block, steps)
+        if rule.period > 1:
+            last = min(last, (first // rule.period + 1) * rule.period)
+        for p in range(thread, PIECES, threads):
+            _load(p, states[first : last + 1], start[first:last], clamped, graph, rule, work)
+        wait_for_all(threads, barrier)
+        for p in range(thread, PIECES, threads):
+            _residuals(p, couplings, graph, rule, work)
+        wait_for_all(threads, barrier)
+        sweeps = 0
+        if rule.period == 1 and last - first > 1:
+            known = contraction if blocks % MEASURED_EVERY else 0.0
+            sweeps, contraction = _solve(thread, threads, barrier, known, graph, rule, work)
+            if sweeps < 0:
+                block = max(1, block // 2)
+                continue
+        closes = last % rule.period == 0 or last == steps
+        for p in range(thread, PIECES, threads):
+            _update(p, sweeps, closes, graph, rule, work, couplings)
+        wait_for_all(threads, barrier)
+        first, blocks = last, blocks + 1
+    return block
+
+
+class SparseLearner:
+    """θ′ = learn(θ, path) on the wires alone, with memory to work in but no state of its own."""
+
+    def __init__(
+        self, machine: Machine, learning_rate: float, period: int = 1, block: int = BLOCK
+    ) -> None:
+        self.machine = machine
+        self.learning_rate, self._period, self._block = learning_rate, period, block
+        self.shortest_block = block
+        """Steps in a block at the end of the latest path, the least of all stages."""
+        self._graph, self._places = _graph(machine), _places(machine)
+        self._constants = step_constants(machine)
+        rows = machine.units + 2
+        count = self._places.shape[1] + machine.units
+        self._couplings = np.empty(count, np.float32)
+        self._memory = _Work(
+            rows=paged_zeros(5 * rows * BLOCK),
+            forces=np.zeros((PIECES, BLOCK), np.float32),
+            norms=np.zeros(2 * rows, np.float32),
+            pending=np.zeros(count, np.float32),
+            squares=np.zeros((PIECES, 2)),
+        )
+
+    def learn(
+        self,
+        theta: Parameters,
+        path: Path,
+        errors: Float32 | None = None,
+        rate: float | None = None,
+    ) -> Parameters:
+        """θ after one noising path; ``errors`` (K, N) are added to the residuals.
+
+        A path need not be ``prepared``: drives are made in the cache, from states that are there.
+        ``rate``: α on this path, where it is another one.
+        """
+        check_path(self.machine, path)
+        alpha = self.learning_rate if rate is None else rate
+        scale = np.float32(alpha * self.machine.residual_scale)
+        rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
+        start = np.empty((0, self.machine.units), np.float32)
+        if path.prepared is not None or errors is not None:
+            start = start_of(path, errors)
+        learned = np.array(theta.vector, np.float32)
+        blocks = []
+        for stage, (first, last) in enumerate(self.machine.stage_windows):
+            steps = path.states[first : last + 1], start[first:last]
+            blocks.append(self._learn_window(rule, *steps, theta, stage, path.word, learned[stage]))
+        self.shortest_block = min(blocks)
+        return theta.with_vector(learned)
+
+    def _learn_window(
+        self,
+        rule: _Rule,
+        states: Float32,
+        start: Float32,
+        theta: Parameters,
+        stage: int,
+        word: Float32 | None,
+        out: Float32,
+    ) -> int:
+        """θ of one stage after the steps of its window, into ``out``; the blocks' length."""
+        machine, couplings = self.machine, self._couplings
+        wired = self._places.shape[1]
+        squares = clamped_squares(machine, word)
+        clamped = np.sqrt([squares[group] for group in machine.groups])
+        of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
+        shares = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
+        couplings[:wired] = out[self._places[0]]
+        couplings[wired:] = before = (effective_bias(theta, stage, word) * shares).astype(
+            np.float32
+        )
+        self._memory.pending[:] = 0
+        count = min(thread_count(), PIECES)
+        barrier = new_barrier()
+        given = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
+        pieces = [(thread, count, barrier, *given, self._memory) for thread in range(count)]
+        found: int = in_threads(_learn, pieces, barrier)[0]
+        if not np.isfinite(couplings).all():
+            raise Diverged("couplings are no longer finite")
+        out[self._places] = couplings[:wired]
+        change = (couplings[wired:] - before) * of_unit
+        share_of_clamped(theta, change.astype(np.float32), stage, word, out)
+        return found

@@ -1,0 +1,220 @@
+"""Named, counter-based random streams.
+
+    (z₀, z₁, z₂, z₃) = BoxMuller(Philox4x32-10(key, counter))
+    key = (seed, stream name),   counter = (unit, ⌊k/4⌋, trajectory, 0)
+
+are the standard normals of one unit in four consecutive steps, 4⌊k/4⌋ to 4⌊k/4⌋ + 3, of one
+trajectory. Nothing is stateful: any normal can be had alone, whatever the block size, the thread,
+the worker or the order.
+
+The normals use integer arithmetic and correctly rounded float32 operations only (no library
+logarithm or sine, no fused multiply–add), so a stream is the same, to the bit, on every
+machine with IEEE arithmetic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from thermoloom.engines.compiled.compiling import copy, inline, jit
+from thermoloom.inputs import seed_number
+
+STREAMS = (
+    "preparation",
+    "noising",
+    "generation preparation",
+    "generation",
+    "residual error",
+    "update error",
+    "rounding",
+    "validation preparation",
+    "validation noising",
+    "clamp preparation",
+    "clamp noising",
+)
+"""Every stream there is. Streams of different names are independent at equal seeds."""
+
+STEPS_PER_BLOCK = 4
+"""One Philox block serves one unit for this many consecutive steps."""
+
+
+def stream_key(seed: int, name: str) -> np.uint64:
+    """Key of a stream: the first 64 bits of SHA-256 of its name and seed."""
+    if name not in STREAMS:
+        raise ValueError(f"{name!r} is not a stream; known: {', '.join(STREAMS)}")
+    digest = hashlib.sha256(f"thermoloom/{name}/{seed_number('seed', seed)}".encode()).digest()
+    return np.uint64(int.from_bytes(digest[:8], "little"))
+
+
+@intrinsic
+def _bits_of_float(typingctx: Any, value: Any) -> Any:
+    """The 32 bits of a float32, as an int32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.int32(types.float32), codegen
+
+
+@intrinsic
+def _float_of_bits(typingctx: Any, value: Any) -> Any:
+    """The float32 with these 32 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), codegen
+
+
+@intrinsic
+def _low_word(typingctx: Any, value: Any) -> Any:
+    """The lower 32 bits of a uint64, as an int32."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.trunc(args[0], ir.IntType(32))
+
+    return types.int32(types.uint64), codegen
+
+
+# Words are kept in the lower halves of 64-bit lanes: one 32 × 32 → 64 multiplication then
+# gives both halves of the product, and the upper halves never matter.
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+PHILOX = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+"""Multipliers and Weyl constants of Philox4x32."""
+_M0, _M1, _W0, _W1 = (np.uint64(number) for number in PHILOX)
+
+
+@inline
+def philox(key, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
+    """Philox4x32-10 (Salmon et al., SC11): four words in the lower halves of uint64."""
+    k0 = key & _LOW
+    k1 = key >> _HALF
+    for _ in range(10):
+        p0 = _M0 * (c0 & _LOW)
+        p1 = _M1 * (c2 & _LOW)
+        c0 = (p1 >> _HALF) ^ c1 ^ k0
+        c1 = p1
+        c2 = (p0 >> _HALF) ^ c3 ^ k1
+        c3 = p0
+        k0 = (k0 + _W0) & _LOW
+        k1 = (k1 + _W1) & _LOW
+    return c0, c1, c2, c3
+
+
+_F = np.float32
+# log(1 + f) = f − f²/2 + f³ P(f) for √½ − 1 ≤ f ≤ √2 − 1, relative error 2e-8
+_L0, _L1, _L2, _L3 = _F(0.33333330728), _F(-0.25000306422), _F(0.20001045102), _F(-0.16641281476)
+_L4, _L5, _L6, _L7 = _F(0.14214495754), _F(-0.12998183458), _F(0.12622320902), _F(-0.07902745907)
+_LN2 = _F(0.69314718056)
+_SQRT_HALF_BITS = np.int32(0x3F3504F3)
+# sin 2πt = t S(t²) and cos 2πt = C(t²) for |t| ≤ 1/8 of a turn, error 3e-8
+_S0, _S1, _S2, _S3 = _F(6.2831852878), _F(-41.341662570), _F(81.592542871), _F(-75.401612699)
+_C0, _C1, _C2, _C3, _C4 = (
+    _F(0.99999999995), _F(-19.739208650), _F(64.939316136), _F(-85.442844673), _F(59.220168970),
+)  # fmt: skip
+_ONE, _HALF_F, _MINUS_TWO = _F(1.0), _F(0.5), _F(-2.0)
+_TO_UNIT, _TO_TURN = _F(2.0**-31), _F(2.0**-34)
+
+
+@inline
+def _log(u):  # type: ignore[no-untyped-def]
+    """Natural logarithm of a positive normal float32."""
+    bits = _bits_of_float(u)
+    exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
+    f = _float_of_bits(np.int32(bits - np.int32(exponent << 23))) - _ONE
+    p = ((((((_L7 * f + _L6) * f + _L5) * f + _L4) * f + _L3) * f + _L2) * f + _L1) * f + _L0
+    return np.float32(exponent) * _LN2 + (f + f * f * (p * f - _HALF_F))
+
+
+@inline
+def box_muller(w0, w1):  # type: ignore[no-untyped-def]
+    """Two words (int32) → two standard normals, √(−2 ln u) (cos 2πt, sin 2πt); |z| < 6.7.
+
+    u takes 31 bits of w₀. Of w₁, 30 bits are an angle within ±1/8 turn, two choose the quadrant.
+    """
+    u = (np.float32(np.int32(np.int32(w0 >> 1) & 0x7FFFFFFF)) + _HALF_F) * _TO_UNIT
+    radius = np.sqrt(_MINUS_TWO * _log(u))
+    t = np.float32(np.int32(w1 << 2)) * _TO_TURN
+    q = t * t
+    sine = radius * (t * (((_S3 * q + _S2) * q + _S1) * q + _S0))
+    cosine = radius * ((((_C4 * q + _C3) * q + _C2) * q + _C1) * q + _C0)
+    signed = cosine if w1 >= 0 else -cosine
+    swap = np.int32(w1 << 1) < 0
+    return (sine if swap else signed), (signed if swap else sine)
+
+
+@inline
+def fill_normals(key, trajectory, block, first_unit, z):  # type: ignore[no-untyped-def]
+    """z[j, i] = normal of unit first_unit + i in step 4·block + j of a trajectory; z is (4, n)."""
+    c1 = np.uint64(block)
+    c2 = np.uint64(trajectory)
+    # Two passes, words first (their bits kept in z), because one pass runs out of registers.
+    for i in range(z.shape[1]):
+        w0, w1, w2, w3 = philox(key, np.uint64(first_unit + i), c1, c2, np.uint64(0))
+        z[0, i] = _float_of_bits(_low_word(w0))
+        z[1, i] = _float_of_bits(_low_word(w1))
+        z[2, i] = _float_of_bits(_low_word(w2))
+        z[3, i] = _float_of_bits(_low_word(w3))
+    for j in range(0, STEPS_PER_BLOCK, 2):
+        for i in range(z.shape[1]):
+            z[j, i], z[j + 1, i] = box_muller(_bits_of_float(z[j, i]), _bits_of_float(z[j + 1, i]))
+
+
+@jit
+def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def]
+    z = np.empty((STEPS_PER_BLOCK, units), np.float32)
+    for first in range(0, steps, STEPS_PER_BLOCK):
+        fill_normals(key, trajectory, first // STEPS_PER_BLOCK, 0, z)
+        for j in range(min(STEPS_PER_BLOCK, steps - first)):
+            copy(z[j], out[first + j])
+
+
+def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
+    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
+    out = np.empty((steps, units), np.float32)
+    _normals(stream_key(seed, name), trajectory, steps, units, out)
+    return out
+
+
+_CHUNK = 1024
+"""Units whose words and normals stay in the first-level cache between the passes over them."""
+
+
+@jit
+def _flat_normals(key, trajectory, block, out):  # type: ignore[no-untyped-def]
+    for chunk in range(out.shape[0]):
+        fill_normals(key, trajectory, block, chunk * _CHUNK, out[chunk])
+
+
+def flat_normals(key: np.uint64, trajectory: int, block: int, count: int) -> NDArray[np.float32]:
+    """``count`` standard normals in a row, for draws that belong to no unit and step of their own.
+
+    Those of "units" 0, 1, 2, … in "steps" 4·block … 4·block + 3, a chunk of units after the other.
+    """
+    out = np.empty((-(-count // (STEPS_PER_BLOCK * _CHUNK)), STEPS_PER_BLOCK, _CHUNK), np.float32)
+    _flat_normals(key, trajectory, block, out)
+    return out.reshape(-1)[:count]
+
+
+_ONE_BITS = np.int32(0x3F800000)
+
+
+@inline
+def fill_row_bits(key, trajectory, step, first, last, bits):  # type: ignore[no-untyped-def]
+    """bits[4i + j] = those of 1 + l/2²³ in float32, l the upper 7 bits of word j of a counter.
+
+    The counter is (i, step, trajectory, 1), for i from ``first`` to before ``last``.
+    """
+    c1, c2 = np.uint64(step), np.uint64(trajectory)
+    for i in range(first, last):
+        words = philox(key, np.uint64(i), c1, c2, np.uint64(1))
+        for j in range(4):
+            bits[4 * i + j] = _ONE_BITS | np.int32((words[j] & _LOW) >> np.uint64(25))

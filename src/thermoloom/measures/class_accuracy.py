@@ -1,0 +1,118 @@
+"""Images requested by class: are they recognized, diverse, close to data, or copies?
+
+Data are compared with samples as a machine would show them: with its thermal noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.machine import Machine
+from thermoloom.measures.classifier import CLASSES, classifier_in, classify, image_features
+from thermoloom.measures.fidelity import (
+    class_diversity,
+    confusion,
+    frechet_distance,
+    kernel_distance,
+    nearest_images,
+    precision_recall,
+    with_thermal_noise,
+)
+from thermoloom.measures.quality import strongest_correlation
+from thermoloom.patterns.mnist import load_mnist
+from thermoloom.patterns.patterns import Patterns, normalized
+
+NOISE_SEED = 555002
+"""Seed of the thermal noise added to data and peers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Images that samples are compared with, as patterns s."""
+
+    patterns: NDArray[np.float32]
+    classes: NDArray[np.intp]
+    held_out: bool
+    """Whether they were not used in learning."""
+
+    def states(self, machine: Machine, count: int) -> NDArray[np.float32]:
+        """The first of them with the thermal noise of a machine."""
+        return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED)
+
+
+def reference_data(patterns: Patterns, folder: str | None) -> Data:
+    """MNIST's test images of the classes that were learned; without MNIST, what was learned."""
+    if not patterns.digits or patterns.shape is None:
+        raise UserError("prototypes: images of MNIST classes are needed here")
+    if folder is None:
+        return Data(patterns.patterns, np.array(patterns.classes, np.intp), held_out=False)
+    images, classes = load_mnist(folder or None, "test")
+    known = np.isin(classes, patterns.targets)
+    rows = normalized(images[known].reshape(int(known.sum()), -1))
+    return Data(rows, classes[known].astype(np.intp), held_out=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Images (S, 784) with the requested classes, seen by the classifier."""
+
+    images: NDArray[np.float32]
+    classes: NDArray[np.intp] | None
+    """None where a machine cannot be asked."""
+    classifier: str = ""
+    """Folder of the classifier; the bundled one if empty."""
+
+    @cached_property
+    def softmax(self) -> NDArray[np.float64]:
+        """What the classifier makes of each image, (S, 10)."""
+        return classify(self.images, classifier_in(self.classifier))
+
+    @cached_property
+    def recognized(self) -> NDArray[np.intp]:
+        found: NDArray[np.intp] = self.softmax.argmax(axis=1)
+        return found
+
+    @property
+    def confusion(self) -> NDArray[np.int64] | None:
+        """Asked (rows) by recognized (columns)."""
+        own = self.classes
+        return None if own is None else confusion(own, self.recognized, CLASSES)
+
+    def few(self, patterns: Patterns) -> dict[str, Any]:
+        """What a small number of images shows: rate, diversity, negatives."""
+        own = self.recognized if self.classes is None else self.classes
+        wide = patterns.patterns
+        labels = np.array(patterns.classes)
+        means = np.stack([wide[labels == c].mean(axis=0) for c in patterns.targets])
+        strongest = strongest_correlation(self.images.astype(np.float64), means.astype(np.float64))
+        rate = None if self.classes is None else float(np.mean(self.recognized == own))
+        counts = np.bincount(own)
+        return {
+            "images": len(self.images),
+            "asked": rate,
+            "diversity": class_diversity(self.images, own) if counts.max() > 1 else None,
+            "negatives": float(np.mean(strongest < 0)),
+        }
+
+    def many(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
+        """All measures, against the ``states`` of data: distances in the classifier's features."""
+        judge = classifier_in(self.classifier)
+        samples, data = image_features(self.images, judge), image_features(states, judge)
+        kernel = kernel_distance(samples, data)
+        manifold = precision_recall(samples, data)
+        near = nearest_images(self.images, patterns.patterns)
+        return self.few(patterns) | {
+            "data": len(states),
+            "frechet": frechet_distance(samples, data),
+            "kid": kernel.mean,
+            "kid_error": kernel.error,
+            "precision": manifold.precision,
+            "recall": manifold.recall,
+            "nearest_correlation": float(near.correlation.mean()),
+        }

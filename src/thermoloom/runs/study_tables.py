@@ -1,0 +1,36 @@
+"""What an experiment left in its directory, as verdicts, figures and pages read it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thermoloom.runs.formats import Table
+from thermoloom.runs.store import RunDirectory
+
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True)
+class StudyTables:
+    """Summary, tables and arrays of an experiment; read only."""
+
+    run: RunDirectory
+    summary: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> StudyTables:
+        run = RunDirectory.open(path)
+        return cls(run, json.loads(run.load_bytes(SUMMARY)))
+
+    def has(self, table: str) -> bool:
+        return self.run.has(f"{table}.csv")
+
+    def table(self, name: str) -> Table:
+        return self.run.load_table(name)
+
+    def arrays(self, name: str) -> tuple[Table, dict[str, Any]]:
+        """Arrays of a file and the metadata beside them."""
+        return self.run.load_arrays(name), self.run.load_metadata(name)

@@ -1,0 +1,406 @@
+"""Settings: frozen, validated, strict about keys, TOML in and TOML out.
+
+The defaults are the paper's values. A setting is named ``section.key`` in TOML files and on
+the command line; the section may be left out where the key is unambiguous.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
+from typing import Any, ClassVar, get_type_hints
+
+import tomli_w
+
+from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST, SMALLEST, InvalidTomlError, parse_toml, shown, user_path
+from thermoloom.machine.device import Device, build
+from thermoloom.machine.machine import Machine
+from thermoloom.sections import Section, require, unknown
+
+
+@dataclass(frozen=True)
+class PrototypeSettings(Section):
+    """Which patterns are learned."""
+
+    name: ClassVar[str] = "prototypes"
+
+    source: str = "bundled"
+    """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
+    files, or downloaded once if no path is given) or ``images`` (your own, at ``path``)."""
+    digits: tuple[int, ...] = (0, 1, 2)
+    """Classes taken from MNIST, in training order."""
+    per_digit: int = 1
+    """Number of training images per class, from the first on; 0 takes all."""
+    path: str = ""
+    """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
+    resize: bool = False
+    """Resize your own images to the visible layer, which must then be square."""
+    code: str = ""
+    """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
+    content: str = ""
+    """SHA-256 of the patterns, found when they are loaded; if given, others are refused."""
+
+    def check(self) -> None:
+        sources = ("bundled", "mnist", "images")
+        self._require("source", self.source in sources, f"must be one of {', '.join(sources)}")
+        self._non_negative("per_digit")
+        must = "ten images per class are bundled; use prototypes.source = 'mnist' for more"
+        self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
+        must = "must name a folder of PNG images or an .npy file"
+        self._require("path", self.source != "images" or self.path.strip() != "", must)
+        if self.path:
+            user_path("prototypes.path", self.path)
+        known = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
+        self._require("digits", known, "must be classes from 0 to 9, at least one")
+        once = len(set(self.digits)) == len(self.digits)
+        self._require("digits", once, "must not repeat a class")
+        hexadecimal = re.fullmatch("([0-9a-f]{64})?", self.content) is not None
+        self._require("content", hexadecimal, "must be 64 hexadecimal digits, or be left out")
+
+
+@dataclass(frozen=True)
+class Training(Section):
+    """How the computer learns."""
+
+    name: ClassVar[str] = "training"
+
+    rule: str = "online"
+    """``online`` (update after every step), ``batch`` (once per trajectory), ``delayed``
+    (every ``period`` steps) or ``optimum`` (solved, without any trajectory)."""
+    period: int | None = None
+    """M, steps between updates; given by the rule unless the rule is ``delayed``."""
+    seed: int = 101
+    """Seed of the noising paths (and, in separate streams, of injected errors)."""
+    cycles: int = 300
+    """Number of noising trajectories; prototypes are used in turn."""
+    learning_rate: float | None = None
+    """α; Δt/t_f if not given."""
+    learning_rate_scale: float = 1.0
+    """Factor on α, for scans around the default."""
+    learning_rate_decay: float | None = None
+    """Cycles after which α has fallen to half: cycle n, counted from 0, learns at α/(1 + n/decay);
+    α is constant if not given."""
+    validation_seed: int = 777001
+    """Seed of the fixed validation path, which starts from the first prototype."""
+    validation_every: int = 10
+    """Cycles between evaluations of the validation loss."""
+    heat_weight: float = 0.0
+    """λ, weight of the expected heat (in k_BT) beside the loss, for rule ``optimum``."""
+    ridge: float = 0.0
+    """ρ of a term ½ρ|θ|² added to the loss, for rule ``optimum``."""
+
+    def check(self) -> None:
+        rules = ("online", "batch", "delayed", "optimum")
+        self._require("rule", self.rule in rules, f"must be one of {', '.join(rules)}")
+        if self.rule == "delayed":
+            must = "rule 'delayed' needs the number of steps between updates, at least 1"
+            self._require("period", self.period is not None and self.period >= 1, must)
+        else:
+            must = f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it"
+            self._require("period", self.period is None, must)
+        self._positive("cycles", "validation_every", "learning_rate_scale")
+        self._non_negative("seed", "validation_seed")
+        self._positive("learning_rate", "learning_rate_decay")
+        self._non_negative("heat_weight", "ridge")
+        must = "used by rule 'optimum' only (training.rule = 'optimum'); leave it at 0"
+        for key in ("heat_weight", "ridge"):
+            self._require(key, self.rule == "optimum" or getattr(self, key) == 0, must)
+
+
+@dataclass(frozen=True)
+class Imperfections(Section):
+    """Errors injected into learning; all off by default."""
+
+    name: ClassVar[str] = "imperfections"
+
+    residual_noise: float = 0.0
+    """σ_res, standard deviation of the error added to every node residual at every step."""
+    residual_offset: float = 0.0
+    """μ_bias, constant added to every node residual."""
+    residual_correlation: float = 0.0
+    """ρ, AR(1) coefficient of the residual error from step to step (0: independent)."""
+    update_noise: float = 0.0
+    """σ_upd, standard deviation of the error added to every formed coupling or bias update."""
+    bits: int = 32
+    """Bits of the coupling grid during training; 32 = unquantized float32."""
+    rounding: str = "nearest"
+    """``nearest`` or ``stochastic``, where bits < 32."""
+    range_visible_hidden: float | None = None
+    """A_max of J_vh: the grid spans ±A_max (needed where bits < 32)."""
+    range_hidden_hidden: float | None = None
+    """A_max of J_hh (needed where bits < 32)."""
+
+    def check(self) -> None:
+        self._non_negative("residual_noise", "update_noise")
+        correlation, plain = self.residual_correlation, self.bits == 32
+        self._require("residual_correlation", 0 <= correlation < 1, "must be in [0, 1)")
+        must = "correlates the residual noise, so residual_noise must be positive"
+        self._require("residual_correlation", correlation == 0 or self.residual_noise > 0, must)
+        must = "must be 2 to 24, or 32 for unquantized float32"
+        self._require("bits", plain or 2 <= self.bits <= 24, must)
+        known = self.rounding in ("nearest", "stochastic")
+        self._require("rounding", known, "must be nearest or stochastic")
+        self._positive("range_visible_hidden", "range_hidden_hidden")
+        must = (
+            "a grid needs positive range_visible_hidden and range_hidden_hidden, such as the "
+            "largest |J_vh| and |J_hh| of an unquantized run"
+        )
+        ranges = (self.range_visible_hidden, self.range_hidden_hidden)
+        self._require("bits", plain or None not in ranges, must)
+        must = (
+            f"not defined on a grid of imperfections.bits = {self.bits}; take bits = 32 or "
+            "update_noise = 0"
+        )
+        self._require("update_noise", plain or self.update_noise == 0, must)
+
+
+@dataclass(frozen=True)
+class GenerationSettings(Section):
+    """How the frozen computer is sampled."""
+
+    name: ClassVar[str] = "generation"
+
+    samples: int = 200
+    """Number of independent denoising trajectories."""
+    seed: int | None = None
+    """Generation seed; 90000 + training seed if not given."""
+
+    def check(self) -> None:
+        self._positive("samples")
+        self._non_negative("seed")
+
+
+@dataclass(frozen=True)
+class MeasureSettings(Section):
+    """How samples are judged."""
+
+    name: ClassVar[str] = "measures"
+
+    classifier: str = ""
+    """Folder of a classifier made by ``thermoloom classifier train``; the bundled one if empty."""
+
+    def check(self) -> None:
+        if self.classifier:
+            user_path("measures.classifier", self.classifier)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that determines a result."""
+
+    machine: Machine = field(default_factory=Machine)
+    prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
+    training: Training = field(default_factory=Training)
+    imperfections: Imperfections = field(default_factory=Imperfections)
+    device: Device = field(default_factory=Device)
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
+    measures: MeasureSettings = field(default_factory=MeasureSettings)
+
+    def __post_init__(self) -> None:
+        for name, section in _SECTIONS.items():
+            if not isinstance(getattr(self, name), section):
+                raise UserError(f"{name}: expected {section.__name__}(...)")
+        require(
+            SMALLEST <= self.learning_rate <= LARGEST,
+            "training.learning_rate, training.learning_rate_scale",
+            (self.training.learning_rate, self.training.learning_rate_scale),
+            f"α = {self.learning_rate:.2g} is not a float32 number",
+        )
+        require(
+            self.measures.classifier == "" or self.prototypes.source != "images",
+            "measures.classifier",
+            self.measures.classifier,
+            "an MNIST classifier does not judge your own images (prototypes.source = 'images')",
+        )
+        if self.training.rule == "delayed":
+            require(
+                self.period <= self.machine.steps,
+                "training.period",
+                self.training.period,
+                f"must not exceed the {self.machine.steps} steps of a trajectory",
+            )
+        for key, off in (("bits", 32), ("update_noise", 0)):
+            value = getattr(self.imperfections, key)
+            require(
+                value == off or not self.device.couples,
+                f"imperfections.{key}",
+                value,
+                "not defined where couplings of the device differ from what is written; take "
+                f"{off}, or a device without such errors",
+            )
+        require(
+            self.imperfections.bits == 32 or self.period == 1,
+            "imperfections.bits",
+            self.imperfections.bits,
+            "quantized training is defined for the online rule only (training.rule = 'online')",
+        )
+
+    @property
+    def built(self) -> Machine:
+        """The machine as the device is; the machine itself where that has no imperfection."""
+        return build(self.machine, self.device)
+
+    @property
+    def period(self) -> int:
+        """Update period M: 1 online, K batch, as given if delayed; 0 where nothing is updated."""
+        fixed = {"online": 1, "batch": self.machine.steps, "optimum": 0}
+        return fixed.get(self.training.rule, self.training.period or 1)
+
+    @property
+    def learning_rate(self) -> float:
+        """α, by default Δt/t_f, times its scale."""
+        base = self.training.learning_rate
+        if base is None:
+            base = self.machine.dt / self.machine.duration
+        return base * self.training.learning_rate_scale
+
+    def learning_rate_of(self, cycle: int) -> float:
+        """α of a cycle, counted from 0."""
+        decay = self.training.learning_rate_decay
+        return self.learning_rate if decay is None else self.learning_rate / (1 + cycle / decay)
+
+    @property
+    def silent(self) -> Settings:
+        """The same without update noise: what computers have in common that are learned as one."""
+        return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
+
+    @property
+    def generation_seed(self) -> int:
+        seed = self.generation.seed
+        return 90000 + self.training.seed if seed is None else seed
+
+    def as_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain nested dictionary (tuples as lists), as stored in manifests."""
+        as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
+        return as_lists
+
+    def to_toml(self) -> str:
+        """Settings as TOML; keys without a value are left out."""
+        return toml_of(self.as_dict())
+
+    def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Settings:
+        """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
+        sections = {}
+        for section, entries in _renamed(values).items():
+            if section not in _SECTIONS:
+                raise UserError(unknown("section", section, _SECTIONS))
+            if not isinstance(entries, Mapping):
+                raise UserError(f"{section}: expected a table [{section}] of settings")
+            known = {entry.name for entry in fields(_SECTIONS[section])}
+            for key in entries:
+                if key not in known:
+                    raise UserError(unknown("setting", f"{section}.{key}", _all_keys()))
+            sections[section] = replace(getattr(self, section), **entries)
+        return replace(self, **sections)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Mapping[str, Any]]) -> Settings:
+        return cls().updated(values)
+
+
+RENAMED = dict.fromkeys(("prototypes.projection_seed", "projection_seed"), "machine.code_seed")
+"""Settings that had another name before 0.2; the table [physics] is [machine] now."""
+
+
+def current_name(name: str) -> str:
+    """The name that a setting has today."""
+    section, dot, key = name.partition(".")
+    name = f"machine{dot}{key}" if section == "physics" else name
+    return RENAMED.get(name, name)
+
+
+def _renamed(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings under the names that they have today."""
+    found: dict[str, Any] = {}
+    for section, entries in values.items():
+        if not isinstance(entries, Mapping):
+            found[section] = entries
+            continue
+        for key, value in entries.items():
+            table, _, name = current_name(f"{section}.{key}").partition(".")
+            found.setdefault(table, {})[name] = value
+    return found
+
+
+def toml_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """TOML of ``{section: {key: value}}``; keys without a value are left out."""
+    given = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in tables.items()
+    }
+    return tomli_w.dumps(given)
+
+
+_SECTIONS: dict[str, type] = {f.name: get_type_hints(Settings)[f.name] for f in fields(Settings)}
+
+
+def _all_keys() -> list[str]:
+    return [f"{name}.{f.name}" for name, section in _SECTIONS.items() for f in fields(section)]
+
+
+def settings_file() -> str:
+    """Every setting with its default and its meaning, as a TOML file."""
+    lines: list[str] = []
+    for name, section in _SECTIONS.items():
+        meanings, defaults = _meanings(section), section()
+        lines += [f"[{name}]"]
+        for key, value in asdict(defaults).items():
+            meaning = meanings[key].replace("``", "").splitlines()
+            lines += [f"# {line.strip()}" for line in meaning if line.strip()]
+            lines.append(f"# {key} =" if value is None else f"{key} = {json.dumps(value)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _meanings(section: type) -> dict[str, str]:
+    """The text below each setting of a section, from its source: it is not kept at run time."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        setting.target.id: text.value.value
+        for setting, text in pairwise(definition.body)
+        if isinstance(setting, ast.AnnAssign)
+        and isinstance(setting.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, Any]]:
+    """``key=value`` from the command line as ``{section: {key: value}}``.
+
+    The value is read as TOML, and as a plain text where that fails (``rule=batch``). Keys of
+    ``own_section`` are the caller's to check.
+    """
+    key, equals, raw = text.partition("=")
+    key = current_name(key.strip())
+    if not equals or not key:
+        raise UserError(f"--set {shown(text)}: expected key=value, such as machine.kT=0.2")
+    matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
+    if own_section and key.startswith(f"{own_section}."):
+        matches = [key]
+    if not matches:
+        raise UserError(unknown("setting", key, _all_keys()))
+    if len(matches) > 1:
+        raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")
+    section, _, name = matches[0].partition(".")
+    return {section: {name: _assigned(text, raw.strip())}}
+
+
+def _assigned(text: str, raw: str) -> Any:
+    if not raw.isprintable():
+        raise UserError(
+            f"--set {shown(text)}: has a line break or a control character; give one setting"
+        )
+    try:
+        return parse_toml(f"value = {raw}", f"--set {shown(text)}")["value"]
+    except InvalidTomlError:
+        return raw
