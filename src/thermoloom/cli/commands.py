@@ -9,11 +9,11 @@ import typer
 from thermoloom.cli.classifier import classifier_app
 from thermoloom.cli.computers import generate, settings, show, solve, train
 from thermoloom.cli.demonstration import demo
-from thermoloom.cli.experiments import report, run_app
 from thermoloom.cli.exports import export, units
 from thermoloom.cli.laboratory import lab
 from thermoloom.cli.options import OneLineErrors, prepare_streams
 from thermoloom.cli.runs import runs_app
+from thermoloom.cli.studies import report, run_app
 from thermoloom.interrupts import Interrupted
 
 

@@ -73,7 +73,7 @@ def _solved(say: Callable[[str], None]) -> Computer:
     from thermoloom.api import Computer
     from thermoloom.computers.pattern_store import named
     from thermoloom.computers.training_runs import solve
-    from thermoloom.experiments.demo import DIGITS, MACHINE, TOLERANCE
+    from thermoloom.demo.demo_samples import DIGITS, MACHINE, TOLERANCE
     from thermoloom.patterns.fields import label_words, unit_fields
     from thermoloom.patterns.patterns import load_patterns
     from thermoloom.settings import Settings

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.drawing import (
+from thermoloom.studies.drawing import (
     finish,
     finish_all,
     in_a_row,

@@ -1,0 +1,339 @@
+"""The studies: ``run NAME``, ``run FOLDER``, ``run all``, ``run --new``, ``report``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from thermoloom.cli.options import Config, Values, compile_now, merged, path_of
+from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST_SEED, shown
+from thermoloom.studies.discovery import headings, is_folder, names, study, write_skeleton
+
+if TYPE_CHECKING:  # loads numpy; --help should not
+    from thermoloom.runs.execution import Resources
+
+MOST_SHARES = 10_000
+"""Most seeds, and most shares of a job array."""
+
+
+class _Studies(TyperGroup):
+    """The studies of the package by name, and any other by the path of its folder."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        command = super().get_command(ctx, name)
+        if command is None and ("/" in name or is_folder(name)):
+            app = typer.Typer()
+            app.command(name, cls=_NamesPresets)(_command(name, study(name).question))
+            command = typer.main.get_command(app)
+        return command
+
+
+run_app = typer.Typer(
+    cls=_Studies, no_args_is_help=True, invoke_without_command=True,
+    help="Run a study of the paper, one beyond it, or your own: run FOLDER.",
+)  # fmt: skip
+
+
+@run_app.callback()
+def run(
+    ctx: typer.Context,
+    new: Annotated[
+        Path | None,
+        typer.Option(help="Write a study to start from into a new folder.", metavar="FOLDER"),
+    ] = None,
+) -> None:
+    if new is not None:
+        write_skeleton(new)
+        typer.echo(f"wrote {new}; run it with: thermoloom run ./{new} --preset quick")
+        raise typer.Exit
+
+
+Preset = Annotated[str, typer.Option(help="One of the study's presets.", metavar="PRESET")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Results folder.",
+        metavar="DIR",
+        show_default="results, or results/PRESET of a preset that is not full size",
+        parser=path_of("--out"),
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        help="One setting, such as training.cycles=100 or study.path_seed=7.",
+        metavar="KEY=VALUE",
+    ),
+]
+Seeds = Annotated[
+    str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")
+]
+Workers = Annotated[
+    int | None, typer.Option(help="Local processes; by default one per core.", metavar="N")
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler.", metavar="ADDRESS")
+]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        help="For job arrays: run share I of N of the tasks, without making tables.",
+        metavar="I/N",
+    ),
+]
+Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the results folder.")]
+
+
+class _NamesPresets(TyperCommand):
+    """Help that names the presets; studies are loaded only when it is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        chosen = names(together=True) if self.name == "all" else [self.name or ""]
+        presets = [study(name).presets for name in chosen]
+        common = [preset for preset in presets[0] if all(preset in each for each in presets)]
+        (option,) = (option for option in self.params if option.name == "preset")
+        cast(Any, option).help = f"Size of the study: {', '.join(common)}."
+        super().format_help(ctx, formatter)
+
+
+def _folder(preset: str) -> Path:
+    """Results folder by preset: a quick look never gets in the way of the full study."""
+    return Path("results") if preset in ("paper", "full") else Path("results") / preset
+
+
+def _command(name: str, question: str) -> Callable[..., None]:
+    """``run NAME``: the same options for every study."""
+
+    def command(
+        preset: Preset = "paper",
+        out: Out = None,
+        seeds: Seeds = None,
+        config: Config = None,
+        assignments: Assignments = None,
+        workers: Workers = None,
+        cluster: Cluster = None,
+        shared: Shared = False,
+        share: Share = None,
+    ) -> None:
+        from thermoloom.runs.execution import Resources
+
+        values = plan_values(config, assignments, seeds)
+        folder = out or _folder(preset)
+        if share is not None:
+            numbers = parse_share(share)
+            run_share(name, preset, values, folder, Resources(workers, cluster, shared), numbers)
+            return
+        run_study(name, preset, values, folder, Resources(workers, cluster, shared))
+
+    command.__doc__ = question
+    return command
+
+
+for _heading in headings():
+    run_app.command(_heading.name, cls=_NamesPresets)(_command(_heading.name, _heading.question))
+
+
+@run_app.command("all", cls=_NamesPresets)
+def run_all(
+    preset: Preset = "paper",
+    out: Out = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    shared: Shared = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
+) -> None:
+    """Run the studies on the paper's machine; states the time needed first."""
+    from thermoloom.runs.catalog import readable_bytes
+    from thermoloom.runs.execution import Resources
+    from thermoloom.studies.estimate import estimate
+    from thermoloom.studies.run import check
+
+    resources = Resources(workers, cluster, shared)
+    folder = out or _folder(preset)
+    values = plan_values(config, assignments, None)
+    plans = [(record := study(name), record.plan(preset, values)) for name in names(together=True)]
+    for record, plan in plans:
+        check(record, plan, folder, resources)
+    compile_now([model for record, plan in plans for model in record.computers(plan, folder)])
+    needed = estimate(plans, folder, resources.processes)
+    typer.echo(
+        f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
+        f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
+        err=True,
+    )
+    if sys.stdin.isatty() and needed.seconds > 600 and not yes:
+        typer.confirm("go on?", abort=True)
+    failed: list[str] = []
+    for name in names(together=True):
+        typer.echo(f"--- {name} ---", err=True)
+        try:
+            run_study(name, preset, values, folder, resources)
+        except typer.Exit:
+            failed.append(name)
+    from thermoloom.studies.report import write_report
+
+    drawn = [name for name in names(together=True) if name not in failed]
+    typer.echo(f"report of all  {write_report(folder, drawn).path}")
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}", err=True)
+        raise typer.Exit(1)
+
+
+def plan_values(config: Path | None, assignments: list[str] | None, seeds: str | None) -> Values:
+    """What differs from a preset: the TOML file, then --set, then --seeds."""
+    from thermoloom.studies.study import SECTION
+
+    own = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
+    return merged(config, assignments, own, SECTION)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``101-105`` and ``7,8,9``, also together, as whole numbers."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = (piece.strip() for piece in part.partition("-"))
+        if not _is_seed(low) or (dash and not _is_seed(high)):
+            raise UserError(f"--seeds {shown(text)}: expected seeds such as 101-105 or 7,8,9")
+        seeds = range(int(low), int(high if dash else low) + 1)
+        if not seeds:
+            raise UserError(f"--seeds {shown(text)}: {part.strip()} runs backwards")
+        if len(found) + len(seeds) > MOST_SHARES:
+            raise UserError(f"--seeds {shown(text)}: more than {MOST_SHARES:,} seeds")
+        found += seeds
+    return found
+
+
+def _is_seed(text: str) -> bool:
+    """Plain digits (² is a digit too, and no number), few enough for a seed."""
+    return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """``2/5``: the second of five shares."""
+    number, _, count = text.partition("/")
+    if not (_is_seed(number) and _is_seed(count) and 1 <= int(number) <= int(count) <= MOST_SHARES):
+        raise UserError(f"--task {shown(text)}: expected a share such as 2/5, from 1/5 to 5/5")
+    return int(number), int(count)
+
+
+def run_share(
+    name: str,
+    preset: str,
+    values: Values,
+    folder: Path,
+    resources: Resources,
+    share: tuple[int, int],
+) -> None:
+    """One share of a study's tasks, and how to go on once all are done."""
+    record = study(name)
+    plan = record.plan(preset, values)
+    from thermoloom.runs.progress import progress_for
+    from thermoloom.studies.run import check, compute_share
+
+    check(record, plan, folder, resources)
+    compile_now(record.computers(plan, folder))
+    done = compute_share(record, plan, folder, share, resources, progress_for())
+    for line in dict.fromkeys(done.warnings):
+        typer.echo(f"note: {line}", err=True)
+    number, count = share
+    typer.echo(f"share {number} of {count} done: {done.summary['tasks']} task(s) in {folder}")
+    typer.echo("once all shares are done, run this without --task for tables and report")
+    _tell_failures(done.failures)
+
+
+def run_study(name: str, preset: str, values: Values, folder: Path, resources: Resources) -> None:
+    """Run, say what came out and where the time went; exit code 1 if a task failed."""
+    began = time.monotonic()
+    record = study(name)
+    plan = record.plan(preset, values)
+    from thermoloom.runs.progress import progress_for
+    from thermoloom.runs.store import RunDirectory
+    from thermoloom.studies.report import write_page, write_report
+    from thermoloom.studies.run import check, compute
+
+    check(record, plan, folder, resources)
+    compile_now(record.computers(plan, folder))
+    compiled = time.monotonic()
+    progress = progress_for()
+
+    def so_far(run: RunDirectory, summary: dict[str, Any]) -> None:
+        seeds = summary["interim"]
+        page = write_page(run, pdf=False).path
+        progress.note(f"{seeds['seeds']} of {seeds['of']} pairs so far: {page}")
+
+    done = compute(record, plan, folder, resources, progress, so_far)
+    for line in dict.fromkeys(done.warnings):
+        typer.echo(f"note: {line}", err=True)
+    if done.summary:
+        report = write_report(done.path)
+        seconds = done.seconds | report.seconds
+        typer.echo("\n".join(result_lines(done.summary)))
+        typer.echo("\n".join(time_lines(done.summary, seconds, compiled - began)))
+        typer.echo(f"report  {report.path}")
+    _tell_failures(done.failures)
+
+
+def _tell_failures(failed: list[str]) -> None:
+    """Exit code 1 if there are any."""
+    if failed:
+        typer.echo(f"{len(failed)} task(s) failed:", err=True)
+        for line in failed:
+            typer.echo(f"  {line}", err=True)
+        raise typer.Exit(1)
+
+
+def result_lines(summary: dict[str, Any]) -> list[str]:
+    """The headline numbers and the tally of verdicts, for a terminal."""
+    from thermoloom.studies.verdicts import tally
+
+    lines = []
+    for row in summary["quantities"]:
+        if row["value"] is None:
+            continue
+        bounds = row["interval"]
+        spec = row["digits"]
+        here = f"{row['value']:{spec}} {row['unit']}".strip()
+        between = "" if bounds is None else f" [{bounds[0]:{spec}}, {bounds[1]:{spec}}]"
+        verdict = f"  ({row['verdict']})" if row["verdict"] else ""
+        lines.append(f"{row['label']:<46} {here}{between}{verdict}")
+    verdicts = tally({k: count for k, count in summary["verdicts"].items() if k != "all"})
+    return [*lines, f"the paper's statements: {verdicts}"] if verdicts else lines
+
+
+def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:
+    """Where the time went: work by stage over all processes, then this process by the clock."""
+    work = summary["timing"]
+    stages = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in work.items())
+    clock = {"start": before} | seconds
+    waited = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in clock.items())
+    return [
+        f"work    {stages}; total {sum(work.values()):.1f} s over all processes",
+        f"elapsed {waited}; total {sum(clock.values()):.1f} s",
+    ]
+
+
+# --- report -------------------------------------------------------------------------------------
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A study or a results folder.", metavar="DIR", parser=path_of("DIR")),
+    ],
+) -> None:
+    """Draw the figures and write the report again, from saved tables."""
+    from thermoloom.studies.report import write_report
+
+    typer.echo(write_report(folder).path)

@@ -1,0 +1,78 @@
+"""The demo: a ten-digit machine solved on the bundled images, and its samples on their way.
+
+    noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
+    heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
+
+Harmonic units, all coupled with each other, and label units for each class and style. What comes
+out is plain data, from which ``demo.demo_page`` makes its page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from thermoloom.machine.presets import HARMONIC
+from thermoloom.generation import asked_classes, course, drawn_words, generate
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.protocol import watched_steps
+from thermoloom.measures.classifier import classify
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.settings import PrototypeSettings
+from thermoloom.theory.solver import Optimum, solve_optimum
+
+MACHINE = replace(HARMONIC, styles=10)
+"""A label unit for each of the hundred bundled images."""
+DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
+TOLERANCE = 1e-3
+"""|∇L(θ)|/|∇L(0)| at which θ is good enough: heat and images do not change any more."""
+SAMPLES, FRAMES, SEED = 30, 40, 90101
+
+
+def solve_demo(
+    machine: Machine = MACHINE, on_iteration: Callable[[int, float], None] | None = None
+) -> Optimum:
+    """The machine's optimum for the bundled digits."""
+    patterns = load_patterns(DIGITS, machine)
+    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+    return solve_optimum(machine, fields, words, TOLERANCE, on_iteration)
+
+
+def draw_demo(
+    theta: Parameters, samples: int = SAMPLES, frames: int = FRAMES, seed: int = SEED
+) -> dict[str, Any]:
+    """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
+    began, machine = time.perf_counter(), theta.machine
+    steps = watched_steps(machine, frames)
+    asked = asked_classes(theta, samples, None)
+    assert asked is not None  # this machine has labels
+    made = generate(
+        theta, samples, seed, asked.tolist(), snapshot_steps=steps, snapshot_samples=range(samples)
+    )
+    seconds = time.perf_counter() - began
+    words = drawn_words(theta, samples, seed, asked.tolist())
+    images = made.snapshots[..., : machine.visible]
+    scores = classify(images[:, -1])
+    return {
+        "units": machine.visible,
+        "stages": machine.stages,
+        "styles": machine.styles,
+        "time_steps": machine.steps,
+        "kT": machine.kT,
+        "seed": seed,
+        "seconds": seconds,
+        "images": images,
+        "steps": steps,
+        "asked": asked,
+        "seen": scores.argmax(axis=1),
+        "scores": scores.max(axis=1),
+        "course": course(theta, made, steps, words),
+        "stage_heat": made.stage_heat,
+        "switching_work": made.switching_work,
+        "starts": made.starts.total,
+        "ends": made.ends.total,
+    }

@@ -1,0 +1,1 @@
+"""Studies: one folder each, and the frame that all of them share."""

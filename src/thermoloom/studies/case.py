@@ -1,0 +1,294 @@
+"""A case: one piece of computation with an identity, in the same way for every study.
+
+    identity = settings of the computer + how it is sampled and judged + arguments of the measure
+
+The identity names the run directory, ``runs/MEASURE-ID``, in which the case leaves its results. So
+a case is computed once, whichever study asks for it, and an interrupted one is continued.
+
+The most common measure, ``sampled_computer``, trains or solves a computer, samples it and measures
+the samples. Any other function of a study is a measure, too:
+
+    measure(job, **arguments) -> results as JSON, or None where it diverged
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.pattern_store import patterns_of, patterns_path
+from thermoloom.computers.training_runs import parameters_of, training_path, training_settings
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.classifier import SIDE, classifier_sha256
+from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.files import sha256
+from thermoloom.runs.formats import canonical
+from thermoloom.runs.manifest import MANIFEST, run_path
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Report
+from thermoloom.settings import PrototypeSettings, Settings
+
+RUNS = "runs"
+"""Folder, within the results folder, of the runs that studies share."""
+TIMING = "timing"
+"""Results of a case: seconds by stage."""
+
+Measure = Callable[..., "dict[str, Any] | None"]
+
+
+# --- the source of a study outside the package ---
+
+
+@dataclass(frozen=True)
+class Source:
+    """The Python files of a study outside the package: what a worker anywhere needs to run it."""
+
+    folder: str
+    """Where they were read."""
+    files: tuple[tuple[str, str], ...]
+    """(name without .py, text) of every file."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the files that determine numbers; figures only read tables."""
+        return sha256(canonical([f for f in self.files if f[0] != "figures"]).encode())
+
+    def module(self, name: str) -> ModuleType:
+        """One of the files, imported; a file imports another by ``from . import NAME``.
+
+        Edited files are another package, so that no process mixes two versions.
+        """
+        package = f"thermoloom_study_{sha256(canonical(self.files).encode())[:16]}"
+        if package not in sys.modules:
+            module = ModuleType(package)
+            module.__path__ = [str(self._place())]
+            sys.modules[package] = module
+        return import_module(f"{package}.{name}")
+
+    def _place(self) -> Path:
+        """The folder itself, or where it is not there, such as on a cluster, a copy of the files."""
+        folder = Path(self.folder)
+        if folder.is_dir() and Source.read(folder).files == self.files:
+            return folder
+        copy = Path(mkdtemp(prefix="thermoloom-study-"))
+        for name, text in self.files:
+            (copy / f"{name}.py").write_text(text, encoding="utf-8")
+        return copy
+
+    @classmethod
+    def read(cls, folder: Path) -> Source:
+        """The Python files of a folder."""
+        paths = sorted(folder.glob("*.py"))
+        return cls(str(folder), tuple((p.stem, p.read_text(encoding="utf-8")) for p in paths))
+
+
+# --- the case ---
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One piece of computation: a measure of a computer."""
+
+    labels: Mapping[str, Any]
+    """Coordinates of its row in a table, such as rule and seed."""
+    settings: Settings
+    """The computer that it is about."""
+    measure: Measure | None = None
+    """Function that computes it; None: the computer is sampled (``sampled_computer``)."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the measure, JSON."""
+    needs: tuple[Case, ...] = ()
+    """Cases that must be done before."""
+    group: str = ""
+    """Heading of its tasks, such as the name of a screen."""
+    cycles: float | None = None
+    """About what it costs, in training cycles; unknown costs begin first."""
+    source: Source | None = None
+    """Where the measure is defined, if not in the package; set by the study."""
+
+    @property
+    def samples_computer(self) -> bool:
+        """Whether it trains or solves a computer and samples it, as most cases do."""
+        return self.measure is None
+
+    @property
+    def kind(self) -> str:
+        """Kind of its run: what is measured."""
+        name = "sampled_computer" if self.measure is None else self.measure.__name__
+        return name.replace("_", "-")
+
+    @property
+    def name(self) -> str:
+        """What progress displays and lines about missing cases call it."""
+        labels = ", ".join(f"{key} {_shown(value)}" for key, value in self.labels.items() if value)
+        return ", ".join(part for part in (self.group, labels) if part)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines its numbers."""
+        settings = self.settings
+        generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
+        arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments.items()}
+        source = {} if self.source is None else {"source": {"sha256": self.source.sha256}}
+        return (
+            training_settings(settings)
+            | {"generation": generation, "arguments": arguments}
+            | _judge(settings)
+            | source
+        )
+
+    @cached_property
+    def path(self) -> Path:
+        """Run directory, relative to the results folder."""
+        return run_path(Path(RUNS), self.kind, self.identity)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Run directories that it leaves, relative to the results folder."""
+        trained = (str(trained_path(Path(), self.settings)),) if self.samples_computer else ()
+        return (*trained, str(self.path))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Run directories that it reads."""
+        patterns = str(patterns_path(Path(RUNS), self.settings))
+        return (patterns, *(path for case in self.needs for path in case.outputs))
+
+    def as_json(self) -> dict[str, Any]:
+        """What a worker needs to compute it."""
+        measure, source = self.measure, self.source
+        return {
+            "settings": self.settings.as_dict(),
+            "measure": None if measure is None else f"{measure.__module__}:{measure.__name__}",
+            "arguments": dict(self.arguments),
+            "source": None if source is None else [source.folder, source.files],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Case:
+        """The case that ``as_json`` described; labels and needs are for those who planned it."""
+        source: Source | None = None
+        if values["source"] is not None:
+            folder, files = values["source"]
+            source = Source(folder, tuple((name, text) for name, text in files))
+        measure: Measure | None = None
+        if values["measure"] is not None:
+            module, _, function = values["measure"].partition(":")
+            home = source.module(module.rpartition(".")[2]) if source else import_module(module)
+            measure = getattr(home, function)
+        settings = Settings.from_dict(values["settings"])
+        return cls({}, settings, measure, values["arguments"], source=source)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _judge(settings: Settings) -> dict[str, Any]:
+    """The classifier that judges the samples, where one does."""
+    if not is_classified(settings):
+        return {}
+    return {"classifier": {"sha256": classifier_sha256(settings.measures.classifier)}}
+
+
+def is_classified(settings: Settings) -> bool:
+    """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
+    return settings.prototypes.source != "images" and settings.machine.visible == SIDE * SIDE
+
+
+def trained_path(folder: Path, settings: Settings) -> Path:
+    """Where the training of a computer is in a results folder."""
+    return training_path(folder / RUNS, settings)
+
+
+# --- where it is computed ---
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case while it is computed: what its measure may read, and where it may write."""
+
+    workdir: Path
+    """Results folder."""
+    settings: Settings
+    run: RunDirectory
+    """Tables and arrays are saved here."""
+    report: Report
+    """``report(done, total, loss)`` shows progress."""
+
+    @cached_property
+    def patterns(self) -> Patterns:
+        """The patterns of the settings, as they are stored in the results folder."""
+        patterns, machine = self.settings.prototypes, self.settings.machine
+        return _read_patterns(patterns, machine.visible, self.workdir / RUNS)
+
+    @cached_property
+    def fields(self) -> NDArray[np.float32]:
+        """Fields of the patterns."""
+        return unit_fields(self.patterns, self.settings.machine)
+
+    @cached_property
+    def words(self) -> NDArray[np.float32] | None:
+        """Label words of the patterns."""
+        return label_words(self.patterns, self.settings.machine)
+
+    def parameters(self, settings: Settings | None = None) -> Parameters:
+        """θ of a computer that a needed case has trained or solved."""
+        path = trained_path(self.workdir, settings or self.settings)
+        return parameters_of(RunDirectory.open(path))
+
+
+@lru_cache(maxsize=1)
+def _read_patterns(patterns: PrototypeSettings, visible: int, folder: Path) -> Patterns:
+    """Read once by all cases of a process: 60,000 images take seconds."""
+    return patterns_of(Settings(Machine(visible=visible), patterns), folder)
+
+
+def carry_out(workdir: Path, report: Report, case: dict[str, Any]) -> dict[str, Any]:
+    """Compute a case that is not computed yet; the task of all cases but sampled computers."""
+    planned = Case.from_json(case)
+    assert planned.measure is not None
+    with RunDirectory.create(workdir / planned.path, planned.kind, planned.identity) as run:
+        if run.state not in ("done", "diverged"):
+            began = time.perf_counter()
+            job = Job(workdir, planned.settings, run, report)
+            results = planned.measure(job, **planned.arguments)
+            if results is not None:
+                run.finish({**results, "seconds": time.perf_counter() - began})
+    return {}
+
+
+# --- runs in a results folder ---
+
+
+def ended(path: Path) -> RunDirectory | None:
+    """The run at a place, if there is one and it is done or diverged."""
+    run = RunDirectory.open(path) if (path / MANIFEST).exists() else None
+    return run if run is not None and run.state in ("done", "diverged") else None
+
+
+def finished(path: Path) -> RunDirectory | None:
+    """The run at a place, if there is one and it is done."""
+    run = ended(path)
+    return run if run is not None and run.state == "done" else None
+
+
+def why_missing(path: Path) -> str:
+    """Why the run at a place cannot be used."""
+    if not (path / MANIFEST).exists():
+        return "not measured"
+    run = RunDirectory.open(path)
+    return f"{run.state} {run.manifest.reason}".strip()

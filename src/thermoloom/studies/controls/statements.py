@@ -1,0 +1,144 @@
+"""The paper on optimization: lower heat online at every rate, full accumulation worse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thermoloom.experiments.controls import PERIOD, RATE, compare
+from thermoloom.measures.paired import RULES
+from thermoloom.measures.responses import Curve
+from thermoloom.studies import verdicts
+from thermoloom.studies.verdicts import Evidence, Statements
+
+said = Statements.beside(__file__)
+LOWEST_SCALE = 0.5
+"""Where the paper finds its lowest heat."""
+MODERATE = (10, 100)
+"""Moderately delayed updates."""
+
+
+def judge(evidence: Evidence) -> dict[str, Any]:
+    """Headline numbers and statements."""
+    rates = {rule: evidence.responses.curve(RATE, rule) for rule in RULES}
+    delays = evidence.responses.curve(PERIOD)
+    return {
+        "quantities": quantities(evidence.summary),
+        "statements": statements(rates, delays, evidence.summary["steps"]),
+    }
+
+
+def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The headline numbers; the paper gives none of them."""
+    labels = {"rate": "batch − online at scale {value:g}", "period": "M = {value:g} minus M = 1"}
+    return [
+        said.quantity(
+            f"{key}_{row['value']:g}",
+            label.format(**row),
+            row["mean"],
+            interval=row["interval"],
+            unit="E₀",
+        )
+        for key, label in labels.items()
+        for row in summary[f"{key}_differences"]
+    ]
+
+
+def statements(rates: dict[str, Curve], delays: Curve, steps: int) -> list[dict[str, Any]]:
+    return [
+        online_lower(rates),
+        lowest_scale(rates),
+        still_lower(rates),
+        similar(delays),
+        full_period(delays, steps),
+        fully_accumulated(delays, steps),
+    ]
+
+
+def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
+    key = "online_lower"
+    found = {
+        scale: compare(rates["batch"], scale, rates["online"], scale)
+        for scale in rates["online"].values
+    }
+    compared = {scale: pair[1] for scale, pair in found.items() if pair is not None}
+    if not compared:
+        return said.missing(key, "no scale was measured with both rules")
+    return said.statement(
+        key,
+        verdicts.weakest([verdicts.in_all_pairs(c, -1) for c in compared.values()]),
+        "lower in "
+        + ", ".join(f"{{l{i}}} of {{n{i}}} seeds at scale {s:g}" for i, s in enumerate(compared))
+        + "; mean "
+        + ", ".join(f"{{p{i}:+.1f}} %" for i in range(len(compared))),
+        **{f"l{i}": sum(d < 0 for d in c.differences) for i, c in enumerate(compared.values())},
+        **{f"n{i}": c.pairs for i, c in enumerate(compared.values())},
+        **{f"p{i}": c.mean_percent_difference for i, c in enumerate(compared.values())},
+    )
+
+
+def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
+    key = "lowest_scale"
+    if not all(curve.has(LOWEST_SCALE) and len(curve.values) > 1 for curve in rates.values()):
+        return said.missing(key, f"scale {LOWEST_SCALE:g} or another was not measured")
+    lowest = {rule: min(curve.values, key=curve.heat) for rule, curve in rates.items()}
+    heats = {f"{rule}_heat": rates[rule].heat(lowest[rule]) for rule in RULES}
+    verdict = verdicts.holds_if(set(lowest.values()) == {LOWEST_SCALE})
+    return said.statement(key, verdict, **lowest, **heats)
+
+
+def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
+    key, found = "still_lower", compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
+    if found is None:
+        return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
+    _, compared = found
+    return said.statement(
+        key, verdicts.in_all_pairs(compared, -1), **compared.numbers, scale=LOWEST_SCALE
+    )
+
+
+def similar(delays: Curve) -> dict[str, Any]:
+    found = {period: compare(delays, 1, delays, period) for period in MODERATE}
+    percents = {
+        period: pair[1].mean_percent_difference
+        for period, pair in found.items()
+        if pair is not None
+    }
+    known = {period: p for period, p in percents.items() if p is not None}
+    if not known:
+        return said.missing("similar", "neither M = 10 nor M = 100 was measured")
+    within = 100 * said.limit("similar", "similar")
+    close = all(abs(percent) <= within for percent in known.values())
+    return said.statement(
+        "similar",
+        verdicts.holds_if(close),
+        ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in known)
+        + " relative to M = 1; similar: within {similar:.0f} %",
+        **{f"m{period}": percent for period, percent in known.items()},
+        similar=within,
+    )
+
+
+def full_period(delays: Curve, steps: int) -> dict[str, Any]:
+    key, found = "full_period", compare(delays, 1, delays, steps)
+    if found is None or steps == 1:
+        return said.missing(key, f"M = {steps} was not measured")
+    _, compared = found
+    verdict, mean = verdicts.in_all_pairs(compared, +1), compared.mean_difference
+    return said.statement(key, verdict, **compared.numbers, steps=steps, mean=mean)
+
+
+def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
+    """Full accumulation against every shorter period."""
+    key = "fully_accumulated"
+    shorter = [period for period in delays.values if period < steps]
+    found = {period: compare(delays, period, delays, steps) for period in shorter}
+    compared = {period: pair[1] for period, pair in found.items() if pair is not None}
+    if not compared:
+        return said.missing(key, f"M = {steps} was not measured")
+    return said.statement(
+        key,
+        verdicts.weakest([verdicts.in_all_pairs(c, +1) for c in compared.values()]),
+        f"M = {steps} minus "
+        + ", ".join(f"M = {p:g}: {{d{i}:+.2f}} E₀" for i, p in enumerate(compared)),
+        **{f"d{i}": c.mean_difference for i, c in enumerate(compared.values())},
+    )

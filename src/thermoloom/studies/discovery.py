@@ -1,0 +1,140 @@
+"""Studies are found by their folders: those of the package by name, others by path.
+
+    studies/NAME/study.py              ``STUDY``, the record
+    studies/NAME/figures.py            functions that draw its figures
+    studies/NAME/statements.toml       sentences that its numbers can confirm or contradict
+    studies/NAME/chapter.html.j2       its chapter of the report
+
+A folder outside the package is loaded from its source, under a name made of the hash of its files.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+from thermoloom.errors import UserError
+
+if TYPE_CHECKING:
+    from thermoloom.studies.study import Study
+
+HOME = Path(__file__).parent
+RECORD = "study.py"
+SKELETON = HOME / "skeleton"
+
+
+class Heading(NamedTuple):
+    """What a command line says of a study before it is loaded."""
+
+    name: str
+    question: str
+    order: int
+    together: bool
+
+
+@cache
+def headings() -> tuple[Heading, ...]:
+    """The studies of the package, in the order of the report."""
+    paths = [
+        path
+        for path in HOME.glob(f"*/{RECORD}")
+        if path.parent != SKELETON and "STUDY" in path.read_text()
+    ]  # TEMP
+    return tuple(sorted(map(_heading, paths), key=lambda heading: heading.order))
+
+
+def _heading(path: Path) -> Heading:
+    """Read from the text of the record: ``--help`` should not load numpy."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "Study"
+        ):
+            constants = {
+                keyword.arg: keyword.value.value
+                for keyword in node.keywords
+                if isinstance(keyword.value, ast.Constant)
+            }
+            order, together = constants.get("order", 1000), constants.get("together", False)
+            return Heading(constants["name"], constants["question"], order, together)
+    raise ValueError(f"{path}: has no Study(...)")
+
+
+def names(together: bool = False) -> list[str]:
+    """Studies of the package; ``together``: those of ``run all``."""
+    return [heading.name for heading in headings() if heading.together or not together]
+
+
+def study(name: str) -> Study:
+    """The study of this name, or in the folder of this path."""
+    if name in names():
+        record: Study = import_module(f"thermoloom.studies.{name}.study").STUDY
+        return replace(record, folder=HOME / name)
+    if is_folder(name):
+        return _outside(Path(name))
+    raise UserError(
+        f"{name}: no such study, nor a folder with a {RECORD}; known: {', '.join(names())}"
+    )
+
+
+def is_folder(name: str) -> bool:
+    """Whether this names a folder with a study."""
+    return (Path(name) / RECORD).is_file()
+
+
+def _outside(folder: Path) -> Study:
+    from thermoloom.studies.case import Source
+    from thermoloom.studies.study import Study
+
+    source = Source.read(folder.resolve())
+    try:
+        module = source.module("study")
+    except UserError:
+        raise
+    except Exception as error:
+        where = _line_of(error, folder)
+        raise UserError(f"{folder / RECORD}: {where}{type(error).__name__}: {error}") from error
+    record = getattr(module, "STUDY", None)
+    if not isinstance(record, Study):
+        raise UserError(f"{folder / RECORD}: must define STUDY = Study(...)")
+    if record.name in names():
+        raise UserError(f"{folder / RECORD}: the name {record.name!r} is taken; choose another")
+    return replace(record, folder=folder.resolve(), source=source)
+
+
+def _line_of(error: BaseException, folder: Path) -> str:
+    """``line 12: `` of the study's file in which an error was raised."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).parent == folder.resolve():
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f"line {line}: "
+
+
+def load_module(record: Study, name: str) -> ModuleType:
+    """A module of a study's folder."""
+    if record.source is not None:
+        return record.source.module(name)
+    return import_module(f"thermoloom.studies.{record.name}.{name}")
+
+
+def write_skeleton(folder: Path) -> None:
+    """A study to copy, which runs as it is; named after its folder."""
+    if folder.exists():
+        raise UserError(f"--new {folder}: exists already; choose another name")
+    if not folder.name.isidentifier():
+        raise UserError(f"--new {folder}: the folder's name must be a Python name, as my_study")
+    if folder.name in names():
+        raise UserError(f"--new {folder}: a study of the package has this name; choose another")
+    shutil.copytree(SKELETON, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in folder.iterdir():
+        path.write_text(path.read_text(encoding="utf-8").replace("skeleton", folder.name), "utf-8")

@@ -1,0 +1,51 @@
+"""Fifteen prototypes: the same comparison with the first five images of classes 0, 1 and 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from thermoloom.runs.store import RunDirectory
+from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.studies.case import Case
+from thermoloom.studies.gather import Gathered
+from thermoloom.studies.pair_tables import summarize_pairs
+from thermoloom.studies.pairs import PairPlan, collect_pairs, complete_pairs
+from thermoloom.studies.study import Figure, Study, brief
+
+FIFTEEN = PrototypeSettings(per_digit=5)
+
+
+def cases(plan: PairPlan, folder: Path) -> list[Case]:
+    """The pairs, and the displayed computer once more."""
+    return [*plan.pair_cases, plan.replay_case]
+
+
+def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
+    """Tables of the complete pairs, and their summary."""
+    pairs = collect_pairs(plan, gathered)
+    return summarize_pairs(pairs, run) | {"prototype_count": len(pairs.patterns)}
+
+
+STUDY = Study(
+    name="prototypes",
+    title="Fifteen prototypes",
+    question="Fifteen prototypes: does it persist with more patterns?",
+    presets={
+        "paper": PairPlan(
+            settings=Settings(prototypes=FIFTEEN), seeds=(101, 102, 103), paths_per_prototype=2
+        ),
+        "quick": PairPlan(
+            settings=brief(60, 40, prototypes=FIFTEEN), seeds=(101,), paths_per_prototype=2
+        ),
+    },
+    cases=cases,
+    summarize=summarize,
+    figures=(
+        Figure("pairs", "More prototypes, in pairs", "draw_pairs"),
+        Figure("samples", "More prototypes: samples", "draw_samples"),
+    ),
+    complete_seeds=complete_pairs,
+    order=2,
+    together=True,
+)

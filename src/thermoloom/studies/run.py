@@ -1,0 +1,253 @@
+"""A study from plan to verdicts: tasks, tables, summary, statements.
+
+results/NAME/settings.toml   the plan, as a settings file
+results/NAME/*.csv           tables
+results/NAME/summary.json    every number of the page
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from thermoloom.computers.pattern_store import identified, keep_patterns, named
+from thermoloom.errors import UserError
+from thermoloom.feasibility import check_learning, measures_memory, require_memory
+from thermoloom.measures.classifier import classifier_in
+from thermoloom.patterns.fields import check_labels, unit_fields
+from thermoloom.patterns.patterns import load_patterns
+from thermoloom.runs.cluster import check_cluster
+from thermoloom.runs.execution import LOCAL, Resources, run_tasks
+from thermoloom.runs.formats import jsonable
+from thermoloom.runs.progress import Progress
+from thermoloom.runs.store import RunDirectory, refuse_claimed
+from thermoloom.runs.study_tables import SUMMARY
+from thermoloom.runs.tasks import Outcome, failures
+from thermoloom.settings import Settings
+from thermoloom.studies.case import RUNS, Case, Source
+from thermoloom.studies.gather import gather
+from thermoloom.studies.sampled_computer import Clock
+from thermoloom.studies.schedule import tasks_of
+from thermoloom.studies.study import Plan, Study
+from thermoloom.studies.verdicts import judged
+
+OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Performed:
+    """What a run of a study leaves for the user."""
+
+    path: Path
+    """Directory of the study."""
+    summary: dict[str, Any]
+    """Empty where so many tasks failed that there is nothing to sum up."""
+    failures: list[str]
+    """``task: reason`` of every task that failed."""
+    warnings: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time of the tasks together, and of the tables."""
+
+
+def compute(
+    study: Study,
+    plan: Plan,
+    folder: Path,
+    resources: Resources = LOCAL,
+    progress: Progress | None = None,
+    on_interim: OnInterim | None = None,
+) -> Performed:
+    """Tasks, tables, summary and verdicts of a study; finished cases are not computed again.
+
+    ``on_interim(run, summary)`` is called with the results so far while more seeds are computed.
+    """
+    clock = Clock()
+    path = folder / study.name
+    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    plan = replace(plan, settings=named(plan.settings, patterns))
+    workers = check(study, plan, folder, resources)
+    # claimed after all checks, so that a refused command leaves nothing, and before hours of work
+    with RunDirectory.create(path, study.name, plan.as_dict(), defaults=plan.defaults()) as run:
+        keep_patterns(folder / RUNS, patterns)
+        interim = _Interim(study, plan, folder, run, on_interim)
+        with clock.measure("tasks"):
+            outcomes: dict[str, Outcome] = {}
+            while tasks := [
+                task
+                for task in tasks_of(cases_of(study, plan, folder), folder, workers)
+                if task.name not in outcomes
+            ]:
+                outcomes |= run_tasks(tasks, folder, resources, progress, interim.renew)
+        failed = failures(outcomes)
+        warnings = list(run.warnings)
+        for outcome in outcomes.values():
+            warnings += outcome.result.get("warnings", [])
+        with clock.measure("tables"):
+            try:
+                summary = summarized(study, plan, folder, run)
+            except UserError as error:
+                if not failed:
+                    raise
+                run.fail(str(error))
+                return Performed(path, {}, failed, warnings, clock.seconds)
+            without = (*study.varied, "prototypes.content")
+            run.save_bytes("settings.toml", plan.to_toml(without).encode())
+            run.finish({})
+    return Performed(path, summary, failed, warnings, clock.seconds)
+
+
+def cases_of(study: Study, plan: Plan, folder: Path) -> list[Case]:
+    """The cases of a plan; measures of a study outside the package carry its source."""
+    cases = study.cases(plan, folder)
+    if study.source is None:
+        return list(cases)
+    return [case if case.samples_computer else _with_source(case, study.source) for case in cases]
+
+
+def _with_source(case: Case, source: Source) -> Case:
+    needs = tuple(n if n.samples_computer else _with_source(n, source) for n in case.needs)
+    return replace(case, source=source, needs=needs)
+
+
+def summarized(study: Study, plan: Plan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+    """Tables of the finished cases, saved in the run, with summary and verdicts."""
+    gathered = gather(cases_of(study, plan, folder), folder)
+    numbers = {"seeds": list(plan.seeds), "missing": gathered.missing}
+    numbers |= study.summarize(plan, gathered, run)
+    summary: dict[str, Any] = jsonable(describe(study, plan, run) | numbers)
+    summary["lengths"] = plan.lengths() | {"seeds": len(numbers["seeds"])}
+    summary.setdefault("timing", gathered.total_seconds)
+    summary = judged(study, run, summary)
+    save_summary(run, summary)
+    return summary
+
+
+@dataclass
+class _Interim:
+    """Results so far: with the first complete seed, then as more come in.
+
+    Made between two tasks by the process that holds the study's run, with files that are written
+    atomically, so a kill leaves the earlier results. It takes a thirtieth of the time at most: all
+    cores are busy with tasks.
+    """
+
+    study: Study
+    plan: Plan
+    folder: Path
+    run: RunDirectory
+    on_interim: OnInterim | None
+    seen: int = 0
+    due: float = 0.0
+
+    def renew(self) -> None:
+        if self.on_interim is None or self.study.complete_seeds is None or monotonic() < self.due:
+            return
+        if self.run.state == "done":  # its results are of all seeds already
+            return
+        ready, wanted = self.study.complete_seeds(self.plan, self.folder), len(self.plan.seeds)
+        if not self.seen < ready < wanted:
+            return
+        began, self.seen = monotonic(), ready
+        so_far = {"interim": {"seeds": ready, "of": wanted}, "missing": []}  # they are on their way
+        with contextlib.suppress(UserError):  # what is wrong is told at the end, if it still is
+            summary = summarized(self.study, self.plan, self.folder, self.run) | so_far
+            save_summary(self.run, summary)
+            self.on_interim(self.run, summary)
+        self.due = monotonic() + 29 * (monotonic() - began)
+
+
+def compute_share(
+    study: Study,
+    plan: Plan,
+    folder: Path,
+    share: tuple[int, int],
+    resources: Resources = LOCAL,
+    progress: Progress | None = None,
+) -> Performed:
+    """The i-th of n shares of the tasks that need no other's results, for job arrays; no tables.
+
+    The shares depend on the plan and n alone, not on what is in the folder already, so all of them
+    can run at the same time; ``compute`` then finds them done and goes on.
+    """
+    number, count = share
+    clock = Clock()
+    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    plan = replace(plan, settings=named(plan.settings, patterns))
+    check(study, plan, folder, resources)
+    nothing = folder / "nothing-done-yet"
+    tasks = tasks_of(cases_of(study, plan, nothing), nothing, count)[number - 1 :: count]
+    keep_patterns(folder / RUNS, patterns)
+    with clock.measure("tasks"):
+        outcomes = run_tasks(tasks, folder, resources, progress)
+    warnings = [line for o in outcomes.values() for line in o.result.get("warnings", [])]
+    return Performed(
+        folder / study.name, {"tasks": len(tasks)}, failures(outcomes), warnings, clock.seconds
+    )
+
+
+def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
+    """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
+    models = study.computers(plan, folder)
+    together = 1 if resources.cluster else min(resources.processes, len(models))
+    _check_models(models, together)
+    known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
+    refuse_claimed(folder / study.name, study.name, known.as_dict(), plan.defaults())
+    return _check_resources(resources, plan.settings)
+
+
+def _check_models(models: Iterable[Settings], together: int) -> None:
+    """Computers that cannot be trained, sampled or measured here, so many at a time."""
+    kinds = {
+        (model.machine, model.prototypes, model.measures, model.generation): model
+        for model in models
+    }
+    for model in kinds.values():
+        require_memory(measures_memory(model.machine, model.generation.samples), together)
+        patterns = load_patterns(model.prototypes, model.machine)
+        check_learning(model, unit_fields(patterns, model.machine))
+        check_labels(patterns, model.machine)
+        if model.measures.classifier:
+            classifier_in(model.measures.classifier)
+
+
+def _check_resources(resources: Resources, settings: Settings) -> int:
+    """Refuse a cluster that does not answer or see what it needs; the number of workers."""
+    if resources.cluster is None:
+        return resources.processes
+    if settings.measures.classifier and not resources.shared:
+        raise UserError(
+            "measures.classifier: a cluster without --shared-disk does not see that folder; run "
+            "here, or with --shared-disk"
+        )
+    return check_cluster(resources.cluster)
+
+
+def describe(study: Study, plan: Plan, run: RunDirectory) -> dict[str, Any]:
+    """What was run, with what, where, and how to do it again."""
+    settings = plan.as_dict()
+    for name in study.varied:
+        section, _, key = name.partition(".")
+        settings[section].pop(key, None)
+    return {
+        "study": study.name,
+        "title": study.title,
+        "question": study.question,
+        "folder": "" if study.source is None else str(study.folder),
+        "preset": study.preset_of(plan),
+        "settings": settings,
+        "rerun": study.rerun(plan, run.path),
+        "date": run.manifest.created[:10],
+        "versions": run.manifest.versions,
+        "host": run.manifest.host,
+    }
+
+
+def save_summary(run: RunDirectory, summary: dict[str, Any]) -> None:
+    """summary.json, every number of the page."""
+    text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
+    run.save_bytes(SUMMARY, text.encode() + b"\n")

@@ -1,0 +1,205 @@
+"""Cases become tasks: those that can be computed now, cut for any number of workers.
+
+Computers that share their noising paths stay in one task while there is work for all workers, and
+are tasks of their own towards the end, or where there are many workers. With more workers than
+trainings, samples are drawn in separate tasks, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import layout
+from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.runs.tasks import Task
+from thermoloom.settings import Settings
+from thermoloom.studies.case import Case, ended, finished, trained_path
+from thermoloom.studies.gather import has_archive
+from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES, piece, piece_paths
+
+ON_GRID, NOISY = 5.0, 4.0
+"""Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""
+
+Training = list[Case]
+"""Cases of one training: they differ in their samples only."""
+
+
+def tasks_of(cases: Iterable[Case], folder: Path, workers: int) -> list[Task]:
+    """Tasks of all cases whose needs are done; no two tasks write to one run."""
+    ready = [case for case in cases if all(finished(folder / need.path) for need in case.needs)]
+    measures = {case.path: case for case in ready if not case.samples_computer}
+    return [
+        *_computer_tasks([case for case in ready if case.samples_computer], folder, workers),
+        *(_measure_task(case) for case in measures.values()),
+    ]
+
+
+def _measure_task(case: Case) -> Task:
+    cost = None if case.cycles is None else in_products(case.settings.machine, case.cycles)
+    return Task(
+        name=case.name,
+        function="thermoloom.studies.case:carry_out",
+        arguments={"case": case.as_json()},
+        outputs=case.outputs,
+        inputs=case.inputs,
+        cost=cost,
+    )
+
+
+def in_products(machine: Machine, cycles: float) -> float:
+    """Training cycles of a machine in a unit for all machines: products with couplings."""
+    couplings = [block for block in layout(machine).blocks if block.columns in machine.groups]
+    forces = sum(block.size * (1 if block.symmetric else 2) for block in couplings)
+    return cycles * machine.steps * forces
+
+
+# --- sampled computers ---
+
+
+def _computer_tasks(cases: Iterable[Case], folder: Path, workers: int) -> list[Task]:
+    """Tasks that train and measure computers, those of one group and seed on shared paths.
+
+    A computer that appears again, even with other samples, stays with the group that had it first:
+    it is trained once. Tasks that draw samples appear once the training is in the folder.
+    """
+    trainings: dict[Path, Training] = {}
+    shared: dict[tuple[str, int], list[Training]] = {}
+    for case in cases:
+        path = trained_path(Path(), case.settings)
+        if path not in trainings:
+            trainings[path] = []
+            shared.setdefault((case.group, case.settings.training.seed), []).append(trainings[path])
+        if case.path not in [other.path for other in trainings[path]]:
+            trainings[path].append(case)
+    tasks: list[Task] = []
+    in_pieces = workers > len(trainings)
+    for part in cut(shared, workers):
+        before = _tasks_before_measuring(part, folder) if in_pieces else []
+        tasks += before or [_computer_task(part, in_pieces)]
+    return tasks
+
+
+def cost(training: Training, beside: Sequence[Training] = ()) -> float:
+    """Approximate cost of training and sampling a computer, in plain training cycles.
+
+    Beside another strength of update noise, no separate training is needed.
+    """
+    settings = training[0].settings
+    errors = settings.imperfections
+    samples = SAMPLE_IN_CYCLES * sum(case.settings.generation.samples for case in training)
+    shared = any(_trained_as_one(settings, other[0].settings) for other in beside)
+    if settings.training.rule == "optimum" or shared:
+        return samples
+    each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
+    return each * settings.training.cycles + samples
+
+
+def _trained_as_one(a: Settings, b: Settings) -> bool:
+    """Whether two computers differ, but for their samples, in the strength of noise alone."""
+    noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
+    return noisy and replace(a.silent, generation=b.generation) == b.silent
+
+
+def cut(groups: Mapping[tuple[str, int], Sequence[Training]], workers: int) -> Iterator[list[Case]]:
+    """Groups of trainings that share paths, cut so that all workers have work to the end.
+
+    A task is no more than a worker's share of the remaining cost: groups at first, single
+    trainings at the end, and from the start where there are as many workers as trainings.
+    """
+    remaining = sum(
+        cost(training, group[:i]) for group in groups.values() for i, training in enumerate(group)
+    )
+    alone = workers >= sum(len(group) for group in groups.values())
+    for group in groups.values():
+        together: list[Training] = []
+        spent, share = 0.0, remaining / workers
+        for training in group:
+            added = cost(training, together)
+            if together and (alone or spent + added > share * (1 + 1e-9)):
+                yield [case for each in together for case in each]
+                remaining = max(remaining - spent, cost(training))
+                together, spent, share = [], 0.0, remaining / workers
+                added = cost(training)
+            together = [*together, training]
+            spent += added
+        if together:
+            yield [case for each in together for case in each]
+        remaining -= spent
+
+
+def _computer_task(cases: list[Case], in_pieces: bool) -> Task:
+    trainings: dict[Path, Training] = {}
+    for case in cases:
+        trainings.setdefault(trained_path(Path(), case.settings), []).append(case)
+    each = list(trainings.values())
+    cycles = sum(cost(training, each[:i]) for i, training in enumerate(each))
+    drawn = [path for case in cases if in_pieces for path in piece_paths(Path(), case.settings)]
+    inputs = [path for case in cases for path in case.inputs]
+    return Task(
+        name=_name(cases),
+        function="thermoloom.studies.sampled_computer:sample_computers",
+        arguments={"cases": [case.as_json() for case in cases]},
+        outputs=tuple(dict.fromkeys(path for case in cases for path in case.outputs)),
+        inputs=tuple(dict.fromkeys([*inputs, *map(str, drawn)])),
+        cost=in_products(cases[0].settings.machine, cycles),
+    )
+
+
+def _name(cases: Sequence[Case], detail: str = "") -> str:
+    """Group, seed and computers of a task; unique within a study."""
+    group, settings = cases[0].group, [case.settings for case in cases]
+    described = ", ".join(dict.fromkeys(describe(each) for each in settings))
+    name = f"seed {settings[0].training.seed}: {described}"
+    return ", ".join(part for part in (group, name, detail) if part)
+
+
+def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
+    """What remains to be done for a training before it is measured: training, then sampling."""
+    case, settings = cases[0], cases[0].settings
+    place = str(trained_path(Path(), settings))
+    training = ended(trained_path(folder, settings))
+    if training is None:
+        return [
+            Task(
+                name=_name(cases, "training"),
+                function="thermoloom.studies.sampled_computer:train_only",
+                arguments={"case": case.as_json()},
+                outputs=(place,),
+                inputs=case.inputs,
+                cost=in_products(settings.machine, settings.training.cycles),
+            )
+        ]
+    if training.state == "diverged":
+        return []
+    tasks: dict[Path, Task] = {}
+    for case in cases:
+        settings = case.settings
+        if has_archive(training, settings):
+            continue
+        for number, path in enumerate(piece_paths(Path(), settings)):
+            first, samples = piece(settings, number)
+            detail = f"samples {first} to {first + samples - 1} of {settings.generation_seed}"
+            tasks[path] = Task(
+                name=_name(cases, detail),
+                function="thermoloom.studies.sampled_computer:draw_piece",
+                arguments={"case": case.as_json(), "number": number},
+                outputs=(str(path),),
+                inputs=(place,),
+                cost=in_products(settings.machine, SAMPLE_IN_CYCLES * samples),
+            )
+    return [task for path, task in tasks.items() if finished(folder / path) is None]
+
+
+def describe(settings: Settings) -> str:
+    """A computer in a few words: its rule, and what differs from the defaults of training."""
+    training, errors = settings.training, settings.imperfections
+    words = [training.rule if training.period is None else f"period {training.period}"]
+    if training.learning_rate_scale != 1:
+        words.append(f"rate × {training.learning_rate_scale:g}")
+    plain = type(errors)()
+    changed = {k: v for k, v in asdict(errors).items() if v != getattr(plain, k)}
+    words += [f"{key.replace('_', ' ')} {value}" for key, value in changed.items()]
+    return " ".join(words)

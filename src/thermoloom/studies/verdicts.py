@@ -1,0 +1,394 @@
+"""A statement, a threshold and a number of ours make a verdict.
+
+    holds                       the number confirms the sentence
+    differs                     it contradicts it
+    same sign, not resolved     it points the same way, within its error
+    too short to judge          the run is shorter than the statement needs
+    not measured                the run has no such number
+
+A study's ``statements.toml`` holds the sentences:
+
+    [statements.KEY]            a sentence of the paper: sentence, where, and how our numbers are
+                                put into words (measured)
+    [quantities.KEY]            a number of the paper: value, interval (95 %), sentence
+    [predictions.KEY]           a sentence of our theory
+    threshold.NAME              a number that decides a verdict: value, unit, and the reason:
+                                whether the paper has it or we chose it, and if our results
+                                were known when we did
+    needs                       lengths without which nothing is judged; [needs] holds for all
+                                entries that have none of their own, {} needs nothing
+
+A direction without a threshold is judged by its sign and by the 95 % interval across pairs, "in all
+pairs" by counting. Nothing measured is ever taken from this file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thermoloom.measures.paired import PairedModels
+from thermoloom.measures.responses import Responses
+from thermoloom.measures.statistics import Interval, PairedComparison
+from thermoloom.runs.formats import Table, jsonable, only
+from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.study_tables import StudyTables
+
+if TYPE_CHECKING:
+    from thermoloom.studies.study import Study
+
+INSIDE = "inside the paper's interval"
+COVERS = "our interval covers the paper's value"
+EQUAL = "as in the paper"
+SAME_SIDE = "same side of 0.05"
+HIGHER, LOWER = "higher than the paper's", "lower than the paper's"
+SAME_SIGN = "same sign"
+HOLDS = "holds"
+UNRESOLVED = "same sign, not resolved"
+DIFFERS = "differs"
+NOT_MEASURED = "not measured"
+TOO_SHORT = "too short to judge"
+
+COLOURS = {
+    HOLDS: "good", UNRESOLVED: "fair", DIFFERS: "bad", TOO_SHORT: "none", NOT_MEASURED: "none",
+    INSIDE: "good", COVERS: "good", EQUAL: "good", SAME_SIDE: "good", HIGHER: "fair",
+    LOWER: "fair", SAME_SIGN: "fair",
+}  # fmt: skip
+"""Kind of each verdict; the first five are those of statements, in the order of a tally."""
+SIGNS = {"good": "✓", "fair": "≈", "bad": "✗", "none": "·"}
+"""Beside the colour, for readers who do not see it."""
+FILE = "statements.toml"
+
+Rows = list[dict[str, Any]]
+FORMAT = string.Formatter()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of ours, with the paper's beside it where the paper gives one."""
+
+    key: str
+    label: str
+    value: float | None
+    interval: Interval | None = None
+    """95 % interval; None where none can be given."""
+    unit: str = ""
+    digits: str = ".2f"
+    """Format of value and interval on the page."""
+    note: str = ""
+    paper_value: float | None = None
+    paper_interval: Interval | None = None
+    sentence: str = ""
+    verdict: str = ""
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A sentence of the paper and what our numbers say of it."""
+
+    key: str
+    sentence: str
+    where: str
+    verdict: str
+    measured: str
+    """Ours in words; {name:format} stands for a number of ``values``."""
+    values: dict[str, Any] = field(default_factory=dict)
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
+
+
+def own_quantity(key: str, label: str, value: float | None, **details: Any) -> dict[str, Any]:
+    """A ``Quantity`` as a dictionary, one that the paper does not give."""
+    return asdict(Quantity(key, label, value, **details))
+
+
+class Statements:
+    """The sentences and numbers of a study's ``statements.toml``, to be judged by our numbers."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self._file = Path(folder) / FILE
+
+    @classmethod
+    def beside(cls, module_file: str) -> Statements:
+        """Those of the study that a module belongs to: ``Statements.beside(__file__)``."""
+        return cls(Path(module_file).parent)
+
+    @cached_property
+    def entries(self) -> dict[str, Any]:
+        """The file; nothing where a study has none."""
+        return tomllib.loads(self._file.read_text("utf-8")) if self._file.exists() else {}
+
+    def entry(self, key: str) -> dict[str, Any]:
+        """The entry of a statement, a prediction or a quantity, in this order of precedence."""
+        for kind in ("predictions", "statements", "quantities"):
+            if key in self.entries.get(kind, {}):
+                entry: dict[str, Any] = self.entries[kind][key]
+                return entry
+        raise KeyError(f"{self._file}: has no {key}")
+
+    def needs(self, key: str) -> dict[str, int]:
+        """Lengths without which an entry cannot be judged: its own, or those of the study."""
+        needs = self.entry(key).get("needs", self.entries.get("needs", {}))
+        return {name: value for name, value in needs.items() if name != "reason"}
+
+    def limit(self, key: str, name: str) -> float:
+        """A threshold: the number that separates one verdict on a statement from another."""
+        return float(self.entry(key)["threshold"][name]["value"])
+
+    def quantity(
+        self,
+        key: str,
+        label: str,
+        value: float | None,
+        compare: Callable[[float | None, float], str] | None = None,
+        **details: Any,
+    ) -> dict[str, Any]:
+        """A ``Quantity`` as a dictionary, with the paper's number beside it.
+
+        ``compare(value, paper_value)``: verdict where intervals and signs say nothing.
+        """
+        entry = self.entries.get("quantities", {}).get(key)
+        if entry is None:
+            return own_quantity(key, label, value, **details)
+        interval = tuple(entry["interval"]) if "interval" in entry else None
+        if compare is not None:
+            verdict = compare(value, entry["value"])
+        else:
+            verdict = compare_with_paper(value, details.get("interval"), entry["value"], interval)
+        return own_quantity(
+            key,
+            label,
+            value,
+            **details,
+            paper_value=float(entry["value"]),
+            paper_interval=interval,
+            sentence=entry["sentence"],
+            verdict=verdict,
+            thresholds=_thresholds(entry),
+        )
+
+    def statement(
+        self, key: str, verdict: str, measured: str = "", /, **values: Any
+    ) -> dict[str, Any]:
+        """A ``Statement`` as a dictionary, with its sentence; what diverged is ∞.
+
+        ``measured``: our numbers in words, as in the file unless given; ``values``: the numbers.
+        """
+        entry = self.entries["statements"][key]
+        measured = measured or entry["measured"]
+        numbers = named(values, measured)
+        for name, value in numbers.items():
+            if isinstance(value, float) and math.isinf(value):
+                measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
+        sentence, where = entry["sentence"], entry["where"]
+        return asdict(
+            Statement(key, sentence, where, verdict, measured, numbers, _thresholds(entry))
+        )
+
+    def missing(self, key: str, reason: str) -> dict[str, Any]:
+        """A statement that this run cannot speak to, and why."""
+        return self.statement(key, NOT_MEASURED, reason)
+
+    def judgeable(self, row: dict[str, Any], lengths: Mapping[str, int]) -> dict[str, Any]:
+        """A statement or quantity; its verdict is withdrawn if the run is too short for it.
+
+        ``lengths``: cycles, samples, seeds and other lengths that entries need, as they were run.
+        """
+        if row["verdict"] in ("", NOT_MEASURED):  # a longer run would not help
+            return row
+        short = {k: n for k, n in self.needs(row["key"]).items() if lengths[k] < n}
+        if not short:
+            return row
+        row = row | {"verdict": TOO_SHORT, "thresholds": []}
+        have = {f"has_{key}": lengths[key] for key in short}
+        want = {f"needs_{key}": value for key, value in short.items()}
+        lacking = ", ".join(
+            f"{k.replace('_', ' ')} {{has_{k}}} (needs {{needs_{k}}})" for k in short
+        )
+        if "measured" in row:
+            measured = f"{row['measured']}; {TOO_SHORT}: {lacking}"
+            return row | {"measured": measured, "values": row["values"] | have | want}
+        lacking = f"{TOO_SHORT}: {lacking}".format(**have, **want)
+        return row | {"note": "; ".join(part for part in (row["note"], lacking) if part)}
+
+
+def _thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All thresholds of an entry, for the page: name, value, unit and reason."""
+    return [{"name": name, **limit} for name, limit in entry.get("threshold", {}).items()]
+
+
+class Evidence(StudyTables):
+    """What a study saved, with the computers and conditions of its tables."""
+
+    @cached_property
+    def models(self) -> PairedModels:
+        """The computers of a study of pairs."""
+        return PairedModels(self.summary["models"])
+
+    @cached_property
+    def responses(self) -> Responses:
+        """The conditions of a study of screens."""
+        return Responses.of_tables(self.table("conditions"), self.table("samples"))
+
+    @property
+    def shown_samples(self) -> Table:
+        """Samples of the displayed computer of a study of pairs."""
+        shown = self.summary["shown"]
+        return only(self.table("samples"), rule=shown["rule"], seed=shown["seed"])
+
+    def drops(self, potential: str, ensemble: str) -> list[float]:
+        """Mean energy drop of an ensemble in a potential, per seed."""
+        drops = only(self.table("cross"), potential=potential, ensemble=ensemble)["drop"]
+        return [float(drop) for drop in drops]
+
+
+def judged(study: Study, run: RunDirectory, summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary with quantities, statements and verdicts, from saved tables alone."""
+    rows = {"quantities": [], "statements": []} | study.judge(Evidence(run, summary))
+    said = Statements(study.folder)
+    for part in ("quantities", "statements"):
+        rows[part] = [said.judgeable(row, summary["lengths"]) for row in rows[part]]
+    complete: dict[str, Any] = jsonable(summary | rows)
+    return complete | {"verdicts": verdict_counts(complete["statements"])}
+
+
+def named(values: Mapping[str, Any], *texts: str) -> dict[str, Any]:
+    """Those of the values that are named in a text by {name:format} or {name[key]:format}."""
+    names = {
+        name.partition("[")[0] for text in texts for _, name, _, _ in FORMAT.parse(text) if name
+    }
+    return {name: value for name, value in values.items() if name in names}
+
+
+def compare_with_paper(
+    value: float | None,
+    interval: Interval | None,
+    paper_value: float,
+    paper_interval: Interval | None,
+) -> str:
+    """The closest of: inside the paper's interval, ours covers its value, same sign, differs."""
+    if value is None:
+        return NOT_MEASURED
+    if value == paper_value:
+        return EQUAL
+    if paper_interval and paper_interval[0] <= value <= paper_interval[1]:
+        return INSIDE
+    if interval and interval[0] <= paper_value <= interval[1]:
+        return COVERS
+    return SAME_SIGN if value * paper_value > 0 else DIFFERS
+
+
+def compare_p(p: float | None, paper_p: float, level: float) -> str:
+    """A p value has no sign: whether it falls on the paper's side of a level."""
+    if p is None:
+        return NOT_MEASURED
+    if abs(p - paper_p) <= 1e-9 * paper_p:
+        return EQUAL
+    return SAME_SIDE if (p < level) == (paper_p < level) else DIFFERS
+
+
+def compare_size(value: float | None, paper_value: float) -> str:
+    """A number that is positive by nature: whether it is higher or lower."""
+    if value is None:
+        return NOT_MEASURED
+    return EQUAL if value == paper_value else HIGHER if value > paper_value else LOWER
+
+
+def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many statements have which verdict, and their total."""
+    verdicts = [statement["verdict"] for statement in statements]
+    order = (HOLDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
+    return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}
+
+
+def direction(comparison: PairedComparison, sign: int) -> str:
+    """Whether other − reference has this sign: resolved by its interval, in the mean, or not.
+
+    One pair has no interval, so it cannot resolve anything.
+    """
+    if comparison.mean_difference * sign <= 0:
+        return DIFFERS
+    if comparison.interval is None:
+        return UNRESOLVED
+    low, high = comparison.interval
+    return HOLDS if low * sign > 0 and high * sign > 0 else UNRESOLVED
+
+
+def no_change(comparison: PairedComparison) -> str:
+    """Whether the interval of the difference contains zero; one pair has none."""
+    if comparison.interval is None:
+        return TOO_SHORT
+    low, high = comparison.interval
+    return HOLDS if low <= 0 <= high else DIFFERS
+
+
+def in_all_pairs(comparison: PairedComparison, sign: int) -> str:
+    """Whether other − reference has this sign in every pair, or in the mean at least.
+
+    One pair cannot speak for all.
+    """
+    if comparison.pairs > 1 and all(d * sign > 0 for d in comparison.differences):
+        return HOLDS
+    return UNRESOLVED if comparison.mean_difference * sign > 0 else DIFFERS
+
+
+def weakest(verdicts: Sequence[str]) -> str:
+    """The verdict on several things that must all hold."""
+    ranked = (NOT_MEASURED, DIFFERS, UNRESOLVED, HOLDS)
+    return next(verdict for verdict in ranked if verdict in verdicts)
+
+
+def holds_if(condition: bool) -> str:
+    """A verdict without anything between."""
+    return HOLDS if condition else DIFFERS
+
+
+# --- verdicts as they are shown ---
+
+_COUNTED = {
+    HOLDS: ("holds", "hold"),
+    DIFFERS: ("differs", "differ"),
+    UNRESOLVED: ("has the same sign but is not resolved",
+                                "have the same sign but are not resolved"),
+    TOO_SHORT: ("cannot be judged by so short a run", "cannot be judged by so short a run"),
+    NOT_MEASURED: ("was not measured", "were not measured"),
+}  # fmt: skip
+
+
+def counted(verdict: str, count: int) -> str:
+    """What stands after the number of statements with this verdict: 1 holds, 18 hold."""
+    one, many = _COUNTED.get(verdict, (verdict, verdict))
+    return one if count == 1 else many
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """``18 hold, 2 have the same sign but are not resolved, 1 differs``; nothing if none."""
+    return ", ".join(f"{n} {counted(verdict, n)}" for verdict, n in counts.items() if n)
+
+
+def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The verdicts of several studies added up, in the order of ``COLOURS``."""
+    total: dict[str, int] = {}
+    for study_counts in counts:
+        for verdict, count in study_counts.items():
+            total[verdict] = total.get(verdict, 0) + count
+    order = [*COLOURS, *total]
+    return dict(sorted(total.items(), key=lambda entry: order.index(entry[0])))
+
+
+def mark(summary: Mapping[str, Any]) -> str:
+    """What page and figures say of a run that cannot bear out the paper's statements (yet)."""
+    if interim := summary.get("interim"):
+        return f"Not final: {interim['seeds']} of {interim['of']} pairs so far"
+    if summary["preset"] == "quick":
+        return "Quick look: too short for the paper's statements"
+    short = [row["verdict"] == TOO_SHORT for row in summary["statements"]]
+    some = "" if all(short) else "some of "
+    return f"Short run: too short for {some}the paper's statements" if any(short) else ""
