@@ -48,7 +48,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import PART_OF, run_path
 from thermoloom.runs.store import RunDirectory, finished_results
@@ -309,16 +309,16 @@ def _terms_on_paths(
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
     machine = settings.built
-    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+    drive = drive_of(patterns, machine)
     making: list[float] = []
 
     def terms(index: int) -> Terms:
         began = time.perf_counter()
-        pattern, path = additional_path(machine, fields, index, paths.seed, words)
+        pattern, path = additional_path(machine, drive, index, paths.seed)
         making.append(time.perf_counter() - began)
-        return pattern, engine().terms(theta, path, fields[pattern])
+        return pattern, engine().terms(theta, path, drive.fields[pattern])
 
-    found = in_threads(terms, [(i,) for i in range(paths.per_prototype * len(fields))])
+    found = in_threads(terms, [(i,) for i in range(paths.per_prototype * len(drive.fields))])
     if making:
         clock.seconds["one_path"] = sum(making) / len(making)
     return found

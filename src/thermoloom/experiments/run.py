@@ -23,9 +23,9 @@ from thermoloom.experiments import NAMES
 from thermoloom.experiments.models import Clock
 from thermoloom.experiments.plan import Experiment, Plan
 from thermoloom.experiments.results import RUNS
-from thermoloom.feasibility import check_learning, measures_memory, require_memory
+from thermoloom.feasibility import measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
-from thermoloom.patterns.fields import check_labels, unit_fields
+from thermoloom.patterns.drive import Drive, check_labels, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
@@ -35,6 +35,7 @@ from thermoloom.runs.store import RunDirectory, refuse_claimed
 from thermoloom.runs.study_tables import SUMMARY
 from thermoloom.runs.tasks import Outcome, failures
 from thermoloom.settings import Settings
+from thermoloom.training.checks import check_learning
 
 OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 
@@ -195,7 +196,7 @@ def _check_models(models: Iterable[Settings], together: int) -> None:
     for model in kinds.values():
         require_memory(measures_memory(model.machine, model.generation.samples), together)
         patterns = load_patterns(model.prototypes, model.machine)
-        check_learning(model, unit_fields(patterns, model.machine))
+        check_learning(model, Drive(unit_fields(patterns, model.machine)))
         check_labels(patterns, model.machine)
         if model.measures.classifier:
             classifier_in(model.measures.classifier)

@@ -25,7 +25,7 @@ from thermoloom.experiments.results import RUNS, finished, patterns_input
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.measures.classifier import classifier_sha256
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory

@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 from thermoloom.api import Computer
 from thermoloom.computers.pattern_store import named
 from thermoloom.computers.training_runs import solve
-from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_training
 from thermoloom.generation import generate
 from thermoloom.lab.messages import Teach
 from thermoloom.lab.scenes import as_bytes, number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import from_images
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Reached, Trainee, train_together
+from thermoloom.training.trainer import Reached, Trainee, train
 
 SIDE = 14
 SHOW_EVERY = 0.04
@@ -82,19 +80,20 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
     )
     settings = Settings(machine=machine).updated({"training": training_of(order, reached.cycle)})
     settings = named(settings, learned)
-    unit, words = unit_fields(learned, machine), label_words(learned, machine)
+    drive = drive_of(learned, machine)
     watch = _Watch(show)
     if order.rule == "optimum":
-        optimum, curve = solve(settings, unit, words)
+        optimum, curve = solve(settings, drive)
         watch(optimum.parameters, [(0, curve["loss"][0])], True)
         return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))
-    check_training(settings, unit)
-    trainee = Trainee(settings, engine().learner(settings), reached)
-    for _ in train_together([trainee], unit, words):
+    trainee = Trainee(settings, reached)
+
+    def after_cycle(_: list[Trainee]) -> bool:
         over = trainee.finished or enough()
         watch(trainee.parameters, trainee.curve, over)
-        if over:
-            break
+        return over
+
+    train([trainee], drive, after_cycle)
     if trainee.diverged:
         raise UserError(
             f"learning diverged in cycle {trainee.cycle}: the couplings grew without bound; "

@@ -47,7 +47,7 @@ from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.settings import PrototypeSettings, Settings, Training
@@ -248,7 +248,7 @@ class Scale:
     @classmethod
     def of(cls, model: Model) -> Scale:
         machine, patterns = model.settings.machine, model.patterns
-        fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+        fields, words = drive_of(patterns, machine)
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
         return cls(
             expected_losses(machine, fields, marginals, words),
