@@ -138,10 +138,7 @@ def test_heat_falls_along_the_weight_at_the_rate_of_the_closed_form() -> None:
     assert rise == pytest.approx(-((0.1 + step) ** 2) * rate / (2 * SMALL.kT), rel=1e-4)
 
 
-def test_only_an_optimum_weighs_heat() -> None:
-    with pytest.raises(
-        UserError, match=r"training\.heat_weight = 0\.1: used by rule 'optimum' only"
-    ):
-        Settings().updated({"training": {"heat_weight": 0.1}})
-    with pytest.raises(UserError, match=r"training\.ridge = -1\.0: must not be negative"):
+def test_only_a_solver_weighs_heat() -> None:
+    assert Settings().updated({"training": {"heat_weight": 0.1}}).solved
+    with pytest.raises(UserError, match=r"solver\.ridge = -1\.0: must not be negative"):
         Settings().updated({"training": {"rule": "optimum", "ridge": -1.0}})

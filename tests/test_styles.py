@@ -117,7 +117,7 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
 
 def test_weights_of_styles_last(tmp_path: Path) -> None:
     settings = Settings(machine=replace(MACHINE, visible=49, dt=0.01)).updated(
-        {"training": {"rule": "optimum"}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
+        {"solver": {}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
     )
     settings = settings.updated({"machine": {"labels": 6}, "prototypes": {"resize": True}})
     patterns = load_patterns(settings.prototypes, settings.machine)

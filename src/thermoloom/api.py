@@ -39,7 +39,7 @@ from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import SUMMARY, StudyTables
-from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.settings import PrototypeSettings, Settings, Solver
 from thermoloom.training.checks import check_learning
 from thermoloom.training.trainer import Reached, Trainee, train
 
@@ -55,6 +55,7 @@ OnCycle = Callable[[int, float], None]
 
 _TRAINING = {entry.name for entry in fields(Settings().training)}
 _LEARNING = _TRAINING | {entry.name for entry in fields(Settings().imperfections)}
+_SOLVING = {entry.name for entry in fields(Solver)}
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -248,13 +249,17 @@ class Machine(machine_module.Machine):
     ) -> Computer:
         """The optimum that training approaches, without any trajectory; arguments as of ``train``.
 
+        ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
+
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
         >>> computer = machine.solve(tl.digits(0, 1), resize=True)
         >>> computer.generate(4, classes=[1]).classes
         array([1, 1, 1, 1])
         """
-        chosen = _learning(self, None, rule="optimum", **settings)
+        solver = {key: value for key, value in settings.items() if key in _SOLVING}
+        others = {key: value for key, value in settings.items() if key not in _SOLVING}
+        chosen = _learning(self, None, **others).updated({"solver": solver})
         learned = _patterns(images, classes, self, resize, code)
         drive = drive_of(learned, self)
         check_learning(chosen, drive)
@@ -327,8 +332,7 @@ class Computer(Kept):
 
     def __repr__(self) -> str:
         training = self.settings.training
-        solved = training.rule == "optimum"
-        how = "solved" if solved else f"{training.rule}, {training.cycles} cycles"
+        how = "solved" if self.settings.solved else f"{training.rule}, {training.cycles} cycles"
         return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
 
     def train(
@@ -363,7 +367,7 @@ class Computer(Kept):
             tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
         )
         device = before.device
-        if before.training.rule == "optimum":
+        if before.solved:
             before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:

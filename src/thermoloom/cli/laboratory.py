@@ -80,7 +80,7 @@ def _solved(say: Callable[[str], None]) -> Computer:
 
     say("solving a ten-digit machine")
     patterns = load_patterns(DIGITS, MACHINE)
-    settings = named(Settings(MACHINE, DIGITS).updated({"training": {"rule": "optimum"}}), patterns)
+    settings = named(Settings(MACHINE, DIGITS).updated({"solver": {}}), patterns)
     optimum, curve = solve(
         settings, drive_of(patterns, MACHINE),
         lambda step, size: say(

@@ -32,23 +32,33 @@ from thermoloom.patterns.drive import Drive, check_labels, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
-from thermoloom.settings import Settings
+from thermoloom.settings import Settings, Solver
 from thermoloom.theory.solver import Optimum, solve_optimum
 from thermoloom.training.checks import check_learning, check_training
 from thermoloom.training.trainer import CURVE, Trainee, train, validation_path
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
-"""Sections that determine a trained computer; generation does not."""
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device", "solver")
+"""Sections that determine a computer; generation does not."""
+NOT_SOLVED = ("training", "imperfections")
+"""Sections on which a solved computer does not depend."""
 
 OnCycle = Callable[[Path, Trainee], None]
 OnWarning = Callable[[str], None]
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:
-    """What identifies a training run: its settings, which name the patterns it learns."""
-    return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
+    """The identity of a training run: its settings, which name the patterns it learns.
+
+    A solved computer has no training, only the path on which its loss is shown.
+    """
+    sections = identified(settings).as_dict()
+    identity = {name: sections[name] for name in TRAINING_SECTIONS if name in sections}
+    if not settings.solved:
+        return identity
+    solved = {name: values for name, values in identity.items() if name not in NOT_SOLVED}
+    return solved | {"training": {"validation_seed": settings.training.validation_seed}}
 
 
 def training_path(folder: Path, settings: Settings) -> Path:
@@ -101,7 +111,7 @@ def solve_run(
     on_iteration: Callable[[int, float], None] | None = None,
     patterns: Patterns | None = None,
 ) -> None:
-    """The computer of least expected loss (rule ``optimum``), as a run like any other."""
+    """The computer of least expected loss as a run like any other."""
     learned = patterns_of(settings, path.parent) if patterns is None else patterns
     identity = training_settings(named(settings, learned))
     if finished_results(path, KIND, identity) is not None:
@@ -134,13 +144,14 @@ def solve(
     tolerance: float = 1e-6,
 ) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
     """The optimum, and its validation loss as a curve of one point."""
+    solver = settings.solver or Solver()
     optimum = solve_optimum(
         settings.machine,
         drive,
         tolerance,
         progress=on_iteration,
-        heat_weight=settings.training.heat_weight,
-        ridge=settings.training.ridge,
+        heat_weight=solver.heat_weight,
+        ridge=solver.ridge,
     )
     terms = engine().terms(optimum.parameters, validation_path(settings, drive))
     point = (0.0, terms.loss, terms.reduced_loss)
@@ -212,7 +223,8 @@ def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
         raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
-    return Settings.from_dict({k: run.settings.get(k, {}) for k in TRAINING_SECTIONS})
+    sections = {k: run.settings[k] for k in TRAINING_SECTIONS if k in run.settings}
+    return Settings.from_dict(sections)
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
@@ -230,7 +242,7 @@ def _why_not_done(run: RunDirectory) -> str:
             "another one at a smaller learning rate (training.learning_rate_scale)"
         )
     reason = f" ({run.manifest.reason})" if run.manifest.reason else ""
-    command = "solve" if settings_of(run).training.rule == "optimum" else "train"
+    command = "solve" if settings_of(run).solved else "train"
     return (
         f"training is not done (state: {run.state}{reason}); continue it with the same "
         f"thermoloom {command} command"

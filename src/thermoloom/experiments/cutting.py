@@ -44,7 +44,7 @@ def cost(models: Training, beside: Sequence[Training] = ()) -> float:
     training, errors = models[0].training, models[0].imperfections
     samples = SAMPLE_IN_CYCLES * sum(model.generation.samples for model in models)
     learned = any(_learned_as_one(models[0], other[0]) for other in beside)
-    if training.rule == "optimum" or learned:
+    if models[0].solved or learned:
         return samples
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
     return each * training.cycles + samples
@@ -197,7 +197,8 @@ def _before_measuring(group: str, models: Training, folder: Path) -> list[Task]:
 def describe(settings: Settings) -> str:
     """A model in a few words: its rule, and what differs from the defaults of training."""
     training, errors = settings.training, settings.imperfections
-    words = [training.rule if training.period is None else f"period {training.period}"]
+    rule = "optimum" if settings.solved else training.rule
+    words = [rule if training.period is None else f"period {training.period}"]
     if training.learning_rate_scale != 1:
         words.append(f"rate × {training.learning_rate_scale:g}")
     plain = type(errors)()

@@ -41,7 +41,7 @@ from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Training
+from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Solver, Training
 from thermoloom.training.trainer import Trainee, train
 
 LABELS = {
@@ -126,7 +126,7 @@ class DevicesPlan(Plan):
 
 def optimum_of(settings: Settings) -> Settings:
     """θ* does not depend on rules, seeds and devices, so there is one for all of them."""
-    return replace(settings, training=Training(rule="optimum"), device=Device())
+    return replace(settings, training=Training(), device=Device(), solver=Solver())
 
 
 # --- one device -----------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class _Rates:
             chosen.rounding if chosen.bits < UNQUANTIZED else "",
             chosen.update_noise > 0,
         )
-        if model.training.rule == "optimum":
+        if model.solved:
             return 0.0
         if kind not in self._known:
             self._known[kind] = _time_training(model)

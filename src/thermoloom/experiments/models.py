@@ -134,8 +134,8 @@ def _train(
     on_cycle: Callable[[Path, Trainee], None],
     on_warning: Callable[[str], None],
 ) -> None:
-    """Train, or solve where the rule is ``optimum``, what is not done yet."""
-    learning = {p: s for p, s in runs.items() if s.training.rule != "optimum"}
+    """Train, or solve where there is a solver, what is not done yet."""
+    learning = {p: s for p, s in runs.items() if not s.solved}
     for path, settings in runs.items():
         if path not in learning:
             solve_run(path, settings)
@@ -205,8 +205,7 @@ def _not_measured(workdir: Path, settings: Settings, paths: Paths) -> bool:
 def _advance(report: Report, models: list[Settings]) -> Callable[[float, float | None], None]:
     """Progress of the whole task in training cycles, samples counted by what they cost."""
     total = sum(
-        (0 if m.training.rule == "optimum" else m.training.cycles)
-        + SAMPLE_IN_CYCLES * m.generation.samples
+        (0 if m.solved else m.training.cycles) + SAMPLE_IN_CYCLES * m.generation.samples
         for m in models
     )
     done = 0.0

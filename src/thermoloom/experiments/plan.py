@@ -43,6 +43,8 @@ class Plan:
             raise UserError(
                 f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, each only once"
             )
+        if self.settings.solved:
+            raise UserError("solver, training.rule: set by the experiment itself")
         if len(self.seeds) > MOST_SEEDS:
             raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
         for entry in fields(self):

@@ -155,7 +155,7 @@ class Model:
 
     @property
     def rule(self) -> str:
-        return self.settings.training.rule
+        return "optimum" if self.settings.solved else self.settings.training.rule
 
     @property
     def seed(self) -> int:

@@ -83,7 +83,8 @@ class Work:
     def identity(self) -> dict[str, Any]:
         more = {k: list(v) if isinstance(v, tuple) else v for k, v in self.more.items()}
         room = FUNCTIONS[self.kind].partition(":")[0].partition(".")[0]
-        return training_settings(self.settings) | {room: more} | self._sampled(room)
+        training = {"training": self.settings.as_dict()["training"]}  # works draw by its seeds
+        return training_settings(self.settings) | training | {room: more} | self._sampled(room)
 
     def _sampled(self, room: str) -> dict[str, Any]:
         """What else determines samples and how they are judged."""

@@ -55,8 +55,6 @@ def machine_for(patterns: int, hidden: int) -> Machine:
 
 def training_of(order: Teach, before: int = 0) -> dict[str, Any]:
     """The order in the words of ``[training]``."""
-    if order.rule == "optimum":
-        return {"rule": "optimum"}
     period = {"period": order.period} if order.rule == "delayed" else {}
     return {"rule": order.rule, "cycles": before + order.cycles,
             "learning_rate_scale": order.rate, "validation_every": 1} | period  # fmt: skip
@@ -69,20 +67,22 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
     machine = machine_for(len(order.patterns), order.hidden)
     images = [np.frombuffer(data, np.uint8).reshape(SIDE, SIDE) for data in order.patterns]
     learned = from_images(np.stack(images), machine, classes=range(len(images)))
-    pixels = tuple(order.patterns)
+    pixels, solving = tuple(order.patterns), order.rule == "optimum"
     goes_on = (
-        order.more and order.rule != "optimum" and before is not None
+        order.more and not solving and before is not None
         and before.pixels == pixels and before.computer.parameters.machine == machine
-        and before.taught[-1].rule != "optimum"
+        and not before.computer.settings.solved
     )  # fmt: skip
     reached = (
         _reached(before.computer) if before and goes_on else Reached(Parameters.zeros(machine))
     )
-    settings = Settings(machine=machine).updated({"training": training_of(order, reached.cycle)})
-    settings = named(settings, learned)
+    learning: dict[str, dict[str, Any]] = (
+        {"solver": {}} if solving else {"training": training_of(order, reached.cycle)}
+    )
+    settings = named(Settings(machine=machine).updated(learning), learned)
     drive = drive_of(learned, machine)
     watch = _Watch(show)
-    if order.rule == "optimum":
+    if solving:
         optimum, curve = solve(settings, drive)
         watch(optimum.parameters, [(0, curve["loss"][0])], True)
         return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))

@@ -20,8 +20,11 @@ def check_learning(settings: Settings, drive: Drive) -> None:
 
 def check_training(settings: Settings, drive: Drive) -> None:
     """Refuse settings that cannot be trained on this drive."""
-    if settings.training.rule == "optimum":
-        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
+    if settings.solved:
+        raise UserError(
+            "solver (training.rule = 'optimum'): such a computer is solved, not trained; use "
+            "thermoloom solve"
+        )
     check_learning(settings, drive)
 
 

@@ -55,7 +55,7 @@ def learned_machine(job: Job, learned: Patterns) -> tuple[Parameters, float]:
     """θ by the rule of the settings, and its expected loss per step."""
     machine = job.settings.machine
     drive = drive_of(learned, machine)
-    if job.settings.training.rule == "optimum":
+    if job.settings.solved:
         optimum = solve_optimum(machine, drive, TOLERANCE)
         return optimum.parameters, optimum.expected_loss
     cycles = job.settings.training.cycles
