@@ -13,7 +13,7 @@ from benchmarks.harness import (
     Share,
     all_threads,
     clocked,
-    default_fields,
+    default_drive,
     force_flops,
     in_turns,
     present,
@@ -27,7 +27,7 @@ from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import train
+from thermoloom.training.trainer import Trainee, train
 
 SAMPLES = 200
 SHORT = 0.25
@@ -42,7 +42,9 @@ def shortened(machine: Machine, fraction: float = SHORT) -> Machine:
 def trained(settings: Settings) -> Parameters:
     """θ after one cycle for each pattern: couplings as they are, not zeros."""
     short = settings.updated({"training": {"cycles": 3}})
-    return train(short, default_fields(short)).parameters
+    trainee = Trainee.new(short)
+    train([trainee], default_drive(short))
+    return trainee.parameters
 
 
 def sampling(machine: Machine, theta: Parameters) -> Contestant:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.machine.machine import Machine
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import Drive, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.settings import Settings
 from thermoloom.threads import in_threads, thread_count, threads
@@ -153,9 +153,9 @@ def default_fields(settings: Settings) -> NDArray[np.float32]:
     return unit_fields(load_patterns(settings.prototypes, settings.machine), settings.machine)
 
 
-def default_words(settings: Settings) -> NDArray[np.float32] | None:
-    """Their label words, where the machine has labels."""
-    return label_words(load_patterns(settings.prototypes, settings.machine), settings.machine)
+def default_drive(settings: Settings) -> Drive:
+    """Fields and label words of the patterns of the settings."""
+    return drive_of(load_patterns(settings.prototypes, settings.machine), settings.machine)
 
 
 def many_fields(prototypes: int) -> NDArray[np.float32]:

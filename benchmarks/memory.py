@@ -26,7 +26,7 @@ from benchmarks.harness import (
     Result,
     Row,
     clocked,
-    default_fields,
+    default_drive,
     force_flops,
     many_fields,
     parameter_bytes,
@@ -35,8 +35,9 @@ from benchmarks.harness import (
 from thermoloom.engines import engine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Trainee, train_together
+from thermoloom.training.trainer import Trainee, train
 
 MEGABYTE = 1e6
 CYCLES = 3
@@ -61,8 +62,7 @@ def train_both() -> None:
     """Online and batch on shared paths."""
     rules = [{"training": {"rule": rule, "cycles": CYCLES}} for rule in ("online", "batch")]
     conditions = [Settings().updated(rule) for rule in rules]
-    for _ in train_together([Trainee.new(c) for c in conditions], default_fields(conditions[0])):
-        pass
+    train([Trainee.new(c) for c in conditions], default_drive(conditions[0]))
 
 
 def solve(prototypes: int) -> tuple[float, float]:
@@ -77,7 +77,7 @@ def solve(prototypes: int) -> tuple[float, float]:
     from thermoloom.theory.solver import solve_optimum
 
     machine, fields = Settings().machine, many_fields(prototypes)
-    steps = solve_optimum(machine, fields).iterations
+    steps = solve_optimum(machine, Drive(fields)).iterations
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
     n, modes = machine.units, prototypes * len(TimeModes(marginals, 0, machine.steps).one)
     of_modes = 2 * force_flops(machine) * modes * steps

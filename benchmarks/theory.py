@@ -6,6 +6,7 @@ from benchmarks.harness import Options, Result, Row, clocked, default_fields, in
 from benchmarks.memory import MEGABYTE, measure
 from benchmarks.training import cycles, settings_for
 from thermoloom.engines import engine
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.trainer import Trainee
 
@@ -21,7 +22,7 @@ def run(options: Options) -> Result:
     best = in_turns(
         {
             "training": cycles(Trainee.new(settings)),
-            "solve": clocked(lambda: solve_optimum(settings.machine, fields)),
+            "solve": clocked(lambda: solve_optimum(settings.machine, Drive(fields))),
         },
         max(3, options.rounds // 2),
     )

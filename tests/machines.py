@@ -10,6 +10,9 @@ from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import Drive
+from thermoloom.settings import Settings
+from thermoloom.training.trainer import OnCycle, Trainee, train
 
 SMALL = {"visible": 12, "hidden": 8, "duration": 0.2}
 
@@ -69,6 +72,19 @@ def path_of(
 ) -> Path:
     """Any states as a path of the machine."""
     return Path(machine, states, number, word, drives_of(machine, states))
+
+
+def trained(
+    settings: Settings,
+    fields: np.ndarray,
+    words: np.ndarray | None = None,
+    start: Parameters | None = None,
+    on_cycle: OnCycle | None = None,
+) -> Trainee:
+    """A computer trained to the end, alone."""
+    trainee = Trainee.new(settings, start)
+    train([trainee], Drive(fields, words), on_cycle)
+    return trainee
 
 
 def relative_difference(found: Parameters, reference: Parameters) -> float:

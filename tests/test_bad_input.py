@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import random_parameters
+from machines import random_parameters, trained
 from PIL import Image
 
 import thermoloom as tl
@@ -39,7 +39,6 @@ from thermoloom.settings import (
     Training,
     settings_file,
 )
-from thermoloom.training.trainer import train
 
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
@@ -487,13 +486,13 @@ def bound() -> tl.Computer:
         (lambda: Machine(duration=0.0105), r"0\.01 and 0\.011"),
         (lambda: Imperfections(range_visible_hidden=np.inf), "range_visible_hidden"),
         (lambda: Settings(machine=3), "machine"),
-        (lambda: train(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
-        (lambda: train(BRIEF, FIELDS[:0]), "at least one row"),
-        (lambda: train(BRIEF, FIELDS[0]), r"shape \(20,\)"),
-        (lambda: train(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
-        (lambda: train(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
-        (lambda: train(BRIEF, FIELDS * 1j), "real"),
-        (lambda: train(BRIEF, 1e6 * FIELDS), r"machine\.dt"),
+        (lambda: trained(BRIEF.updated({"training": {"rule": "optimum"}}), FIELDS), "optimum"),
+        (lambda: trained(BRIEF, FIELDS[:0]), "at least one row"),
+        (lambda: trained(BRIEF, FIELDS[0]), r"shape \(20,\)"),
+        (lambda: trained(BRIEF, FIELDS[:, :-1]), r"shape \(2, 19\)"),
+        (lambda: trained(BRIEF, np.where(FIELDS > 1, np.nan, FIELDS)), "finite"),
+        (lambda: trained(BRIEF, FIELDS * 1j), "real"),
+        (lambda: trained(BRIEF, 1e6 * FIELDS), r"machine\.dt"),
         (lambda: generate(not_finite(), 2, 1), "not finite"),
         (lambda: generate(ZEROS, 2.0, 1), "samples"),
         (lambda: generate(ZEROS, 2, 1.5), "seed"),
@@ -638,16 +637,16 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(visible=100, hidden=200, duration=1.0)
     settings = Settings(machine=machine).updated({"training": {"cycles": 1, "rule": "batch"}})
     fields = np.ones((1, machine.units), np.float32)
-    train(settings, fields)  # compiled
+    trained(settings, fields)  # compiled
     tracemalloc.start()
-    train(settings, fields)
+    trained(settings, fields)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     estimate = sum(feasibility.size_memory(machine).values())
     assert 0.2 * estimate < peak < estimate
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: estimate - 1)
     with pytest.raises(UserError, match="memory"):
-        train(settings, fields)
+        trained(settings, fields)
 
 
 # --- pictures and the classifier ------------------------------------------------------------------

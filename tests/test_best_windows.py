@@ -14,6 +14,7 @@ from thermoloom.engines import engine
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import noising_heat, ramp
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.best_windows import best_edges, best_windows, window_losses
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
@@ -40,15 +41,15 @@ def test_edges_are_the_best_of_all(stages: int) -> None:
 def test_windows_that_are_found_have_the_least_loss_of_all() -> None:
     fields = some_fields(HARMONIC, 9)
     words = label_word(HARMONIC, np.arange(9) % 2)
-    losses = window_losses(HARMONIC, fields, words, pieces=6)
+    losses = window_losses(HARMONIC, Drive(fields, words), pieces=6)
 
     def solved(windows: tuple[float, ...]) -> float:
         machine = replace(HARMONIC, windows=windows)
-        return solve_optimum(machine, fields, words).expected_loss
+        return solve_optimum(machine, Drive(fields, words)).expected_loss
 
     equal = losses[0, 2] + losses[2, 4] + losses[4, 6]
     assert equal / HARMONIC.steps == pytest.approx(solved((1 / 3, 2 / 3, 1.0)), rel=1e-6)
-    best = best_windows(HARMONIC, fields, words, pieces=6)
+    best = best_windows(HARMONIC, Drive(fields, words), pieces=6)
     every = [(a / 6, b / 6, 1.0) for a, b in combinations(range(1, 6), 2)]
     all_losses = [solved(windows) for windows in every]
     assert solved(best) == pytest.approx(min(all_losses), rel=1e-9)

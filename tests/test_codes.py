@@ -12,7 +12,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine import machine
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.codes import CODES, cluster_words, clusters, projection
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
 from thermoloom.settings import PrototypeSettings
 from thermoloom.threads import threads

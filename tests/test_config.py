@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from thermoloom.computers.training_runs import training_settings
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_toml
 from thermoloom.machine.machine import Machine
@@ -95,6 +96,33 @@ def test_the_settings_file_says_everything_and_is_the_defaults(tmp_path: Path) -
         for key in entries:
             line = next(i for i, row in enumerate(own) if row.lstrip("# ").startswith(f"{key} ="))
             assert own[line - 1].startswith("# "), f"{section}.{key} has no meaning"
+
+
+def test_a_solver_is_a_section_that_may_be_absent() -> None:
+    plain, solved = Settings(), Settings().updated({"solver": {}})
+    assert (plain.solved, solved.solved) == (False, True)
+    assert "solver" not in plain.as_dict()
+    assert "solver" not in plain.to_toml()
+    weighed = solved.updated({"solver": {"heat_weight": 0.2}})
+    for settings in (solved, weighed):
+        assert Settings.from_dict(tomllib.loads(settings.to_toml())) == settings
+    assert weighed.updated({"solver": None}) == plain
+    assert parse_assignment("ridge=2.0") == {"solver": {"ridge": 2.0}}
+
+
+def test_the_rule_optimum_of_before_is_a_solver() -> None:
+    old = {"training": {"rule": "optimum", "heat_weight": 0.1, "ridge": 2.0, "seed": 7}}
+    new = {"training": {"seed": 7}, "solver": {"heat_weight": 0.1, "ridge": 2.0}}
+    assert Settings.from_dict(old) == Settings.from_dict(new)
+    trained = {"training": {"rule": "batch", "heat_weight": 0.0, "ridge": 0.0}}
+    assert not Settings.from_dict(trained).solved
+
+
+def test_the_identity_of_a_solved_computer_has_no_training() -> None:
+    one = Settings().updated({"solver": {}})
+    other = one.updated({"training": {"seed": 5, "cycles": 7, "rule": "batch"}})
+    assert training_settings(one) == training_settings(other)
+    assert training_settings(one) != training_settings(Settings())
 
 
 def test_names_of_before_are_understood() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import plain_engine
 import pytest
-from machines import MACHINES, SMALL, random_parameters, some_fields, some_path, some_word
+from machines import MACHINES, SMALL, random_parameters, some_fields, some_path, some_word, trained
 from typer.testing import CliRunner
 
 import thermoloom as tl
@@ -22,7 +22,6 @@ from thermoloom.machine.device import Built, Device, build, felt
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import train
 
 STRENGTHS = {
     "spread_J2": 0.3,
@@ -240,11 +239,11 @@ def test_going_on_to_learn_on_a_device_mends_what_it_did() -> None:
     machine = Machine(visible=20, hidden=10, duration=0.4)
     unit, training = some_fields(machine), {"cycles": 120, "learning_rate_scale": 5.0}
     ideal = Settings(machine=machine).updated({"training": training})
-    found = train(ideal, unit)
+    found = trained(ideal, unit)
     device = Device(offset=1.0, gain_error=0.3, dead=0.1)
     here = Settings(machine=machine, device=device).updated({"training": training})
-    curve = train(here, unit, start=found.parameters).curve["loss"]
-    excess = curve - found.curve["loss"][-1]
+    curve = trained(here, unit, start=found.parameters).curve_columns()["loss"]
+    excess = curve - found.curve_columns()["loss"][-1]
     assert excess[0] > 0.05
     assert excess[-1] < 0.2 * excess[0]
 

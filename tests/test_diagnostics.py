@@ -12,6 +12,7 @@ from thermoloom.machine.action import path_terms
 from thermoloom.machine.energy import energy, label_word
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, cross_energies
+from thermoloom.patterns.drive import Drive
 
 PAPER = MACHINES["paper"]
 
@@ -32,7 +33,7 @@ def test_path_terms_agree_with_the_plain_float64_formulas(name: str) -> None:
     machine = MACHINES[name]
     theta, fields = random_parameters(machine, dtype=np.float32), some_fields(machine)
     words = None if machine.labels == 0 else label_word(machine, np.array([0, 1, 0]))
-    pattern, path = additional_path(machine, fields, 4, 7, words)
+    pattern, path = additional_path(machine, Drive(fields, words), 4, 7)
     assert pattern == 1
     found = engine().terms(theta, path, fields[1])
     wide = theta.astype(np.float64)
@@ -47,8 +48,8 @@ def test_path_terms_agree_with_the_plain_float64_formulas(name: str) -> None:
 
 def test_additional_paths_are_shared_and_new() -> None:
     fields = some_fields(PAPER)
-    first = [additional_path(PAPER, fields, index, 555001) for index in range(6)]
-    again = [additional_path(PAPER, fields, index, 555001)[1].states for index in (4, 1)]
+    first = [additional_path(PAPER, Drive(fields), index, 555001) for index in range(6)]
+    again = [additional_path(PAPER, Drive(fields), index, 555001)[1].states for index in (4, 1)]
     assert [pattern for pattern, _ in first] == [0, 1, 2, 0, 1, 2]
     states = [path.states for _, path in first]
     assert np.array_equal(states[4], again[0])

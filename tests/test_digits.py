@@ -33,7 +33,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Data
 from thermoloom.patterns.codes import cluster_words
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import Drive, drive_of, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import reproduce
@@ -178,7 +178,7 @@ def test_means_of_the_styles_that_were_drawn() -> None:
     plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
     patterns = load_patterns(plan.settings.prototypes, machine)
-    words = label_words(patterns, machine)
+    words = drive_of(patterns, machine).words
     assert words is not None
     theta = Parameters.zeros(machine).with_styles_of(words)
     means = style_means(patterns, words)
@@ -196,7 +196,7 @@ def test_loss_of_the_images_that_were_learned() -> None:
     machine = plan.settings.machine
     patterns = load_patterns(plan.settings.prototypes, machine)
     fields = unit_fields(patterns, machine)
-    optimum = solve_optimum(machine, fields, label_words(patterns, machine))
+    optimum = solve_optimum(machine, drive_of(patterns, machine))
     data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
     loss = data_loss(optimum.parameters, patterns, data, marginals)
@@ -237,7 +237,7 @@ def test_visible_biases_hold_the_polarity_without_labels() -> None:
         changed = {"machine": alone | {"biases": biases}}
         machine = Settings().updated(changed).machine
         fields = np.concatenate([rows, cluster_words(machine, 4)], axis=1).astype(np.float32)
-        theta = solve_optimum(machine, fields).parameters
+        theta = solve_optimum(machine, Drive(fields)).parameters
         drawn = generate(theta, 60, 3).final_states[:, :48]
         negative[biases] = float(np.mean(drawn @ rows.mean(axis=0) < 0))
     assert negative["visible", "hidden"] == 0 < 0.2 < negative[("hidden",)]
@@ -294,7 +294,7 @@ def test_styles_nearest_in_the_known_pixels() -> None:
     patterns = load_patterns(plan.settings.prototypes, machine)
     classes = np.array(patterns.classes)
     known = np.arange(784) < 400
-    words = label_words(patterns, machine)
+    words = drive_of(patterns, machine).words
     assert words is not None
     found = nearest_styles(machine, patterns, patterns.patterns, classes, known)
     for image, own, style in zip(patterns.patterns[:20], classes, found, strict=False):

@@ -15,6 +15,7 @@ from machines import (
     relative_difference,
     some_fields,
     some_path,
+    trained,
 )
 from numba import config
 from numba.core.event import Event, EventStatus
@@ -30,7 +31,7 @@ from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Trained, train
+from thermoloom.training.trainer import Trainee
 
 
 @pytest.fixture
@@ -41,21 +42,21 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def trained(machine: Machine, rule: str = "online") -> Trained:
+def trained_on(machine: Machine, rule: str = "online") -> Trainee:
     settings = Settings(machine=machine).updated(
         {"training": {"cycles": 4, "rule": rule, "validation_every": 2, "learning_rate": 0.01}}
     )
     words = label_word(machine, np.arange(3) % machine.labels) if machine.labels else None
-    return train(settings, some_fields(machine), words)
+    return trained(settings, some_fields(machine), words)
 
 
 @every_machine
 @pytest.mark.parametrize("rule", ["online", "batch"])
 def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.MonkeyPatch) -> None:
-    compiled = trained(machine, rule)
+    compiled = trained_on(machine, rule)
     assert plain_engine.CALLS == []
     plain.setenv("THERMOLOOM_ENGINE", "plain")
-    other = trained(machine, rule)
+    other = trained_on(machine, rule)
     assert set(plain_engine.CALLS) == {"path", "learn", "terms"}
     assert relative_difference(compiled.parameters, other.parameters) < 2e-5
     np.testing.assert_allclose(compiled.curve["loss"], other.curve["loss"], rtol=1e-5)
@@ -106,10 +107,10 @@ def test_a_divergence_is_a_result_of_any_engine(
     settings = Settings(machine=small).updated(
         {"training": {"cycles": 30, "rule": "batch", "learning_rate": 1e6}}
     )
-    compiled = train(settings, fields).diverged_in
+    compiled = trained(settings, fields).diverged
     plain.setenv("THERMOLOOM_ENGINE", "plain")
-    assert compiled is not None
-    assert train(settings, fields).diverged_in is not None
+    assert compiled
+    assert trained(settings, fields).diverged
 
 
 def test_what_an_engine_cannot_do_it_says(plain: pytest.MonkeyPatch, small: Machine) -> None:

@@ -12,6 +12,7 @@ from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.energy import energy
 from thermoloom.machine.machine import Machine
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss
@@ -89,7 +90,7 @@ def minimum(heat_weight: float, ridge: float = 0.0) -> np.ndarray:
 
 @pytest.mark.parametrize(("weight", "ridge"), [(0.0, 0.0), (0.05, 0.0), (0.0, 20.0), (0.1, 5.0)])
 def test_weighted_optimum_is_that_of_a_dense_solver(weight: float, ridge: float) -> None:
-    found = solve_optimum(SMALL, FIELDS, tolerance=1e-10, heat_weight=weight, ridge=ridge)
+    found = solve_optimum(SMALL, Drive(FIELDS), tolerance=1e-10, heat_weight=weight, ridge=ridge)
     expected = minimum(weight, ridge)
     np.testing.assert_allclose(
         found.parameters.vector[0], expected, atol=2e-6 * np.abs(expected).max()
@@ -101,7 +102,9 @@ def test_many_patterns_are_weighed_like_few() -> None:
     """Where moments are formed, the equations are preconditioned: the same optimum."""
     fields = np.tile(FIELDS, (40, 1))
     few, many = (
-        solve_optimum(SMALL, own, tolerance=1e-10, heat_weight=0.1, ridge=3.0).parameters.vector
+        solve_optimum(
+            SMALL, Drive(own), tolerance=1e-10, heat_weight=0.1, ridge=3.0
+        ).parameters.vector
         for own in (FIELDS, fields)
     )
     np.testing.assert_allclose(many, few, atol=1e-5 * np.abs(few).max())
@@ -110,10 +113,10 @@ def test_many_patterns_are_weighed_like_few() -> None:
 def test_without_weights_the_optimum_is_the_same_to_the_bit() -> None:
     machine = MACHINES["all stages"]
     fields, words = some_fields(machine), words_of(machine, 3)
-    plain = solve_optimum(machine, fields, words)
-    weighed = solve_optimum(machine, fields, words, heat_weight=0.0, ridge=0.0)
+    plain = solve_optimum(machine, Drive(fields, words))
+    weighed = solve_optimum(machine, Drive(fields, words), heat_weight=0.0, ridge=0.0)
     assert weighed.parameters.same_as(plain.parameters)
-    assert not solve_optimum(machine, fields, words, heat_weight=1e-3).parameters.same_as(
+    assert not solve_optimum(machine, Drive(fields, words), heat_weight=1e-3).parameters.same_as(
         plain.parameters
     )
 
@@ -126,7 +129,7 @@ def test_heat_falls_along_the_weight_at_the_rate_of_the_closed_form() -> None:
     assert rate < 0
     step = 0.01
     at = {
-        weight: solve_optimum(SMALL, FIELDS, tolerance=1e-11, heat_weight=weight)
+        weight: solve_optimum(SMALL, Drive(FIELDS), tolerance=1e-11, heat_weight=weight)
         for weight in (0.0, 0.1 - step, 0.1 + step)
     }
     low, high = at[0.1 - step], at[0.1 + step]
@@ -135,10 +138,7 @@ def test_heat_falls_along_the_weight_at_the_rate_of_the_closed_form() -> None:
     assert rise == pytest.approx(-((0.1 + step) ** 2) * rate / (2 * SMALL.kT), rel=1e-4)
 
 
-def test_only_an_optimum_weighs_heat() -> None:
-    with pytest.raises(
-        UserError, match=r"training\.heat_weight = 0\.1: used by rule 'optimum' only"
-    ):
-        Settings().updated({"training": {"heat_weight": 0.1}})
-    with pytest.raises(UserError, match=r"training\.ridge = -1\.0: must not be negative"):
+def test_only_a_solver_weighs_heat() -> None:
+    assert Settings().updated({"training": {"heat_weight": 0.1}}).solved
+    with pytest.raises(UserError, match=r"solver\.ridge = -1\.0: must not be negative"):
         Settings().updated({"training": {"rule": "optimum", "ridge": -1.0}})

@@ -15,6 +15,7 @@ from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
@@ -146,7 +147,7 @@ def test_optimum_is_the_dense_solution():
     theta = np.linalg.solve(hessian, -gradient)
     seen = []
     optimum = solve_optimum(
-        SMALL, fields, tolerance=1e-10, progress=lambda i, g: seen.append((i, g))
+        SMALL, Drive(fields), tolerance=1e-10, progress=lambda i, g: seen.append((i, g))
     )
     j = np.zeros((SMALL.units, SMALL.units))
     for (i, k), value in zip(edges, theta, strict=False):
@@ -167,7 +168,7 @@ def test_optimum_is_the_dense_solution():
 
 def test_every_move_away_from_the_optimum_raises_the_expected_loss():
     fields = small_fields(3)
-    optimum = solve_optimum(SMALL, fields).parameters.vector[0].astype(np.float64)
+    optimum = solve_optimum(SMALL, Drive(fields)).parameters.vector[0].astype(np.float64)
     loss = ExpectedLoss(SMALL, fields)
     lowest = loss.total(optimum)
     for seed in range(20):
@@ -191,7 +192,7 @@ def test_stages_have_an_optimum_each_and_their_losses_add_up():
     """θ of a stage is the optimum of its window; more stages never do worse."""
     fields = small_fields(3)
     staged = replace(SMALL, stages=3, windows=(0.1, 0.5, 1.0))
-    one, many = (solve_optimum(machine, fields) for machine in (SMALL, staged))
+    one, many = (solve_optimum(machine, Drive(fields)) for machine in (SMALL, staged))
     assert many.initial_loss == pytest.approx(one.initial_loss, rel=1e-12)
     assert many.expected_loss < one.expected_loss
     marginals = solve_marginals(SMALL, float(np.abs(fields).max()))
@@ -210,13 +211,13 @@ def test_wrong_sizes_and_unreachable_tolerances_are_named():
     with pytest.raises(UserError, match=r"label words of shape None: .*\(2, 3\)"):
         ExpectedLoss(replace(SMALL, labels=3), small_fields())
     with pytest.raises(UserError, match="tolerance = 1e-06"):
-        solve_optimum(SMALL, small_fields(), max_iterations=2)
+        solve_optimum(SMALL, Drive(small_fields()), max_iterations=2)
 
 
 def test_the_solved_computer_is_symmetric_to_the_bit_and_can_be_sampled():
     """Sums of matrix products are symmetric up to round-off only, from some size on."""
     machine = Machine(visible=40, hidden=512, dt=0.02, duration=0.2)
     fields = np.random.default_rng(4).normal(0, 1.2, (3, machine.units))
-    theta = solve_optimum(machine, fields).parameters
+    theta = solve_optimum(machine, Drive(fields)).parameters
     theta.check()
     assert np.isfinite(generate(theta, 2, seed=1).heat).all()

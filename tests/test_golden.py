@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import trained
 
 from thermoloom.generation import generate
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.manifest import package_version
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import train
 
 FILE = Path(__file__).with_name("golden.json")
 RULES = ("batch", "online")
@@ -39,16 +39,16 @@ def measured(rule: str) -> dict[str, float]:
     assert settings.generation_seed == 90101
     machine = settings.machine
     fields = unit_fields(load_patterns(settings.prototypes, machine), machine)
-    trained = train(settings, fields)
-    heats = generate(trained.parameters, 8, settings.generation_seed).heat
-    losses = dict(zip((0, 3, 6), trained.curve["reduced_loss"].tolist(), strict=True))
+    done = trained(settings, fields)
+    heats = generate(done.parameters, 8, settings.generation_seed).heat
+    losses = dict(zip((0, 3, 6), done.curve_columns()["reduced_loss"].tolist(), strict=True))
     return {
         "heat mean": float(heats.mean()),
         "heat standard deviation": float(heats.std(ddof=1)),
         **{f"loss at cycle {cycle}": loss for cycle, loss in losses.items()},
         **{
             f"norm of {name}": float(np.linalg.norm(array.astype(np.float64)))
-            for name, array in trained.parameters.arrays.items()
+            for name, array in done.parameters.arrays.items()
         },
     }
 

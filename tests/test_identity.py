@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import trained
 from typer.testing import CliRunner
 
 import thermoloom as tl
@@ -32,7 +33,7 @@ from thermoloom.experiments.results import Paths, measures_path, measures_settin
 from thermoloom.experiments.run import compute
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.numerics import NUMERICS
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs import manifest as manifest_module
 from thermoloom.runs import store as store_module
@@ -49,7 +50,6 @@ from thermoloom.runs.manifest import (
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import execute
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import train
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
@@ -360,8 +360,8 @@ def test_python_and_runs_train_on_the_same_fields(tmp_path: Path) -> None:
     bound = machine.train(tl.digits(0, 1, 2), resize=True, cycles=4, validation_every=2)
     assert theta.same_as(bound.parameters)
     patterns = load_patterns(settings.prototypes, settings.machine)
-    assert theta.same_as(train(settings, unit_fields(patterns, settings.machine)).parameters)
-    usual = train(tiny(), unit_fields(patterns, tiny().machine)).parameters
+    assert theta.same_as(trained(settings, unit_fields(patterns, settings.machine)).parameters)
+    usual = trained(tiny(), unit_fields(patterns, tiny().machine)).parameters
     assert not usual.same_as(theta)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import machines
 import numpy as np
 import pytest
 from experiment_runs import SMALL, two_pairs
@@ -23,9 +24,10 @@ from thermoloom.engines import engine
 from thermoloom.generation import generate
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.machine import Machine
+from thermoloom.patterns.drive import Drive
 from thermoloom.runs.store import RunDirectory, checkpoints
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Trainee, train, train_together
+from thermoloom.training.trainer import Trainee, train
 
 
 def ctrl_c() -> None:
@@ -149,11 +151,9 @@ def test_a_cycle_that_breaks_off_has_not_happened(
 ) -> None:
     """Whatever is raised: the trainee is as before the cycle, and goes on from there."""
     settings = settings_for(small, kind)
-    whole = train(settings, fields)
+    whole = machines.trained(settings, fields)
     trainee = Trainee.new(settings)
-    for _ in train_together([trainee], fields):
-        if trainee.cycle == 3:
-            break
+    train([trainee], Drive(fields), lambda _: trainee.cycle == 3)
     before = parts(trainee)
 
     def after(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,12 +173,11 @@ def test_a_cycle_that_breaks_off_has_not_happened(
             watch = engine().watch
             patch.setattr(engine(), "watch", lambda path: after(watch(path)))
         with pytest.raises(MemoryError):
-            next(train_together([trainee], fields))
+            train([trainee], Drive(fields))
     assert parts(trainee) == before
-    for _ in train_together([trainee], fields):
-        pass
+    train([trainee], Drive(fields))
     assert trainee.parameters.same_as(whole.parameters)
-    assert np.array_equal(trainee.curve_columns()["loss"], whole.curve["loss"])
+    assert np.array_equal(trainee.curve_columns()["loss"], whole.curve_columns()["loss"])
 
 
 def test_an_interrupt_within_a_cycle_waits_for_its_end(
@@ -199,8 +198,7 @@ def test_an_interrupt_within_a_cycle_waits_for_its_end(
 
     monkeypatch.setattr(engine(), "watch", watched)
     with pytest.raises(KeyboardInterrupt):
-        for _ in train_together([trainee], fields):
-            pass
+        train([trainee], Drive(fields))
     assert trainee.cycle == 3
     assert trainee.curve[-1][0] == 3
 
@@ -208,15 +206,15 @@ def test_an_interrupt_within_a_cycle_waits_for_its_end(
 def test_a_callback_cannot_swallow_an_interrupt(small: Machine, fields: np.ndarray) -> None:
     seen = []
 
-    def careless(trainee: Trainee) -> None:
-        seen.append(trainee.cycle)
+    def careless(present: list[Trainee]) -> None:
+        seen.append(present[0].cycle)
         try:
             ctrl_c()
         except BaseException:
             pytest.fail("was interrupted in the middle")
 
     with pytest.raises(KeyboardInterrupt):
-        train(settings_for(small, "plain"), fields, on_cycle=careless)
+        machines.trained(settings_for(small, "plain"), fields, on_cycle=careless)
     assert seen == [1]
 
 
@@ -241,7 +239,7 @@ def test_interrupted_in_the_cycle_that_diverges(tmp_path: Path) -> None:
 
 def test_interrupted_in_generation(small: Machine, fields: np.ndarray) -> None:
     """In the middle of a group of samples, and all threads stop."""
-    theta = train(settings_for(small, "plain"), fields).parameters
+    theta = machines.trained(settings_for(small, "plain"), fields).parameters
     told = []
 
     def on_progress(_: int) -> None:
@@ -264,7 +262,7 @@ def test_a_forked_child_trains_and_generates_as_its_parent(
     settings = settings_for(small, "plain")
 
     def work() -> list[bytes]:
-        theta = train(settings, fields).parameters
+        theta = machines.trained(settings, fields).parameters
         samples = generate(theta, 120, 1).final_states
         return [theta.vector.tobytes(), samples.tobytes()]
 

@@ -44,7 +44,7 @@ from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.measures.classifier import classify
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.threads import threads
 
 pytest.importorskip("starlette")
@@ -243,7 +243,7 @@ def test_the_local_rule_is_the_gradient_of_the_loss_of_one_step(i: int, j: int, 
     order = Inspect(number=1, sample=1, frame=frame, unit=i, partner=j)
     rule = inspection.inspect(scene, order)[0]["rule"]
     machine, theta = computer.parameters.machine, computer.parameters
-    fields, words = unit_fields(computer.patterns, machine), label_words(computer.patterns, machine)
+    fields, words = drive_of(computer.patterns, machine)
     pattern = int(np.argmax((words == scene.words[1]).all(axis=1)))
     path = engine().path(machine, fields[pattern], 101, 0, words[pattern]).states.astype(float)
     r = residuals(theta.astype(np.float64), path, words[pattern])

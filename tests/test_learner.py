@@ -25,7 +25,7 @@ from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.settings import Settings
 from thermoloom.threads import threads

@@ -41,6 +41,7 @@ from thermoloom.machine.energy import (
 from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.protocol import generation_windows, windows
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory import expected_loss
 from thermoloom.theory.expected_loss import ExpectedLoss, TimeModes
 from thermoloom.theory.marginals import solve_marginals
@@ -228,7 +229,7 @@ def test_optimum_against_a_dense_solve(machine: Machine) -> None:
             owner += [np.array(pair) for pair in pairs]
         else:
             owner += [np.array([i]) for i in index.ravel()]
-    found = solve_optimum(machine, fields, words, tolerance=1e-10)
+    found = solve_optimum(machine, Drive(fields, words), tolerance=1e-10)
     for stage, window in enumerate(machine.stage_windows):
         loss = ExpectedLoss(machine, fields, marginals, window, words)
         hessian = np.empty((len(owner), len(owner)))

@@ -35,6 +35,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import ONSITE
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 
@@ -256,7 +257,7 @@ def test_theory_refuses_a_force_that_is_not_an_odd_cubic(onsite: str) -> None:
     machine = machine_with(onsite)
     for solve in (
         lambda: solve_marginals(machine, 1.0),
-        lambda: solve_optimum(machine, some_fields(machine)),
+        lambda: solve_optimum(machine, Drive(some_fields(machine))),
     ):
         with pytest.raises(UserError, match=r"machine\.onsite = .*train instead") as error:
             solve()

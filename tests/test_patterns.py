@@ -15,7 +15,7 @@ from PIL import Image
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns import mnist
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of, unit_fields
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import (
     Patterns,
@@ -155,21 +155,21 @@ def test_fields_refuse_another_visible_layer() -> None:
 def test_words_of_the_labels_are_those_of_the_classes() -> None:
     machine = Machine(labels=4, label_amplitude=1.5)
     patterns = load_patterns(PrototypeSettings(digits=(3, 0), per_digit=2), machine)
-    words = label_words(patterns, machine)
+    words = drive_of(patterns, machine).words
     assert words is not None
     assert words.dtype == np.float32
     assert words.tolist() == [[0, 0, 0, 1.5], [1.5, 0, 0, 0]] * 2
-    assert label_words(patterns, Machine()) is None
+    assert drive_of(patterns, Machine()).words is None
 
 
 def test_labels_need_classes_and_enough_of_them() -> None:
     patterns = load_patterns(PrototypeSettings(digits=(3, 0)), Machine())
     with pytest.raises(UserError, match=r"classes up to 3; take machine\.labels = 4") as error:
-        label_words(patterns, Machine(labels=3))
+        drive_of(patterns, Machine(labels=3))
     one_line(error)
     own_images = from_images([np.eye(2, 3), np.ones((2, 3)) - np.eye(2, 3)], SMALL)
     with pytest.raises(UserError, match=r"labels = 2: the patterns have no classes") as error:
-        label_words(own_images, Machine(visible=6, hidden=4, labels=2))
+        drive_of(own_images, Machine(visible=6, hidden=4, labels=2))
     one_line(error)
 
 

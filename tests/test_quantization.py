@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from machines import MACHINES, path_of, random_parameters, relative_difference, some_path
+from machines import MACHINES, path_of, random_parameters, relative_difference, some_path, trained
 from plain_rules import learn_stepwise
 
 from thermoloom.engines import Diverged, Path, engine
@@ -27,9 +27,10 @@ from thermoloom.machine.quantization import (
     quantized,
     top_level,
 )
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Imperfections, Settings, Training
 from thermoloom.threads import threads
-from thermoloom.training.trainer import Trainee, train, train_together
+from thermoloom.training.trainer import Trainee, train
 
 
 def row(*values: float) -> np.ndarray:
@@ -436,9 +437,9 @@ GRID = {"bits": 6, "range_visible_hidden": 0.02, "range_hidden_hidden": 0.05}
 
 
 def test_no_grid_is_the_plain_learner_to_the_bit() -> None:
-    plain = train(Settings(machine=TINY, training=settings().training), FIELDS).parameters
+    plain = trained(Settings(machine=TINY, training=settings().training), FIELDS).parameters
     unused = settings(range_visible_hidden=0.02, range_hidden_hidden=0.05, rounding="stochastic")
-    assert train(unused, FIELDS).parameters.same_as(plain)
+    assert trained(unused, FIELDS).parameters.same_as(plain)
 
 
 def test_every_knob_changes_something() -> None:
@@ -452,7 +453,7 @@ def test_every_knob_changes_something() -> None:
         GRID | {"residual_noise": 0.1},
         GRID | {"residual_offset": 0.1},
     ]
-    found = [train(settings(**variant), FIELDS).parameters for variant in variants]
+    found = [trained(settings(**variant), FIELDS).parameters for variant in variants]
     for i, one in enumerate(found):
         assert not any(one.same_as(other) for other in found[:i])
 
@@ -460,13 +461,14 @@ def test_every_knob_changes_something() -> None:
 def test_interrupted_training_continues_to_the_bit() -> None:
     chosen = settings(**GRID, rounding="stochastic")
     kept: list[tuple[int, dict[str, np.ndarray]]] = []
-    whole = train(
-        chosen, FIELDS, on_cycle=lambda trainee: kept.append((trainee.cycle, trainee.arrays()))
+    whole = trained(
+        chosen,
+        FIELDS,
+        on_cycle=lambda present: kept.append((present[0].cycle, present[0].arrays())),
     )
     cycle, arrays = kept[0]
     trainee = Trainee.restore(chosen, arrays, cycle)
-    for _ in train_together([trainee], FIELDS):
-        pass
+    train([trainee], Drive(FIELDS))
     assert trainee.parameters.same_as(whole.parameters)
 
 

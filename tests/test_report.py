@@ -121,7 +121,7 @@ def test_a_report_is_made_from_saved_tables_alone(
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("a report must not simulate")
 
-    for name in ("generation.generate", "training.trainer.train_together", "engine.engine"):
+    for name in ("generation.generate", "training.trainer.train", "engines.engine"):
         monkeypatch.setattr(f"thermoloom.{name}", forbidden)
     shutil.copytree(one_pair().path, tmp_path / "comparison")  # without the runs behind it
     before = (tmp_path / "comparison" / "report.html").read_bytes()

@@ -15,7 +15,7 @@ from thermoloom.experiments.frontier.schedules import SLACK, least_heat, perform
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import ramp
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.settings import PrototypeSettings
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
@@ -83,8 +83,9 @@ def test_imprinted_images_are_where_noising_begins() -> None:
 def test_performance_is_that_of_samples(patterns: Patterns) -> None:
     """Heat and distance from the image, exactly and from 3,000 samples of the solved machine."""
     exact = performance(SMALL, patterns)
-    fields, words = unit_fields(patterns, SMALL), label_words(patterns, SMALL)
-    drawn = generate(solve_optimum(SMALL, fields, words).parameters, 3000, 3)
+    drive = drive_of(patterns, SMALL)
+    fields = drive.fields
+    drawn = generate(solve_optimum(SMALL, drive).parameters, 3000, 3)
     assert exact["heat"] == pytest.approx(
         float(drawn.heat.mean()), abs=5 * drawn.heat.std() / math.sqrt(3000)
     )

@@ -20,7 +20,7 @@ from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.codes import kmeans
-from thermoloom.patterns.fields import label_words, styles_of
+from thermoloom.patterns.drive import Drive, drive_of, styles_of
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
@@ -62,7 +62,7 @@ def test_patterns_of_a_class_are_grouped_by_kmeans() -> None:
         members = np.array(patterns.classes) == own
         pairs = set(zip(styles[members].tolist(), np.array(patterns.labels)[members], strict=True))
         assert len(pairs) == 3  # a style for each group, a group for each style
-    words = label_words(patterns, MACHINE)
+    words = drive_of(patterns, MACHINE).words
     assert words is not None
     assert np.array_equal(words, label_word(MACHINE, np.array(patterns.classes), styles))
 
@@ -80,7 +80,7 @@ def test_kmeans_ends_where_every_row_is_nearest_to_its_mean() -> None:
 
 def test_the_die_is_as_loaded_as_the_patterns() -> None:
     patterns = some_patterns()
-    theta = Parameters.zeros(MACHINE).with_styles_of(label_words(patterns, MACHINE))
+    theta = Parameters.zeros(MACHINE).with_styles_of(drive_of(patterns, MACHINE).words)
     weights = theta.style_weights
     assert weights is not None
     assert sorted(weights[0].tolist()) == pytest.approx([1 / 6, 2 / 6, 3 / 6])
@@ -117,14 +117,14 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
 
 def test_weights_of_styles_last(tmp_path: Path) -> None:
     settings = Settings(machine=replace(MACHINE, visible=49, dt=0.01)).updated(
-        {"training": {"rule": "optimum"}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
+        {"solver": {}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
     )
     settings = settings.updated({"machine": {"labels": 6}, "prototypes": {"resize": True}})
     patterns = load_patterns(settings.prototypes, settings.machine)
     solve_run(tmp_path / "run", settings, patterns=patterns)
     run = RunDirectory.open(tmp_path / "run")
     theta = parameters_of(run)
-    expected = theta.with_styles_of(label_words(patterns, settings.machine)).style_weights
+    expected = theta.with_styles_of(drive_of(patterns, settings.machine).words).style_weights
     assert np.array_equal(theta.style_weights, expected)
     assert expected is not None
     assert expected[3].max() < 1
@@ -145,10 +145,10 @@ def test_images_of_bytes_are_kept_as_bytes() -> None:
 def test_one_style_is_no_styles() -> None:
     patterns = some_patterns()
     single = replace(MACHINE, styles=1)
-    words = label_words(patterns, single)
+    words = drive_of(patterns, single).words
     assert words is not None
     assert np.array_equal(words, label_word(single, np.array(patterns.classes)))
-    theta = solve_optimum(single, patterns.patterns, words).parameters
+    theta = solve_optimum(single, Drive(patterns.patterns, words)).parameters
     assert theta.style_weights is None
     assert np.array_equal(drawn_styles(theta, np.array([0, 1]), 4), [0, 0])
 
@@ -161,7 +161,7 @@ def test_moments_of_harmonic_units_are_those_of_any_units(
     from thermoloom.theory import expected_loss
 
     patterns = some_patterns()
-    words = label_words(patterns, machine)
+    words = drive_of(patterns, machine).words
     window = machine.stage_windows[1]
     quick = ExpectedLoss(machine, patterns.patterns, window=window, words=words).moments
     monkeypatch.setattr(expected_loss.TimeModes, "linear", False)

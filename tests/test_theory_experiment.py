@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from experiment_runs import read_table
+from machines import trained
 from test_report import Reader, leaves
 
 from thermoloom.computers.training_runs import parameters_of
@@ -31,7 +32,7 @@ from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.diagnostics import additional_path
 from thermoloom.measures.paired import RULES
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import Drive, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.presentation.report import write_report
 from thermoloom.reproduction import paper, reproduce
@@ -41,7 +42,6 @@ from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.predictions import mean_parameters, mean_rule
-from thermoloom.training.trainer import train
 
 
 def fields_of(settings: Settings) -> np.ndarray:
@@ -150,7 +150,9 @@ def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Perfor
     table = read_table(done.path / "paths.csv")
     own = table["loss"][table["rule"] == "optimum"]
     expected = [
-        path_terms(theta, additional_path(machine, fields, i, chosen.path_seed)[1].states).loss
+        path_terms(
+            theta, additional_path(machine, Drive(fields), i, chosen.path_seed)[1].states
+        ).loss
         for i in range(3)
     ]
     np.testing.assert_allclose(own, expected, rtol=1e-5)
@@ -171,7 +173,7 @@ def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) ->
     settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
     biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
     fields = fields_of(chosen.settings)
-    pair = [train(s, fields).parameters["hidden_bias"] for s in (settings, biased)]
+    pair = [trained(s, fields).parameters["hidden_bias"] for s in (settings, biased)]
     table = read_table(done.path / "offset.csv")
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)

@@ -13,6 +13,7 @@ from machines import (
     random_parameters,
     relative_difference,
     some_fields,
+    trained,
 )
 from plain_rules import learn_stepwise
 
@@ -23,9 +24,10 @@ from thermoloom.machine.action import PathLoss, path_terms
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
 from thermoloom.training import trainer
-from thermoloom.training.trainer import Trainee, train, train_together, validation_path
+from thermoloom.training.trainer import Reached, Trainee, train, validation_path
 
 
 def settings_for(machine: Machine, **training: object) -> Settings:
@@ -50,24 +52,25 @@ def test_cycles_take_the_patterns_in_turn(machine: Machine, rule: str) -> None:
         word = None if words is None else words[cycle % 3]
         rate, period = settings.learning_rate, settings.period
         reference = learn_stepwise(reference, path, rate, period, word=word)
-    trained = train(settings, fields, words).parameters
+    theta = trained(settings, fields, words).parameters
     asked = sorted({0, 1, 2} & set(range(machine.labels)))
     for name in ("visible_label", "hidden_label"):
-        if name in trained.layout:
-            assert np.all(trained[name][..., asked] != 0)
-    assert relative_difference(trained, reference) < 5e-6
+        if name in theta.layout:
+            assert np.all(theta[name][..., asked] != 0)
+    assert relative_difference(theta, reference) < 5e-6
 
 
 def test_validation_curve(small: Machine, fields: np.ndarray) -> None:
     settings = settings_for(small)
-    trained = train(settings, fields)
-    assert trained.curve["cycle"].tolist() == [0, 2, 4, 5]  # and the last, whatever the interval
-    path = validation_path(settings, fields)
-    for row, theta in ((0, Parameters.zeros(small)), (-1, trained.parameters)):
+    trainee = trained(settings, fields)
+    curve = trainee.curve_columns()
+    assert curve["cycle"].tolist() == [0, 2, 4, 5]  # and the last, whatever the interval
+    path = validation_path(settings, Drive(fields))
+    for row, theta in ((0, Parameters.zeros(small)), (-1, trainee.parameters)):
         plain = path_terms(theta, path.states)
-        assert trained.curve["loss"][row] == pytest.approx(plain.loss, rel=1e-8)
-        assert trained.curve["reduced_loss"][row] == pytest.approx(plain.reduced_loss, rel=1e-5)
-    assert trained.curve["loss"][-1] < trained.curve["loss"][0]
+        assert curve["loss"][row] == pytest.approx(plain.loss, rel=1e-8)
+        assert curve["reduced_loss"][row] == pytest.approx(plain.reduced_loss, rel=1e-5)
+    assert curve["loss"][-1] < curve["loss"][0]
 
 
 def test_learners_that_share_paths_learn_as_if_alone(small: Machine, fields: np.ndarray) -> None:
@@ -79,27 +82,23 @@ def test_learners_that_share_paths_learn_as_if_alone(small: Machine, fields: np.
         settings_for(small, validation_seed=5),
     ]
     together = [Trainee.new(settings) for settings in variants]
-    for _ in train_together(together, fields):
-        pass
+    train(together, Drive(fields))
     for trainee, settings in zip(together, variants, strict=True):
-        alone = train(settings, fields)
+        alone = trained(settings, fields)
         assert trainee.parameters.same_as(alone.parameters)
-        assert np.array_equal(trainee.curve_columns()["loss"], alone.curve["loss"])
+        assert np.array_equal(trainee.curve_columns()["loss"], alone.curve_columns()["loss"])
 
 
 def test_going_on_from_any_cycle_changes_no_bit(small: Machine, fields: np.ndarray) -> None:
     settings = settings_for(small)
-    whole = train(settings, fields)
+    whole = trained(settings, fields)
     for stop in range(1, 5):
         trainee = Trainee.new(settings)
-        for _ in train_together([trainee], fields):
-            if trainee.cycle == stop:
-                break
+        train([trainee], Drive(fields), lambda present: present[0].cycle == stop)  # noqa: B023
         resumed = Trainee.restore(settings, trainee.arrays(), trainee.cycle)
-        for _ in train_together([resumed], fields):
-            pass
+        train([resumed], Drive(fields))
         assert resumed.parameters.same_as(whole.parameters)
-        assert np.array_equal(resumed.curve_columns()["loss"], whole.curve["loss"])
+        assert np.array_equal(resumed.curve_columns()["loss"], whole.curve_columns()["loss"])
 
 
 def test_trainees_with_different_cycles_behind_them_catch_up(
@@ -107,13 +106,10 @@ def test_trainees_with_different_cycles_behind_them_catch_up(
 ) -> None:
     first, second = settings_for(small), settings_for(small, rule="batch")
     ahead, behind = Trainee.new(first), Trainee.new(second)
-    for _ in train_together([ahead], fields):
-        if ahead.cycle == 3:
-            break
-    for _ in train_together([ahead, behind], fields):
-        pass
-    assert ahead.parameters.same_as(train(first, fields).parameters)
-    assert behind.parameters.same_as(train(second, fields).parameters)
+    train([ahead], Drive(fields), lambda _: ahead.cycle == 3)
+    train([ahead, behind], Drive(fields))
+    assert ahead.parameters.same_as(trained(first, fields).parameters)
+    assert behind.parameters.same_as(trained(second, fields).parameters)
 
 
 def test_training_starts_where_it_is_told_to(small: Machine, fields: np.ndarray) -> None:
@@ -123,7 +119,7 @@ def test_training_starts_where_it_is_told_to(small: Machine, fields: np.ndarray)
     for cycle in range(5):
         path = engine().path(small, fields[cycle % 3], 3, cycle).states
         reference = learn_stepwise(reference, path, settings.learning_rate)
-    assert relative_difference(train(settings, fields, start=start).parameters, reference) < 5e-6
+    assert relative_difference(trained(settings, fields, start=start).parameters, reference) < 5e-6
 
 
 @pytest.mark.parametrize("name", ["paper", "all stages"])
@@ -149,37 +145,37 @@ def test_a_cycle_happens_as_a_whole_or_not_at_all(
 
         return found
 
+    learned: list[Parameters] = []
+    original = trainee.learner
+    before: list[tuple[Reached, Parameters]] = []
+
+    def after_first_cycle(_: list[Trainee]) -> None:
+        before.append((trainee.reached, trainee.parameters.copy()))
+        trainee.learner = SimpleNamespace(
+            learn=lambda *arguments: learned.append(original.learn(*arguments)) or learned[-1]
+        )
+
     broken = SimpleNamespace(watch=watch, path=engine().path)
     monkeypatch.setattr(trainer, "engine", lambda: broken)
-    going = train_together([trainee], fields, words)
-    next(going)
-    before = trainee.reached
-    theta = before.parameters.copy()
-    learned = []
-    original = trainee.learner
-    trainee.learner = SimpleNamespace(
-        learn=lambda *arguments: learned.append(original.learn(*arguments)) or learned[-1]
-    )
     with pytest.raises(MemoryError):
-        next(going)
+        train([trainee], Drive(fields, words), after_first_cycle)
+    [(reached, theta)] = before
     monkeypatch.undo()
     assert len(learned) == 1  # it had come that far
     assert not learned[0].same_as(theta)
-    assert trainee.reached is before
+    assert trainee.reached is reached
     assert trainee.parameters.same_as(theta)
     assert trainee.cycle == len(trainee.curve) - 1 == 1
-    for _ in train_together([trainee], fields, words):
-        pass
-    whole = train(settings, fields, words)
+    train([trainee], Drive(fields, words))
+    whole = trained(settings, fields, words)
     assert trainee.parameters.same_as(whole.parameters)
-    assert np.array_equal(trainee.curve_columns()["loss"], whole.curve["loss"])
+    assert np.array_equal(trainee.curve_columns()["loss"], whole.curve_columns()["loss"])
 
 
 def test_divergence_ends_one_trainee_alone(small: Machine, fields: np.ndarray) -> None:
     wild = Trainee.new(settings_for(small, rule="batch", learning_rate=1e6, cycles=30))
     calm = Trainee.new(settings_for(small, rule="batch", cycles=30))
-    for _ in train_together([wild, calm], fields):
-        pass
+    train([wild, calm], Drive(fields))
     assert wild.diverged
     assert wild.cycle < 30
     assert not calm.diverged
@@ -189,7 +185,7 @@ def test_divergence_ends_one_trainee_alone(small: Machine, fields: np.ndarray) -
 def test_different_paths_cannot_be_shared(small: Machine, fields: np.ndarray) -> None:
     trainees = [Trainee.new(settings_for(small)), Trainee.new(settings_for(small, seed=4))]
     with pytest.raises(UserError, match=r"training\.seed"):
-        next(train_together(trainees, fields))
+        train(trainees, Drive(fields))
 
 
 def test_residual_errors_follow_their_law() -> None:
@@ -231,9 +227,9 @@ def test_residual_errors_change_training_and_only_the_learner(
         word = None if words is None else words[cycle % 3]
         drawn = residual_errors(machine, noisy.imperfections, 3, cycle)
         reference = learn_stepwise(reference, path, noisy.learning_rate, 1, drawn, word)
-    trained = train(noisy, fields, words).parameters
-    assert relative_difference(trained, reference) < 5e-6
-    assert not trained.same_as(train(clean, fields, words).parameters)
+    theta = trained(noisy, fields, words).parameters
+    assert relative_difference(theta, reference) < 5e-6
+    assert not theta.same_as(trained(clean, fields, words).parameters)
 
 
 @pytest.mark.parametrize("rule", ["online", "batch"])
@@ -249,19 +245,16 @@ def test_learning_rate_that_falls_from_cycle_to_cycle(rule: str) -> None:
     for cycle, rate in enumerate(rates):
         path = engine().path(machine, fields[cycle % 3], 3, cycle).states
         reference = learn_stepwise(reference, path, rate, settings.period, word=words[cycle % 3])
-    trained = train(settings, fields, words).parameters
-    assert relative_difference(trained, reference) < 5e-6
-    constant = train(settings_for(machine, rule=rule), fields, words).parameters
+    theta = trained(settings, fields, words).parameters
+    assert relative_difference(theta, reference) < 5e-6
+    constant = trained(settings_for(machine, rule=rule), fields, words).parameters
     assert relative_difference(constant, reference) > 1e-2
     # it goes on from a checkpoint with the rate of its next cycle
     trainee = Trainee.new(settings)
-    for _ in train_together([trainee], fields, words):
-        if trainee.cycle == 2:
-            break
+    train([trainee], Drive(fields, words), lambda _: trainee.cycle == 2)
     again = Trainee.restore(settings, trainee.arrays(), trainee.cycle)
-    for _ in train_together([again], fields, words):
-        pass
-    assert again.parameters.same_as(trained)
+    train([again], Drive(fields, words))
+    assert again.parameters.same_as(theta)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import MACHINES, path_of, relative_difference
+from machines import MACHINES, path_of, relative_difference, trained
 from scipy import stats
 
 from thermoloom.engines import Diverged, Path, engine
@@ -30,9 +30,10 @@ from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Imperfections, Settings, Training
 from thermoloom.threads import threads
-from thermoloom.training.trainer import Trainee, train, train_together
+from thermoloom.training.trainer import Trainee, train
 
 
 @pytest.fixture(autouse=True)
@@ -359,8 +360,7 @@ def test_sum_of_clean_and_response_is_what_noise_makes(
     """θ⁰ + σ Δ over several cycles, for amplitudes trained together, against θ itself."""
     chosen = [settings(small, 6, update_noise=sigma, **other) for sigma in (0.0, 0.1, 0.4)]
     trainees = [Trainee.new(each) for each in chosen]
-    for _ in train_together(trainees, fields):
-        pass
+    train(trainees, Drive(fields))
     for trainee, each in zip(trainees, chosen, strict=True):
         expected = learned_directly(each, fields)
         assert relative_difference(trainee.parameters, expected) < 5e-6
@@ -381,11 +381,10 @@ def test_amplitudes_are_learned_once_and_as_if_alone(
     monkeypatch.setattr(Learner, "learn", counted)
     chosen = [settings(small, update_noise=sigma) for sigma in (0.0, 0.1, 0.2, 0.4)]
     trainees = [Trainee.new(each) for each in chosen]
-    for _ in train_together(trainees, fields):
-        pass
+    train(trainees, Drive(fields))
     assert len(calls) == 2 * 3
     for trainee, each in zip(trainees, chosen, strict=True):
-        assert trainee.parameters.same_as(train(each, fields).parameters)
+        assert trainee.parameters.same_as(trained(each, fields).parameters)
 
 
 def test_every_knob_changes_something_and_symmetry_is_kept(
@@ -400,43 +399,43 @@ def test_every_knob_changes_something_and_symmetry_is_kept(
         {"update_noise": 0.1, "residual_offset": 0.1},
         {"update_noise": 0.1, "residual_noise": 0.1, "residual_correlation": 0.5},
     ):
-        theta = train(settings(small, **variant), fields).parameters
+        theta = trained(settings(small, **variant), fields).parameters
         theta.check()
         assert not any(theta.same_as(other) for other in found)
         found.append(theta)
     other_seed = settings(small, update_noise=0.1).updated({"training": {"seed": 5}})
-    assert not train(other_seed, fields).parameters.same_as(found[1])
+    assert not trained(other_seed, fields).parameters.same_as(found[1])
     delayed = settings(small, update_noise=0.1).updated(
         {"training": {"rule": "delayed", "period": 7}}
     )
-    train(delayed, fields).parameters.check()
+    trained(delayed, fields).parameters.check()
 
 
 def test_interrupted_training_continues_to_the_bit(small: Machine, fields: np.ndarray) -> None:
     chosen = settings(small, update_noise=0.3)
     kept: list[tuple[int, dict[str, np.ndarray]]] = []
-    whole = train(
-        chosen, fields, on_cycle=lambda trainee: kept.append((trainee.cycle, trainee.arrays()))
+    whole = trained(
+        chosen,
+        fields,
+        on_cycle=lambda present: kept.append((present[0].cycle, present[0].arrays())),
     )
     cycle, arrays = kept[0]
     alone = Trainee.restore(chosen, arrays, cycle)
-    for _ in train_together([alone], fields):
-        pass
+    train([alone], Drive(fields))
     assert alone.parameters.same_as(whole.parameters)
     # In a sweep, beside another amplitude that is a cycle behind.
     behind = Trainee.new(settings(small, update_noise=0.1))
     shared = Trainee.restore(chosen, arrays, cycle)
-    for _ in train_together([behind, shared], fields):
-        pass
+    train([behind, shared], Drive(fields))
     assert shared.parameters.same_as(whole.parameters)
-    assert behind.parameters.same_as(train(behind.settings, fields).parameters)
+    assert behind.parameters.same_as(trained(behind.settings, fields).parameters)
 
 
 def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
     rate = {"training": {"learning_rate": 1e5}}
     with np.errstate(all="ignore"):
-        trained = train(settings(small, update_noise=0.1).updated(rate), fields)
-    assert trained.diverged_in == 1
+        wild = trained(settings(small, update_noise=0.1).updated(rate), fields)
+    assert (wild.diverged, wild.cycle) == (True, 1)
     path, zero = engine().path(small, fields[0], 3, 0), Parameters.zeros(small)
     with np.errstate(all="ignore"), pytest.raises(Diverged):
         NoiseResponse(small, 1).learn(zero, path, 1e5)

@@ -28,6 +28,7 @@ from thermoloom.machine.action import path_terms
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires
+from thermoloom.patterns.drive import Drive
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.settings import Settings
 from thermoloom.theory.expected_loss import expected_losses
@@ -302,7 +303,7 @@ def test_the_optimum_is_that_of_a_dense_solve_over_the_wires(
     machine = thinned(kind, wiring)
     fields = some_fields(machine)
     words = None if not machine.labels else np.stack([some_word(machine, n) for n in range(3)])
-    solved = solve_optimum(machine, fields, words, tolerance=1e-9)
+    solved = solve_optimum(machine, Drive(fields, words), tolerance=1e-9)
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
     [loss] = expected_losses(machine, fields, marginals, words)
     directions = independent(machine)
@@ -323,8 +324,8 @@ def test_the_optimum_is_that_of_a_dense_solve_over_the_wires(
 def test_a_full_mask_has_the_complete_optimum() -> None:
     machine = MACHINES["paper"]
     fields = some_fields(machine)
-    whole = solve_optimum(machine, fields, tolerance=1e-9)
-    found = solve_optimum(thinned("paper", ALL), fields, tolerance=1e-9)
+    whole = solve_optimum(machine, Drive(fields), tolerance=1e-9)
+    found = solve_optimum(thinned("paper", ALL), Drive(fields), tolerance=1e-9)
     assert found.expected_loss == pytest.approx(whole.expected_loss, rel=1e-12)
     assert found.expected_heat == pytest.approx(whole.expected_heat, rel=1e-5)
     largest = np.abs(whole.parameters.vector).max()
@@ -336,11 +337,12 @@ def test_more_wires_lose_less_and_a_price_on_heat_acts() -> None:
     fields = some_fields(MACHINES["paper"])
     radii = (1, 2, 4, 99)
     solved = [
-        solve_optimum(thinned("paper", GRID | {"radius": r}), fields, tolerance=1e-8) for r in radii
+        solve_optimum(thinned("paper", GRID | {"radius": r}), Drive(fields), tolerance=1e-8)
+        for r in radii
     ]
     losses = [each.expected_loss for each in solved]
     assert losses == sorted(losses, reverse=True)
-    cheap = solve_optimum(thinned("paper", GRID), fields, tolerance=1e-8, heat_weight=0.3)
+    cheap = solve_optimum(thinned("paper", GRID), Drive(fields), tolerance=1e-8, heat_weight=0.3)
     assert cheap.expected_heat < solved[1].expected_heat
     cheap.parameters.check()
 

@@ -22,12 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from thermoloom.computers.computer_files import Kept, open_computer, save_computer, save_couplings
 from thermoloom.computers.pattern_store import content_sha256
 from thermoloom.computers.training_runs import solve
-from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import asked_classes, generate
 from thermoloom.inputs import user_path, whole
-from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine import machine as machine_module
 from thermoloom.machine.device import Device as Device
 from thermoloom.machine.generated import Generated
@@ -35,15 +32,16 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.realization import Realization, realize
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.clamps import clamp_of
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.edge_lists import read_edges
-from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.images import read_images, read_png
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import SUMMARY, StudyTables
-from thermoloom.settings import PrototypeSettings, Settings
-from thermoloom.training.trainer import Reached, Trainee, train_together
+from thermoloom.settings import PrototypeSettings, Settings, Solver
+from thermoloom.training.checks import check_learning
+from thermoloom.training.trainer import Reached, Trainee, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,6 +55,7 @@ OnCycle = Callable[[int, float], None]
 
 _TRAINING = {entry.name for entry in fields(Settings().training)}
 _LEARNING = _TRAINING | {entry.name for entry in fields(Settings().imperfections)}
+_SOLVING = {entry.name for entry in fields(Solver)}
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -250,17 +249,21 @@ class Machine(machine_module.Machine):
     ) -> Computer:
         """The optimum that training approaches, without any trajectory; arguments as of ``train``.
 
+        ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
+
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
         >>> computer = machine.solve(tl.digits(0, 1), resize=True)
         >>> computer.generate(4, classes=[1]).classes
         array([1, 1, 1, 1])
         """
-        chosen = _learning(self, None, rule="optimum", **settings)
+        solver = {key: value for key, value in settings.items() if key in _SOLVING}
+        others = {key: value for key, value in settings.items() if key not in _SOLVING}
+        chosen = _learning(self, None, **others).updated({"solver": solver})
         learned = _patterns(images, classes, self, resize, code)
-        unit, words = unit_fields(learned, self), label_words(learned, self)
-        check_learning(chosen, unit)
-        optimum, curve = solve(chosen, unit, words, on_iteration)
+        drive = drive_of(learned, self)
+        check_learning(chosen, drive)
+        optimum, curve = solve(chosen, drive, on_iteration)
         return Computer(_about(chosen, learned), optimum.parameters, learned, curve)
 
 
@@ -285,14 +288,13 @@ def _train(
     settings: Settings, learned: Patterns, reached: Reached, on_cycle: OnCycle | None
 ) -> Computer:
     """Train from what is reached to ``training.cycles``."""
-    machine = settings.machine
-    unit, words = unit_fields(learned, machine), label_words(learned, machine)
-    check_training(settings, unit)
-    trainee = Trainee(settings, engine().learner(settings), reached)
-    for _ in train_together([trainee], unit, words):
+    trainee = Trainee(settings, reached)
+
+    def after_cycle(_: list[Trainee]) -> None:
         if on_cycle and trainee.curve:
-            with interrupts_deferred():  # whatever it catches, an interrupt is not lost in it
-                on_cycle(trainee.cycle, trainee.curve[-1][1])
+            on_cycle(trainee.cycle, trainee.curve[-1][1])
+
+    train([trainee], drive_of(learned, settings.machine), after_cycle)
     if trainee.diverged:
         raise UserError(
             f"training diverged in cycle {trainee.cycle}; try a smaller learning rate "
@@ -330,8 +332,7 @@ class Computer(Kept):
 
     def __repr__(self) -> str:
         training = self.settings.training
-        solved = training.rule == "optimum"
-        how = "solved" if solved else f"{training.rule}, {training.cycles} cycles"
+        how = "solved" if self.settings.solved else f"{training.rule}, {training.cycles} cycles"
         return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
 
     def train(
@@ -366,7 +367,7 @@ class Computer(Kept):
             tuple((int(cycle), float(x), float(y)) for cycle, x, y in points),
         )
         device = before.device
-        if before.training.rule == "optimum":
+        if before.solved:
             before, reached = Settings(machine=machine), Reached(self.parameters)
         own = asdict(before.training) | asdict(before.imperfections) | settings
         if own["rule"] != "delayed" and "period" not in settings:

@@ -13,16 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.machine.device import Built
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
-from thermoloom.settings import Settings
 
 SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"
@@ -168,32 +164,6 @@ def _where(reached: Any) -> float:
 
 
 # --- what is about to be computed -----------------------------------------------------------------
-
-
-def check_fields(machine: Machine, fields: NDArray[Any]) -> None:
-    """Refuse what is not one finite row of N fields for every prototype."""
-    array = np.asarray(fields)
-    if array.ndim != 2 or not len(array) or array.shape[1] != machine.units:
-        raise UserError(
-            f"unit fields of shape {array.shape}: expected (prototypes, {machine.units}), at least "
-            "one row of the units of machine.visible + machine.hidden"
-        )
-    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-        raise UserError(f"unit fields ({array.dtype}): must be real and finite")
-
-
-def check_learning(settings: Settings, fields: NDArray[Any]) -> None:
-    """Refuse settings that no computer can be trained or solved with on these unit fields."""
-    check_fields(settings.machine, fields)
-    require_memory(size_memory(settings.machine))
-    check_step(settings.built, float(np.abs(fields).max()))
-
-
-def check_training(settings: Settings, fields: NDArray[Any]) -> None:
-    """Refuse settings that cannot be trained on these unit fields (P, N)."""
-    if settings.training.rule == "optimum":
-        raise UserError("training.rule = 'optimum': is solved, not trained; use thermoloom solve")
-    check_learning(settings, fields)
 
 
 def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:

@@ -72,8 +72,8 @@ class Training(Section):
     name: ClassVar[str] = "training"
 
     rule: str = "online"
-    """``online`` (update after every step), ``batch`` (once per trajectory), ``delayed``
-    (every ``period`` steps) or ``optimum`` (solved, without any trajectory)."""
+    """``online`` (update after every step), ``batch`` (once per trajectory) or ``delayed``
+    (every ``period`` steps)."""
     period: int | None = None
     """M, steps between updates; given by the rule unless the rule is ``delayed``."""
     seed: int = 101
@@ -91,13 +91,9 @@ class Training(Section):
     """Seed of the fixed validation path, which starts from the first prototype."""
     validation_every: int = 10
     """Cycles between evaluations of the validation loss."""
-    heat_weight: float = 0.0
-    """λ, weight of the expected heat (in k_BT) beside the loss, for rule ``optimum``."""
-    ridge: float = 0.0
-    """ρ of a term ½ρ|θ|² added to the loss, for rule ``optimum``."""
 
     def check(self) -> None:
-        rules = ("online", "batch", "delayed", "optimum")
+        rules = ("online", "batch", "delayed")
         self._require("rule", self.rule in rules, f"must be one of {', '.join(rules)}")
         if self.rule == "delayed":
             must = "rule 'delayed' needs the number of steps between updates, at least 1"
@@ -108,10 +104,21 @@ class Training(Section):
         self._positive("cycles", "validation_every", "learning_rate_scale")
         self._non_negative("seed", "validation_seed")
         self._positive("learning_rate", "learning_rate_decay")
+
+
+@dataclass(frozen=True)
+class Solver(Section):
+    """How the computer is solved: its parameters minimize the expected loss, without training."""
+
+    name: ClassVar[str] = "solver"
+
+    heat_weight: float = 0.0
+    """λ, weight of the expected heat (in k_BT) beside the loss."""
+    ridge: float = 0.0
+    """ρ of a term ½ρ|θ|² added to the loss."""
+
+    def check(self) -> None:
         self._non_negative("heat_weight", "ridge")
-        must = "used by rule 'optimum' only (training.rule = 'optimum'); leave it at 0"
-        for key in ("heat_weight", "ridge"):
-            self._require(key, self.rule == "optimum" or getattr(self, key) == 0, must)
 
 
 @dataclass(frozen=True)
@@ -202,9 +209,13 @@ class Settings:
     device: Device = field(default_factory=Device)
     generation: GenerationSettings = field(default_factory=GenerationSettings)
     measures: MeasureSettings = field(default_factory=MeasureSettings)
+    solver: Solver | None = None
+    """None: the computer is trained."""
 
     def __post_init__(self) -> None:
         for name, section in _SECTIONS.items():
+            if name == Solver.name and self.solver is None:
+                continue
             if not isinstance(getattr(self, name), section):
                 raise UserError(f"{name}: expected {section.__name__}(...)")
         require(
@@ -248,9 +259,14 @@ class Settings:
         return build(self.machine, self.device)
 
     @property
+    def solved(self) -> bool:
+        """Whether the computer is solved, not trained."""
+        return self.solver is not None
+
+    @property
     def period(self) -> int:
-        """Update period M: 1 online, K batch, as given if delayed; 0 where nothing is updated."""
-        fixed = {"online": 1, "batch": self.machine.steps, "optimum": 0}
+        """Update period M: 1 online, K batch, ``training.period`` if delayed."""
+        fixed = {"online": 1, "batch": self.machine.steps}
         return fixed.get(self.training.rule, self.training.period or 1)
 
     @property
@@ -277,27 +293,37 @@ class Settings:
         return 90000 + self.training.seed if seed is None else seed
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain nested dictionary (tuples as lists), as stored in manifests."""
+        """Plain nested dictionary (tuples as lists), as stored in manifests.
+
+        Without a solver, its section is left out.
+        """
         as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
-        return as_lists
+        return {section: values for section, values in as_lists.items() if values is not None}
 
     def to_toml(self) -> str:
         """Settings as TOML; keys without a value are left out."""
         return toml_of(self.as_dict())
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Settings:
-        """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
-        sections = {}
-        for section, entries in _renamed(values).items():
+        """A copy with ``{section: {key: value}}`` replaced; unknown names are refused.
+
+        ``{"solver": {}}`` is a computer that is solved, ``{"solver": None}`` one that is trained.
+        """
+        sections: dict[str, Any] = {}
+        for section, entries in current_names(values).items():
             if section not in _SECTIONS:
                 raise UserError(unknown("section", section, _SECTIONS))
+            if section == Solver.name and entries is None:
+                sections[section] = None
+                continue
             if not isinstance(entries, Mapping):
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             known = {entry.name for entry in fields(_SECTIONS[section])}
             for key in entries:
                 if key not in known:
                     raise UserError(unknown("setting", f"{section}.{key}", _all_keys()))
-            sections[section] = replace(getattr(self, section), **entries)
+            before = getattr(self, section)
+            sections[section] = replace(Solver() if before is None else before, **entries)
         return replace(self, **sections)
 
     @classmethod
@@ -305,40 +331,65 @@ class Settings:
         return cls().updated(values)
 
 
-RENAMED = dict.fromkeys(("prototypes.projection_seed", "projection_seed"), "machine.code_seed")
-"""Settings that had another name before 0.2; the table [physics] is [machine] now."""
+RENAMED = {
+    "prototypes.projection_seed": "machine.code_seed",
+    "projection_seed": "machine.code_seed",
+    "training.heat_weight": "solver.heat_weight",
+    "training.ridge": "solver.ridge",
+}
+"""Settings that had another name before 0.2."""
+RENAMED_TABLES = {"physics": "machine"}
+"""Tables of settings that had another name before 0.2."""
 
 
 def current_name(name: str) -> str:
     """The name that a setting has today."""
+    name = RENAMED.get(name, name)
     section, dot, key = name.partition(".")
-    name = f"machine{dot}{key}" if section == "physics" else name
-    return RENAMED.get(name, name)
+    return f"{RENAMED_TABLES.get(section, section)}{dot}{key}" if dot else name
 
 
-def _renamed(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under the names that they have today."""
-    found: dict[str, Any] = {}
-    for section, entries in values.items():
+    tables: dict[str, Any] = {}
+    for section, entries in _with_solver(values).items():
         if not isinstance(entries, Mapping):
-            found[section] = entries
+            tables[section] = entries
             continue
+        tables.setdefault(current_name(f"{section}.").partition(".")[0], {})
         for key, value in entries.items():
             table, _, name = current_name(f"{section}.{key}").partition(".")
-            found.setdefault(table, {})[name] = value
-    return found
+            tables.setdefault(table, {})[name] = value
+    return tables
+
+
+def _with_solver(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rule ``optimum`` of old settings as a solver; the weights that others had are 0."""
+    training = values.get("training")
+    if not isinstance(training, Mapping):
+        return values
+    solved = training.get("rule") == "optimum"
+    weights = {key: training[key] for key in ("heat_weight", "ridge") if key in training}
+    if not solved and not weights:
+        return values
+    dropped = {"rule"} if solved else set()
+    if not solved and not any(weights.values()):
+        dropped |= weights.keys()
+    trained = {key: value for key, value in training.items() if key not in dropped}
+    solver = {"solver": values.get("solver") or {}} if solved else {}
+    return {**values, "training": trained, **solver}
 
 
 def toml_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """TOML of ``{section: {key: value}}``; keys without a value are left out."""
-    given = {
+    without_none = {
         section: {key: value for key, value in values.items() if value is not None}
         for section, values in tables.items()
     }
-    return tomli_w.dumps(given)
+    return tomli_w.dumps(without_none)
 
 
-_SECTIONS: dict[str, type] = {f.name: get_type_hints(Settings)[f.name] for f in fields(Settings)}
+_SECTIONS: dict[str, type] = get_type_hints(Settings) | {Solver.name: Solver}
 
 
 def _all_keys() -> list[str]:
@@ -346,10 +397,18 @@ def _all_keys() -> list[str]:
 
 
 def settings_file() -> str:
-    """Every setting with its default and its meaning, as a TOML file."""
+    """Every setting with its default and its meaning, as a TOML file.
+
+    A solver is not among the defaults, so its lines are comments.
+    """
     lines: list[str] = []
     for name, section in _SECTIONS.items():
         meanings, defaults = _meanings(section), section()
+        if section is Solver:
+            lines += ["# With this table, the computer is solved, not trained.", "# [solver]"]
+            for key, value in asdict(defaults).items():
+                lines += [f"# {meanings[key].replace('``', '')}", f"# {key} = {value}"]
+            continue
         lines += [f"[{name}]"]
         for key, value in asdict(defaults).items():
             meaning = meanings[key].replace("``", "").splitlines()

@@ -370,6 +370,7 @@ def show(
 
     settings, patterns, curve = learning_at(run)
     title = f"{settings.training.rule}, seed {settings.training.seed}"
+    title = "solved" if settings.solved else title
     pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) else {}
     latest, notes = latest_samples(run), []
     if latest is None:
@@ -425,7 +426,7 @@ def solve(
 ) -> None:
     """Compute the optimum that training approaches, exactly and without a trajectory."""
     options: Values = {
-        "training": {"rule": "optimum", "heat_weight": heat_weight, "ridge": ridge},
+        "solver": {"heat_weight": heat_weight, "ridge": ridge},
         "machine": machine or {},
     }
     from thermoloom.settings import Settings

@@ -23,8 +23,8 @@ def demo(
 ) -> None:
     """Write a page on which noise turns into digits: a first look, in seconds."""
     _check(out)
-    from thermoloom.demo.demo_samples import draw_demo, solve_demo
     from thermoloom.demo.demo_page import build_demo
+    from thermoloom.demo.demo_samples import draw_demo, solve_demo
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.files import write_atomically, write_error
 

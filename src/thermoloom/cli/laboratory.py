@@ -74,15 +74,15 @@ def _solved(say: Callable[[str], None]) -> Computer:
     from thermoloom.computers.pattern_store import named
     from thermoloom.computers.training_runs import solve
     from thermoloom.demo.demo_samples import DIGITS, MACHINE, TOLERANCE
-    from thermoloom.patterns.fields import label_words, unit_fields
+    from thermoloom.patterns.drive import drive_of
     from thermoloom.patterns.patterns import load_patterns
     from thermoloom.settings import Settings
 
     say("solving a ten-digit machine")
     patterns = load_patterns(DIGITS, MACHINE)
-    settings = named(Settings(MACHINE, DIGITS).updated({"training": {"rule": "optimum"}}), patterns)
+    settings = named(Settings(MACHINE, DIGITS).updated({"solver": {}}), patterns)
     optimum, curve = solve(
-        settings, unit_fields(patterns, MACHINE), label_words(patterns, MACHINE),
+        settings, drive_of(patterns, MACHINE),
         lambda step, size: say(
             f"solving a ten-digit machine: step {step}, relative gradient {size:.1e}"
         ),

@@ -101,9 +101,9 @@ def merged(
     config: Path | None, assignments: list[str] | None, overrides: Values, own_section: str = ""
 ) -> Values:
     """The TOML file, then --set, then options of their own where they are given."""
-    from thermoloom.settings import parse_assignment
+    from thermoloom.settings import current_names, parse_assignment
 
-    layers = [read_toml(config)] if config else []
+    layers = [current_names(read_toml(config))] if config else []
     layers += [parse_assignment(text, own_section) for text in assignments or []]
     layers.append({k: {n: v for n, v in e.items() if v is not None} for k, e in overrides.items()})
     values: Values = {}

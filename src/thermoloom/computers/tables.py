@@ -31,7 +31,7 @@ from thermoloom.settings import Settings, toml_of
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
-SECTIONS = ("machine", "training", "imperfections")
+SECTIONS = ("machine", "training", "imperfections", "solver")
 
 Shape = tuple[int, int] | None
 
@@ -80,7 +80,7 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
         },
         "ranges": ranges,
         "prototypes": {"content": settings.prototypes.content},
-        **{name: settings.as_dict()[name] for name in SECTIONS},
+        **{name: values for name, values in settings.as_dict().items() if name in SECTIONS},
     }
     comment = [f"# {line}".rstrip() for line in _short(toml_of(head)).splitlines()]
     body = "\n".join([*comment, COLUMNS, *rows, ""]).encode()

@@ -26,31 +26,39 @@ from thermoloom.computers.pattern_store import (
 )
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_learning, check_training
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import check_labels, label_words, unit_fields
+from thermoloom.patterns.drive import Drive, check_labels, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
-from thermoloom.settings import Settings
+from thermoloom.settings import Settings, Solver
 from thermoloom.theory.solver import Optimum, solve_optimum
-from thermoloom.training.trainer import CURVE, Trainee, train_together, validation_path
-
-Float32 = NDArray[np.float32]
+from thermoloom.training.checks import check_learning, check_training
+from thermoloom.training.trainer import CURVE, Trainee, train, validation_path
 
 KIND = "training"
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device")
-"""Sections that determine a trained computer; generation does not."""
+TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device", "solver")
+"""Sections that determine a computer; generation does not."""
+NOT_SOLVED = ("training", "imperfections")
+"""Sections on which a solved computer does not depend."""
 
 OnCycle = Callable[[Path, Trainee], None]
 OnWarning = Callable[[str], None]
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:
-    """What identifies a training run: its settings, which name the patterns it learns."""
-    return {k: v for k, v in identified(settings).as_dict().items() if k in TRAINING_SECTIONS}
+    """The identity of a training run: its settings, which name the patterns it learns.
+
+    A solved computer has no training, only the path on which its loss is shown.
+    """
+    sections = identified(settings).as_dict()
+    identity = {name: sections[name] for name in TRAINING_SECTIONS if name in sections}
+    if not settings.solved:
+        return identity
+    solved = {name: values for name, values in identity.items() if name not in NOT_SOLVED}
+    return solved | {"training": {"validation_seed": settings.training.validation_seed}}
 
 
 def training_path(folder: Path, settings: Settings) -> Path:
@@ -60,7 +68,7 @@ def training_path(folder: Path, settings: Settings) -> Path:
 
 def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
     """Refuse settings that cannot be learned, or not there; nothing is written."""
-    check_learning(settings, unit_fields(patterns, settings.machine))
+    check_learning(settings, Drive(unit_fields(patterns, settings.machine)))
     check_labels(patterns, settings.machine)
     refuse_claimed(path, KIND, training_settings(named(settings, patterns)))
 
@@ -80,9 +88,9 @@ def train_runs(
     """
     settings = runs[0][1]
     learned = patterns_of(settings, runs[0][0].parent) if patterns is None else patterns
-    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
+    drive = drive_of(learned, settings.machine)
     for _, wanted in runs:
-        check_training(wanted, fields)
+        check_training(wanted, drive)
     with ExitStack() as stack:
         active: list[tuple[RunDirectory, Trainee]] = []
         for path, wanted in runs:
@@ -94,7 +102,7 @@ def train_runs(
                 if on_warning:
                     on_warning(line)
         if active:
-            _train(active, fields, words, on_cycle, checkpoint_seconds)
+            _train(active, drive, on_cycle, checkpoint_seconds)
 
 
 def solve_run(
@@ -103,15 +111,15 @@ def solve_run(
     on_iteration: Callable[[int, float], None] | None = None,
     patterns: Patterns | None = None,
 ) -> None:
-    """The computer of least expected loss (rule ``optimum``), as a run like any other."""
+    """The computer of least expected loss as a run like any other."""
     learned = patterns_of(settings, path.parent) if patterns is None else patterns
     identity = training_settings(named(settings, learned))
     if finished_results(path, KIND, identity) is not None:
         return
     check_run(path, settings, learned)
-    fields, words = unit_fields(learned, settings.machine), label_words(learned, settings.machine)
+    drive = drive_of(learned, settings.machine)
     # solved before the directory is claimed: what has no solution leaves nothing behind
-    optimum, curve = solve(settings, fields, words, on_iteration)
+    optimum, curve = solve(settings, drive, on_iteration)
     with RunDirectory.create(path, KIND, identity) as run:
         save_patterns(run, "prototypes", learned)
         run.save_arrays("computer", optimum.parameters.arrays)
@@ -131,22 +139,21 @@ def solve_run(
 
 def solve(
     settings: Settings,
-    fields: Float32,
-    words: Float32 | None,
+    drive: Drive,
     on_iteration: Callable[[int, float], None] | None = None,
     tolerance: float = 1e-6,
 ) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
     """The optimum, and its validation loss as a curve of one point."""
+    solver = settings.solver or Solver()
     optimum = solve_optimum(
         settings.machine,
-        fields,
-        words,
+        drive,
         tolerance,
         progress=on_iteration,
-        heat_weight=settings.training.heat_weight,
-        ridge=settings.training.ridge,
+        heat_weight=solver.heat_weight,
+        ridge=solver.ridge,
     )
-    terms = engine().terms(optimum.parameters, validation_path(settings, fields, words))
+    terms = engine().terms(optimum.parameters, validation_path(settings, drive))
     point = (0.0, terms.loss, terms.reduced_loss)
     return optimum, {name: np.array([value]) for name, value in zip(CURVE, point, strict=True)}
 
@@ -163,8 +170,7 @@ def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee
 
 def _train(
     active: list[tuple[RunDirectory, Trainee]],
-    fields: Float32,
-    words: Float32 | None,
+    drive: Drive,
     on_cycle: OnCycle | None,
     checkpoint_seconds: float,
 ) -> None:
@@ -181,15 +187,18 @@ def _train(
                 run.save_checkpoint(trainee.cycle, trainee.arrays())
 
     saved = time.monotonic()
+
+    def after_cycle(present: list[Trainee]) -> None:
+        nonlocal saved
+        for trainee in present:
+            if on_cycle:
+                on_cycle(path_of[id(trainee)], trainee)
+        due = time.monotonic() - saved >= checkpoint_seconds
+        save(checkpoints=due)
+        saved = time.monotonic() if due else saved
+
     try:
-        for present in train_together([trainee for _, trainee in active], fields, words):
-            with interrupts_deferred():
-                for trainee in present:
-                    if on_cycle:
-                        on_cycle(path_of[id(trainee)], trainee)
-                due = time.monotonic() - saved >= checkpoint_seconds
-                save(checkpoints=due)
-            saved = time.monotonic() if due else saved
+        train([trainee for _, trainee in active], drive, after_cycle)
     except KeyboardInterrupt:
         with interrupts_deferred():
             save(checkpoints=True)
@@ -214,7 +223,8 @@ def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
         raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
-    return Settings.from_dict({k: run.settings.get(k, {}) for k in TRAINING_SECTIONS})
+    sections = {k: run.settings[k] for k in TRAINING_SECTIONS if k in run.settings}
+    return Settings.from_dict(sections)
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
@@ -232,7 +242,7 @@ def _why_not_done(run: RunDirectory) -> str:
             "another one at a smaller learning rate (training.learning_rate_scale)"
         )
     reason = f" ({run.manifest.reason})" if run.manifest.reason else ""
-    command = "solve" if settings_of(run).training.rule == "optimum" else "train"
+    command = "solve" if settings_of(run).solved else "train"
     return (
         f"training is not done (state: {run.state}{reason}); continue it with the same "
         f"thermoloom {command} command"

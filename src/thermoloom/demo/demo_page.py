@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import FileSystemLoader
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from thermoloom.presentation.html import environment
 from thermoloom.presentation.style import block_name
 from thermoloom.runs.manifest import package_version
 
@@ -71,8 +72,7 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
         "images": base64.b64encode(grey(drawn["images"]).swapaxes(0, 1).tobytes()).decode(),
     }  # fmt: skip
     folder = FileSystemLoader(Path(__file__).parent / "templates")
-    templates = Environment(loader=folder, autoescape=True, undefined=StrictUndefined)
-    template = templates.get_template("demo.html.j2")
+    template = environment(folder).get_template("demo.html.j2")
     return template.render(
         # nothing in a script may close it
         data=Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),

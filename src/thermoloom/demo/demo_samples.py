@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thermoloom.machine.presets import HARMONIC
 from thermoloom.generation import asked_classes, course, drawn_words, generate
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.presets import HARMONIC
 from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.settings import PrototypeSettings
 from thermoloom.theory.solver import Optimum, solve_optimum
@@ -38,8 +38,7 @@ def solve_demo(
 ) -> Optimum:
     """The machine's optimum for the bundled digits."""
     patterns = load_patterns(DIGITS, machine)
-    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
-    return solve_optimum(machine, fields, words, TOLERANCE, on_iteration)
+    return solve_optimum(machine, drive_of(patterns, machine), TOLERANCE, on_iteration)
 
 
 def draw_demo(

@@ -65,7 +65,7 @@ def _write_run(path: Path, computer: Computer) -> None:
         run.save_arrays("computer", computer.parameters.arrays)
         run.save_table("curve", computer.curve)
         training = computer.settings.training
-        cycles = {} if training.rule == "optimum" else {"cycles": training.cycles}
+        cycles = {} if computer.settings.solved else {"cycles": training.cycles}
         last = {key: float(computer.curve[key][-1]) for key in ("loss", "reduced_loss")}
         run.finish(cycles | last)
 
@@ -103,7 +103,7 @@ def _lesson_lines(lesson: Lesson) -> list[str]:
     lines += [f'    picture("{_packed(data)}", {SIDE}, {SIDE}),' for data in lesson.pixels]
     lines += ["]", f"machine = tl.{machine!r}"]
     classes = f"classes=range({len(lesson.pixels)})"
-    if first.rule == "optimum":
+    if lesson.computer.settings.solved:
         return [*lines, f"computer = machine.solve(images, {classes})"]
     lines.append(f"computer = machine.train(images, {classes}, {_words(training_of(first))})")
     lines += [f"computer = computer.train({_words(training_of(more))})" for more in others]

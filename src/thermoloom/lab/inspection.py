@@ -19,7 +19,7 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import whole
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
-from thermoloom.lab.scenes import Scene, learned_fields
+from thermoloom.lab.scenes import Scene, learned_drive
 from thermoloom.machine.action import drive, residual, step_constants
 from thermoloom.machine.device import felt, sensed_gradient
 from thermoloom.machine.machine import Machine
@@ -88,7 +88,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     j = whole("partner", j, 0, machine.units + machine.size_of("label"))
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
-    fields, words = learned_fields(computer.patterns, machine)
+    fields, words = learned_drive(computer.patterns, machine)
     own = None if scene.words is None else scene.words[sample]
     pattern = 0
     if words is not None and own is not None:

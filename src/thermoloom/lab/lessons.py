@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 from thermoloom.api import Computer
 from thermoloom.computers.pattern_store import named
 from thermoloom.computers.training_runs import solve
-from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_training
 from thermoloom.generation import generate
 from thermoloom.lab.messages import Teach
 from thermoloom.lab.scenes import as_bytes, number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import from_images
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Reached, Trainee, train_together
+from thermoloom.training.trainer import Reached, Trainee, train
 
 SIDE = 14
 SHOW_EVERY = 0.04
@@ -57,8 +55,6 @@ def machine_for(patterns: int, hidden: int) -> Machine:
 
 def training_of(order: Teach, before: int = 0) -> dict[str, Any]:
     """The order in the words of ``[training]``."""
-    if order.rule == "optimum":
-        return {"rule": "optimum"}
     period = {"period": order.period} if order.rule == "delayed" else {}
     return {"rule": order.rule, "cycles": before + order.cycles,
             "learning_rate_scale": order.rate, "validation_every": 1} | period  # fmt: skip
@@ -71,30 +67,33 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
     machine = machine_for(len(order.patterns), order.hidden)
     images = [np.frombuffer(data, np.uint8).reshape(SIDE, SIDE) for data in order.patterns]
     learned = from_images(np.stack(images), machine, classes=range(len(images)))
-    pixels = tuple(order.patterns)
+    pixels, solving = tuple(order.patterns), order.rule == "optimum"
     goes_on = (
-        order.more and order.rule != "optimum" and before is not None
+        order.more and not solving and before is not None
         and before.pixels == pixels and before.computer.parameters.machine == machine
-        and before.taught[-1].rule != "optimum"
+        and not before.computer.settings.solved
     )  # fmt: skip
     reached = (
         _reached(before.computer) if before and goes_on else Reached(Parameters.zeros(machine))
     )
-    settings = Settings(machine=machine).updated({"training": training_of(order, reached.cycle)})
-    settings = named(settings, learned)
-    unit, words = unit_fields(learned, machine), label_words(learned, machine)
+    learning: dict[str, dict[str, Any]] = (
+        {"solver": {}} if solving else {"training": training_of(order, reached.cycle)}
+    )
+    settings = named(Settings(machine=machine).updated(learning), learned)
+    drive = drive_of(learned, machine)
     watch = _Watch(show)
-    if order.rule == "optimum":
-        optimum, curve = solve(settings, unit, words)
+    if solving:
+        optimum, curve = solve(settings, drive)
         watch(optimum.parameters, [(0, curve["loss"][0])], True)
         return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))
-    check_training(settings, unit)
-    trainee = Trainee(settings, engine().learner(settings), reached)
-    for _ in train_together([trainee], unit, words):
+    trainee = Trainee(settings, reached)
+
+    def after_cycle(_: list[Trainee]) -> bool:
         over = trainee.finished or enough()
         watch(trainee.parameters, trainee.curve, over)
-        if over:
-            break
+        return over
+
+    train([trainee], drive, after_cycle)
     if trainee.diverged:
         raise UserError(
             f"learning diverged in cycle {trainee.cycle}: the couplings grew without bound; "

@@ -30,7 +30,7 @@ from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import SIDE, classify
 from thermoloom.measures.quality import measure_quality
 from thermoloom.patterns.clamps import clamp_of
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.patterns.patterns import Patterns
 
 FRAMES = 120
@@ -193,11 +193,9 @@ class Contrast(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def learned_fields(
-    patterns: Patterns, machine: Machine
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Fields and words of the learned patterns, found once: styles take a k-means each time."""
-    return unit_fields(patterns, machine), label_words(patterns, machine)
+def learned_drive(patterns: Patterns, machine: Machine) -> Drive:
+    """The drive of the learned patterns, computed once: styles take a k-means each time."""
+    return drive_of(patterns, machine)
 
 
 @lru_cache(maxsize=4)
@@ -206,7 +204,7 @@ def imprinted_contrast(patterns: Patterns, machine: Machine) -> Contrast:
 
     It is known before anything is generated. Without patterns, fields of ±1 take their place.
     """
-    fields = learned_fields(patterns, machine)[0] if len(patterns) else np.array([[-1.0, 1.0]])
+    fields = learned_drive(patterns, machine).fields if len(patterns) else np.array([[-1.0, 1.0]])
     seen, code = fields[:, : machine.visible], fields[:, machine.visible :]
     largest = np.percentile(np.abs(code), BRIGHTEST) if code.size else 1.0
     edges = np.array([*np.percentile(seen, (DARKEST, BRIGHTEST)), largest])

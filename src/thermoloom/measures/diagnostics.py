@@ -14,15 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.engines import Path, engine
 from thermoloom.machine.energy import EnergyParts, energy_parts
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
-
-Float32 = NDArray[np.float32]
+from thermoloom.patterns.drive import Drive
 
 
 def coupling_norms(theta: Parameters) -> dict[str, float]:
@@ -84,15 +82,13 @@ def cross_energies(
     ]
 
 
-def additional_path(
-    machine: Machine, fields: Float32, index: int, seed: int, words: Float32 | None = None
-) -> tuple[int, Path]:
+def additional_path(machine: Machine, drive: Drive, index: int, seed: int) -> tuple[int, Path]:
     """(pattern, path) of one of the paths that no computer was trained on, patterns in turn.
 
     The paths come from the validation streams of their own seed, so that no training seed can meet
-    them. ``words`` (P, L) are the label states of the patterns.
+    them.
     """
-    pattern = index % len(fields)
-    word = None if words is None else words[pattern]
-    path = engine().path(machine, fields[pattern], seed, index, word, stream="validation ")
+    pattern = index % len(drive.fields)
+    field, word = drive.fields[pattern], drive.word(pattern)
+    path = engine().path(machine, field, seed, index, word, stream="validation ")
     return pattern, path

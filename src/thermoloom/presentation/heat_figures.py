@@ -9,14 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.studies.drawing import (
-    finish,
-    finish_all,
-    in_a_row,
-    in_rows,
-    legend_above,
-    nothing,
-)
 from thermoloom.presentation.style import (
     BLUE,
     COLOURS,
@@ -32,6 +24,14 @@ from thermoloom.presentation.style import (
 )  # fmt: skip
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
+from thermoloom.studies.drawing import (
+    finish,
+    finish_all,
+    in_a_row,
+    in_rows,
+    legend_above,
+    nothing,
+)
 
 
 def draw_ledger(saved: StudyTables) -> Figure:

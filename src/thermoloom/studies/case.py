@@ -24,15 +24,12 @@ from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from thermoloom.computers.pattern_store import patterns_of, patterns_path
 from thermoloom.computers.training_runs import parameters_of, training_path, training_settings
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import SIDE, classifier_sha256
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import canonical
@@ -79,7 +76,7 @@ class Source:
         return import_module(f"{package}.{name}")
 
     def _place(self) -> Path:
-        """The folder itself, or where it is not there, such as on a cluster, a copy of the files."""
+        """The folder itself, or a copy of the files where it is absent, such as on a cluster."""
         folder = Path(self.folder)
         if folder.is_dir() and Source.read(folder).files == self.files:
             return folder
@@ -143,8 +140,10 @@ class Case:
         generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments.items()}
         source = {} if self.source is None else {"source": {"sha256": self.source.sha256}}
+        seeds = {} if self.samples_computer else {"training": settings.as_dict()["training"]}
         return (
             training_settings(settings)
+            | seeds
             | {"generation": generation, "arguments": arguments}
             | _judge(settings)
             | source
@@ -236,14 +235,9 @@ class Job:
         return _read_patterns(patterns, machine.visible, self.workdir / RUNS)
 
     @cached_property
-    def fields(self) -> NDArray[np.float32]:
-        """Fields of the patterns."""
-        return unit_fields(self.patterns, self.settings.machine)
-
-    @cached_property
-    def words(self) -> NDArray[np.float32] | None:
-        """Label words of the patterns."""
-        return label_words(self.patterns, self.settings.machine)
+    def drive(self) -> Drive:
+        """Fields and label words of the patterns."""
+        return drive_of(self.patterns, self.settings.machine)
 
     def parameters(self, settings: Settings | None = None) -> Parameters:
         """θ of a computer that a needed case has trained or solved."""

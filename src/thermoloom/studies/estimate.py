@@ -108,7 +108,7 @@ class _Rates:
             errors.rounding if errors.bits < UNQUANTIZED else "",
             errors.update_noise > 0,
         )
-        if model.training.rule == "optimum":
+        if model.solved:
             return 0.0
         if kind not in self._measured:
             self._measured[kind] = _time_training(model)

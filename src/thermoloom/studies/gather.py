@@ -58,7 +58,7 @@ class Record:
 
     @property
     def rule(self) -> str:
-        return self.settings.training.rule
+        return "optimum" if self.settings.solved else self.settings.training.rule
 
     @property
     def seed(self) -> int:

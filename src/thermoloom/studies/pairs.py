@@ -55,9 +55,9 @@ class PairPlan(Plan):
 
         Solving does not depend on the seed, so there is one solution for all of them.
         """
-        solved = self.computer(OPTIMUM, self.seeds[0])
-        generation_seed = self.computer("batch", seed).generation_seed
-        return solved.updated({"generation": {"seed": generation_seed}})
+        generation = {"seed": self.computer("online", seed).generation_seed}
+        first = self.computer("online", self.seeds[0])
+        return first.updated({"solver": {}, "generation": generation})
 
     def case(self, rule: str, seed: int, settings: Settings, group: str = "") -> Case:
         """A sampled computer, compared on the additional paths."""

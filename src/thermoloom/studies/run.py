@@ -17,9 +17,9 @@ from typing import Any
 
 from thermoloom.computers.pattern_store import identified, keep_patterns, named
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_learning, measures_memory, require_memory
+from thermoloom.feasibility import measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
-from thermoloom.patterns.fields import check_labels, unit_fields
+from thermoloom.patterns.drive import Drive, check_labels, unit_fields
 from thermoloom.patterns.patterns import load_patterns
 from thermoloom.runs.cluster import check_cluster
 from thermoloom.runs.execution import LOCAL, Resources, run_tasks
@@ -35,6 +35,7 @@ from thermoloom.studies.sampled_computer import Clock
 from thermoloom.studies.schedule import tasks_of
 from thermoloom.studies.study import Plan, Study
 from thermoloom.studies.verdicts import judged
+from thermoloom.training.checks import check_learning
 
 OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 
@@ -117,7 +118,7 @@ def _with_source(case: Case, source: Source) -> Case:
 def summarized(study: Study, plan: Plan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the finished cases, saved in the run, with summary and verdicts."""
     gathered = gather(cases_of(study, plan, folder), folder)
-    numbers = {"seeds": list(plan.seeds), "missing": gathered.missing}
+    numbers: dict[str, Any] = {"seeds": list(plan.seeds), "missing": gathered.missing}
     numbers |= study.summarize(plan, gathered, run)
     summary: dict[str, Any] = jsonable(describe(study, plan, run) | numbers)
     summary["lengths"] = plan.lengths() | {"seeds": len(numbers["seeds"])}
@@ -209,7 +210,7 @@ def _check_models(models: Iterable[Settings], together: int) -> None:
     for model in kinds.values():
         require_memory(measures_memory(model.machine, model.generation.samples), together)
         patterns = load_patterns(model.prototypes, model.machine)
-        check_learning(model, unit_fields(patterns, model.machine))
+        check_learning(model, Drive(unit_fields(patterns, model.machine)))
         check_labels(patterns, model.machine)
         if model.measures.classifier:
             classifier_in(model.measures.classifier)

@@ -39,7 +39,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import PART_OF, run_path
 from thermoloom.runs.store import RunDirectory, finished_results
@@ -133,7 +133,7 @@ def _train(
     on_warning: Callable[[str], None],
 ) -> None:
     """Train or solve the computers that are not done yet."""
-    trained = {p: s for p, s in runs.items() if s.training.rule != "optimum"}
+    trained = {p: s for p, s in runs.items() if not s.solved}
     for path, settings in runs.items():
         if path not in trained:
             solve_run(path, settings)
@@ -148,8 +148,7 @@ def _not_measured(workdir: Path, case: Case) -> bool:
 def _advance(report: Report, models: list[Settings]) -> Callable[[float, float | None], None]:
     """Progress of the task in training cycles, samples counted by their cost."""
     total = sum(
-        (0 if m.training.rule == "optimum" else m.training.cycles)
-        + SAMPLE_IN_CYCLES * m.generation.samples
+        (0 if m.solved else m.training.cycles) + SAMPLE_IN_CYCLES * m.generation.samples
         for m in models
     )
     done = 0.0
@@ -297,16 +296,16 @@ def _terms_on_paths(
     Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
     """
     machine = settings.built
-    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+    drive = drive_of(patterns, machine)
     seconds: list[float] = []
 
     def terms(index: int) -> Terms:
         began = time.perf_counter()
-        pattern, path = additional_path(machine, fields, index, path_seed, words)
+        pattern, path = additional_path(machine, drive, index, path_seed)
         seconds.append(time.perf_counter() - began)
-        return pattern, engine().terms(theta, path, fields[pattern])
+        return pattern, engine().terms(theta, path, drive.fields[pattern])
 
-    count = paths_per_prototype * len(fields)
+    count = paths_per_prototype * len(drive.fields)
     terms_of_paths = in_threads(terms, [(index,) for index in range(count)])
     if seconds:
         clock.seconds["one_path"] = sum(seconds) / len(seconds)

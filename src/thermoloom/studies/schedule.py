@@ -91,7 +91,7 @@ def cost(training: Training, beside: Sequence[Training] = ()) -> float:
     errors = settings.imperfections
     samples = SAMPLE_IN_CYCLES * sum(case.settings.generation.samples for case in training)
     shared = any(_trained_as_one(settings, other[0].settings) for other in beside)
-    if settings.training.rule == "optimum" or shared:
+    if settings.solved or shared:
         return samples
     each = (ON_GRID if errors.bits < UNQUANTIZED else 1) * (NOISY if errors.update_noise else 1)
     return each * settings.training.cycles + samples
@@ -196,7 +196,8 @@ def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
 def describe(settings: Settings) -> str:
     """A computer in a few words: its rule, and what differs from the defaults of training."""
     training, errors = settings.training, settings.imperfections
-    words = [training.rule if training.period is None else f"period {training.period}"]
+    rule = "optimum" if settings.solved else training.rule
+    words = [rule if training.period is None else f"period {training.period}"]
     if training.learning_rate_scale != 1:
         words.append(f"rate × {training.learning_rate_scale:g}")
     plain = type(errors)()

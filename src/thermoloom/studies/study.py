@@ -54,6 +54,8 @@ class Plan:
     """Lists that may be empty."""
 
     def __post_init__(self) -> None:
+        if self.settings.solved:
+            raise UserError("solver, training.rule: set by the study itself")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
                 f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, each only once"

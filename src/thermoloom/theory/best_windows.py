@@ -12,25 +12,25 @@ from __future__ import annotations
 import numpy as np
 
 from thermoloom.machine.machine import Machine
-from thermoloom.theory.expected_loss import Fields, expected_losses
+from thermoloom.patterns.drive import Drive
+from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.theory.solver import conjugate_gradients
 
 
-def window_losses(
-    machine: Machine, fields: Fields, words: Fields | None, pieces: int, tolerance: float = 1e-3
-) -> Array64:
+def window_losses(machine: Machine, drive: Drive, pieces: int, tolerance: float = 1e-3) -> Array64:
     """L* of the window from piece i up to piece j, (G + 1, G + 1); infinite where j ≤ i."""
     edges = [round(i * machine.steps / pieces) for i in range(pieces + 1)]
+    fields, words = drive
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    found = np.full((pieces + 1, pieces + 1), np.inf)
+    least = np.full((pieces + 1, pieces + 1), np.inf)
     for i, start in enumerate(edges[:-1]):
         windows = [(start, stop) for stop in edges[i + 1 :]]
         losses = expected_losses(machine, fields, marginals, words, windows)
         for j, loss in enumerate(losses, i + 1):
             # the loss of an optimum is off by the square of the gradient that is left
-            found[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
-    return found
+            least[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
+    return least
 
 
 def best_edges(losses: Array64, stages: int) -> list[int]:
@@ -47,9 +47,7 @@ def best_edges(losses: Array64, stages: int) -> list[int]:
     return ends
 
 
-def best_windows(
-    machine: Machine, fields: Fields, words: Fields | None, pieces: int
-) -> tuple[float, ...]:
+def best_windows(machine: Machine, drive: Drive, pieces: int) -> tuple[float, ...]:
     """The best ``machine.windows``, with edges on a grid of equal pieces."""
-    ends = best_edges(window_losses(machine, fields, words, pieces), machine.stages)
+    ends = best_edges(window_losses(machine, drive, pieces), machine.stages)
     return tuple(end / pieces for end in ends)

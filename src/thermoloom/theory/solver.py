@@ -21,13 +21,13 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.wires import adjacency
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import (
     MANY,
     Dense,
     ExpectedLoss,
     Factored,
-    Fields,
     expected_losses,
 )
 from thermoloom.theory.marginals import Array64, solve_marginals
@@ -58,8 +58,7 @@ class Optimum:
 
 def solve_optimum(
     machine: Machine,
-    fields: Fields,
-    words: Fields | None = None,
+    drive: Drive,
     tolerance: float = 1e-6,
     progress: Callable[[int, float], None] | None = None,
     max_iterations: int = 1000,
@@ -68,12 +67,11 @@ def solve_optimum(
 ) -> Optimum:
     """(H + ρ) θ = −(g₀ + λq/k_BT) of every stage, until the gradient has fallen by ``tolerance``.
 
-    ``heat_weight`` is λ, what a k_BT of expected heat costs in units of the loss; ``ridge`` is ρ.
-
-    ``words`` (P, L) are the label states of the patterns. ``progress`` is called with the
-    iteration and the relative gradient.
+    ``heat_weight`` is λ, the price of a k_BT of expected heat in units of the loss; ``ridge`` is ρ.
+    ``progress`` is called with the iteration and the relative gradient.
     """
     began = time.perf_counter()
+    fields, words = drive
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
     theta = np.empty((machine.stages, layout(machine).size))
     total = initial = largest = 0.0

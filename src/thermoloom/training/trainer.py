@@ -7,7 +7,7 @@ that differ in the strength of their update noise alone are learned together: θ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Diverged, Learner, NoisyLearner, Path, engine
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_training
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
+from thermoloom.training.checks import check_training
 
-Float32 = NDArray[np.float32]
 Watched = Callable[[Parameters], PathLoss]
 """The loss on a validation path as a function of θ."""
+OnCycle = Callable[[list["Trainee"]], bool | None]
+"""``on_cycle(trainees that took part)``; True ends training early."""
 
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
@@ -42,7 +44,7 @@ class Reached(NamedTuple):
     curve: tuple[tuple[int, float, float], ...] = ()
     diverged: bool = False
     parts: tuple[Parameters, Parameters] | None = None
-    """θ⁰ and Δ where θ = θ⁰ + σ Δ has update noise; None: θ alone, as it was given."""
+    """θ⁰ and Δ where θ = θ⁰ + σ Δ has update noise; None: only θ is known."""
 
 
 class _Lessons:
@@ -66,14 +68,13 @@ class Trainee:
     """A computer in training: its settings, its rule, and how far it is."""
 
     settings: Settings
-    learner: Learner
     reached: Reached
 
     @classmethod
     def new(cls, settings: Settings, start: Parameters | None = None) -> Trainee:
         """At its first cycle, from θ = ``start`` (0 if not given)."""
         theta = Parameters.zeros(settings.machine) if start is None else start.astype(np.float32)
-        return cls(settings, engine().learner(settings), Reached(theta.on(settings.built)))
+        return cls(settings, Reached(theta.on(settings.built)))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
@@ -85,8 +86,7 @@ class Trainee:
         if PARTS[0] in arrays:
             clean, response = (theta.with_vector(arrays[name]) for name in PARTS)
             parts = clean, response
-        reached = Reached(theta, cycle, curve, parts=parts)
-        return cls(settings, engine().learner(settings), reached)
+        return cls(settings, Reached(theta, cycle, curve, parts=parts))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that a checkpoint must hold."""
@@ -144,51 +144,60 @@ class Trainee:
         )
 
     @cached_property
+    def learner(self) -> Learner:
+        """The engine's learner of these settings."""
+        return engine().learner(self.settings)
+
+    @cached_property
     def _rule(self) -> Settings:
         """What determines the learning of θ⁰, and of Δ."""
         return self.settings.silent
 
 
-def train_together(
-    trainees: Sequence[Trainee], fields: Float32, words: Float32 | None = None
-) -> Iterator[list[Trainee]]:
-    """Train to the end on shared paths; yields after every cycle those that took part in it.
+def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = None) -> None:
+    """Train to the end on shared paths.
 
-    ``fields`` (P, N) and ``words`` (P, L) are those of the patterns. Trainees may have different
-    cycles behind them (after an interruption): each takes part from its own next cycle on.
-    Interrupts are honoured between the cycles of a trainee, never within one.
+    Trainees may have different cycles behind them (after an interruption): each takes part from
+    its next cycle on. ``on_cycle`` is called after every cycle. Interrupts are honoured between
+    the cycles of a trainee, never within one, nor within ``on_cycle``.
     """
+    for trainee in trainees:
+        check_training(trainee.settings, drive)
     _check_sharing(trainees)
     settings = trainees[0].settings
     machine, seed = settings.built, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
     validation = {
-        seed: engine().watch(validation_path(each, fields, words)) for seed, each in watched.items()
+        seed: engine().watch(validation_path(each, drive)) for seed, each in watched.items()
     }
     for trainee in trainees:
-        theta = trainee.parameters.with_styles_of(words)
+        theta = trainee.parameters.with_styles_of(drive.words)
         trainee.reached = trainee.reached._replace(parameters=theta)
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
     path: Path | None = None
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
-        pattern = cycle % len(fields)
-        word = None if words is None else words[pattern]
-        path = engine().path(machine, fields[pattern], seed, cycle, word, reuse=path)
+        pattern = cycle % len(drive.fields)
+        field, word = drive.fields[pattern], drive.word(pattern)
+        path = engine().path(machine, field, seed, cycle, word, reuse=path)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         lessons = _Lessons(path)
         for trainee in present:
             with interrupts_deferred():
                 trainee.learn(lessons, validation)
-        yield present
+        if on_cycle:
+            with interrupts_deferred():  # an interrupt cannot get lost in the callback
+                ends = on_cycle(present)
+            if ends:
+                return
 
 
-def validation_path(settings: Settings, fields: Float32, words: Float32 | None = None) -> Path:
+def validation_path(settings: Settings, drive: Drive) -> Path:
     """The fixed path on which the loss is watched; from the first pattern."""
     seed = settings.training.validation_seed
-    word = None if words is None else words[0]
-    return engine().path(settings.built, fields[0], seed, 0, word, stream="validation ")
+    field, word = drive.fields[0], drive.word(0)
+    return engine().path(settings.built, field, seed, 0, word, stream="validation ")
 
 
 def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watched]) -> Reached:
@@ -196,8 +205,8 @@ def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watch
     every, cycles = settings.training.validation_every, settings.training.cycles
     if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
         return reached
-    found = watched[settings.training.validation_seed](reached.parameters)
-    return reached._replace(curve=(*reached.curve, (reached.cycle, *found)))
+    losses = watched[settings.training.validation_seed](reached.parameters)
+    return reached._replace(curve=(*reached.curve, (reached.cycle, *losses)))
 
 
 def _check_sharing(trainees: Sequence[Trainee]) -> None:
@@ -213,31 +222,3 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
             raise UserError(
                 "learners that share paths need equal machine, device, prototypes and training.seed"
             )
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Trained parameters with their validation curve."""
-
-    parameters: Parameters
-    curve: dict[str, NDArray[Any]]
-    diverged_in: int | None = None
-    """The cycle in which the parameters ceased to be finite, if they did."""
-
-
-def train(
-    settings: Settings,
-    fields: Float32,
-    words: Float32 | None = None,
-    start: Parameters | None = None,
-    on_cycle: Callable[[Trainee], None] | None = None,
-) -> Trained:
-    """Train one computer from θ = ``start`` (0 if not given), in memory."""
-    check_training(settings, fields)
-    trainee = Trainee.new(settings, start)
-    for _ in train_together([trainee], fields, words):
-        if on_cycle:
-            with interrupts_deferred():  # whatever it catches, an interrupt is not lost in it
-                on_cycle(trainee)
-    diverged_in = trainee.cycle if trainee.diverged else None
-    return Trained(trainee.parameters, trainee.curve_columns(), diverged_in)

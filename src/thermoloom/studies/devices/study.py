@@ -37,12 +37,12 @@ from thermoloom.machine.device import Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.fields import label_words
+from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Training
-from thermoloom.training.trainer import Trainee, train_together
+from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Solver, Training
+from thermoloom.training.trainer import Trainee, train
 
 LABELS = {
     "spread_J2": "spread of J₂",
@@ -126,7 +126,7 @@ class DevicesPlan(Plan):
 
 def optimum_of(settings: Settings) -> Settings:
     """θ* does not depend on rules, seeds and devices, so there is one for all of them."""
-    return replace(settings, training=Training(rule="optimum"), device=Device())
+    return replace(settings, training=Training(), device=Device(), solver=Solver())
 
 
 # --- one device -----------------------------------------------------------------------------------
@@ -146,13 +146,15 @@ def recalibrate(job: Job, trajectories: list[int], samples: int) -> dict[str, An
 
     sample(start, "written", 0)
     trainee = Trainee.new(settings, start)
-    words = label_words(job.patterns, settings.machine)
-    for _ in train_together([trainee], job.fields, words):
+
+    def after_cycle(_: list[Trainee]) -> None:
         job.report(trainee.cycle, trajectories[-1], trainee.curve[-1][1])
         if trainee.cycle in trajectories and not trainee.diverged:
             sample(trainee.parameters, "learning", trainee.cycle)
             if settings.device.drift:
                 sample(start, "written", trainee.cycle, age=trainee.cycle)
+
+    train([trainee], drive_of(job.patterns, settings.machine), after_cycle)
     save_rows(job.run, "course", rows)
     job.run.save_table("curve", trainee.curve_columns())
     job.run.save_arrays("images", images)

@@ -28,7 +28,7 @@ from thermoloom.measures.fidelity import nearest_images
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.codes import cluster_words
-from thermoloom.patterns.fields import check_labels, styles_of, unit_fields
+from thermoloom.patterns.drive import Drive, check_labels, styles_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
 from thermoloom.theory.best_windows import best_windows
@@ -37,7 +37,7 @@ from thermoloom.theory.likelihood import class_log_likelihoods, expected_residua
 from thermoloom.theory.marginals import Marginals
 from thermoloom.theory.predictions import online_stability, scatter_edge
 from thermoloom.theory.solver import solve_optimum
-from thermoloom.training.trainer import Trainee, train_together
+from thermoloom.training.trainer import Trainee, train
 
 SHOWN = 10
 """Samples of each class on the sheet."""
@@ -223,7 +223,7 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     """A machine solved on the first ``patterns`` (0: all) and sampled; nothing of it is kept."""
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
     words = words_of(learned, machine)
-    optimum = solve_optimum(machine, unit_fields(learned, machine), words, TOLERANCE)
+    optimum = solve_optimum(machine, Drive(unit_fields(learned, machine), words), TOLERANCE)
     judged = sampled(job, optimum.parameters, samples)
     about = {"solving": optimum.seconds, "loss": optimum.expected_loss, "patterns": len(learned)}
     return judged | about
@@ -233,8 +233,8 @@ def measure_windows(job: Job, pieces: int, samples: int) -> dict[str, Any]:
     """The machine with the windows that make its expected loss least."""
     machine = job.settings.machine
     words = words_of(job.patterns, machine)
-    windows = best_windows(machine, job.fields, words, pieces)
-    optimum = solve_optimum(replace(machine, windows=windows), job.fields, words, TOLERANCE)
+    windows = best_windows(machine, Drive(job.fields, words), pieces)
+    optimum = solve_optimum(replace(machine, windows=windows), Drive(job.fields, words), TOLERANCE)
     judged = sampled(job, optimum.parameters, samples)
     about = {"windows": windows, "loss": optimum.expected_loss, "patterns": len(job.patterns)}
     return judged | about
@@ -247,7 +247,7 @@ def measure_unlabelled(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     """
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
     fields = unit_fields(learned, machine)
-    theta = solve_optimum(machine, fields, tolerance=TOLERANCE).parameters
+    theta = solve_optimum(machine, Drive(fields), tolerance=TOLERANCE).parameters
     generated = generate(theta, samples, job.settings.generation_seed)
     images, hidden = np.split(generated.final_states, [machine.visible], axis=1)
     known = np.unique(learned.classes)
@@ -400,12 +400,16 @@ def learn_online(
     if run is not None and run.has("computer.safetensors"):
         reached = run.load_metadata("computer")["cycle"]
         trainee = Trainee.restore(settings, run.load_arrays("computer"), reached)
-    kept = time.monotonic()
-    for _ in train_together([trainee], job.fields, words):
+    saved = time.monotonic()
+
+    def after_cycle(_: list[Trainee]) -> None:
+        nonlocal saved
         job.report(trainee.cycle, cycles, trainee.curve[-1][1] if trainee.curve else None)
-        if time.monotonic() - kept > KEPT_EVERY:
+        if time.monotonic() - saved > KEPT_EVERY:
             job.run.save_arrays("computer", trainee.arrays(), {"cycle": trainee.cycle})
-            kept = time.monotonic()
+            saved = time.monotonic()
+
+    train([trainee], Drive(job.fields, words), after_cycle)
     job.run.save_arrays("computer", trainee.arrays(), {"cycle": trainee.cycle})
     assert words is not None  # the machine has labels
     few = slice(len(job.patterns.targets))

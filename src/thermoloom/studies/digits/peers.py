@@ -36,7 +36,7 @@ from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.class_accuracy import NOISE_SEED, Asked
 from thermoloom.measures.fidelity import with_thermal_noise
-from thermoloom.patterns.fields import unit_fields
+from thermoloom.patterns.drive import Drive, unit_fields
 from thermoloom.patterns.patterns import Patterns, normalized
 from thermoloom.theory.solver import solve_optimum
 
@@ -72,7 +72,7 @@ def measure_peer(
         learned, machine = first_patterns(job.patterns, patterns), settings.machine
         words = words_of(learned, machine)
         fields = unit_fields(learned, machine)
-        theta = solve_optimum(machine, fields, words, TOLERANCE).parameters
+        theta = solve_optimum(machine, Drive(fields, words), TOLERANCE).parameters
         drawn = generate(theta, samples, settings.generation_seed)
         asked = asked_of(theta, drawn, settings.measures.classifier)
     else:

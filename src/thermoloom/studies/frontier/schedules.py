@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 
 from thermoloom.experiments.works import Job
 from thermoloom.machine.machine import Machine
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.settings import Settings
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
@@ -46,10 +46,11 @@ Performance = dict[str, float]
 
 def performance(machine: Machine, patterns: Patterns) -> Performance:
     """Exact means over the patterns asked for: heat and work in E₀, entropies in nats."""
-    fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+    drive = drive_of(patterns, machine)
+    fields, words = drive
     assert words is not None
     with threads(1):  # a second thread gains little and waits for busy cores
-        solved = solve_optimum(machine, fields, words, TOLERANCE)
+        solved = solve_optimum(machine, drive, TOLERANCE)
         law = generation_law(solved.parameters, words.astype(np.float64))
         imprinted = imprinted_law(machine, fields.astype(np.float64))
         away = gelbrich(imprinted, law.laws[-1]).mean()

@@ -30,7 +30,7 @@ from thermoloom.experiments.digits import HARMONIC
 from thermoloom.experiments.frontier.schedules import SLACK
 from thermoloom.experiments.optimum import RULE
 from thermoloom.experiments.pairs import PairPlan
-from thermoloom.experiments.plan import VARIED, Experiment, brief
+from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.experiments.results import (
     Model,
     measures_path,
@@ -47,7 +47,7 @@ from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.settings import PrototypeSettings, Settings, Training
@@ -100,7 +100,7 @@ class FrontierPlan(PairPlan):
         own = self.model(RULE, self.seeds[0])
         seed = self.model("batch", self.seeds[0]).generation_seed
         return own.updated(
-            {"machine": machine, "training": {"heat_weight": weight}, "generation": {"seed": seed}}
+            {"machine": machine, "solver": {"heat_weight": weight}, "generation": {"seed": seed}}
         )
 
     def variants(self) -> Iterator[tuple[str, float, float, Settings]]:
@@ -230,9 +230,11 @@ def _collected(
         model = Model.found(folder, settings, plan.paths)
         if model is None:
             training = settings.training
-            own = training.heat_weight if training.rule == RULE else training.seed
+            solver = settings.solver
+            rule = training.rule if solver is None else RULE
+            own = training.seed if solver is None else solver.heat_weight
             reason = why_missing(measures_path(folder, settings, plan.paths))
-            missing.append(f"{training.rule} {own:g} is left out ({reason})")
+            missing.append(f"{rule} {own:g} is left out ({reason})")
         else:
             found.append(model)
     return found, missing
@@ -248,7 +250,7 @@ class Scale:
     @classmethod
     def of(cls, model: Model) -> Scale:
         machine, patterns = model.settings.machine, model.patterns
-        fields, words = unit_fields(patterns, machine), label_words(patterns, machine)
+        fields, words = drive_of(patterns, machine)
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
         return cls(
             expected_losses(machine, fields, marginals, words),
@@ -267,7 +269,8 @@ class Scale:
 def row(model: Model, scale: Scale) -> dict[str, Any]:
     """One computer of the frontier or beside it."""
     loss, heat = scale.weigh(model.parameters)
-    weight = model.settings.training.heat_weight if model.rule == RULE else None
+    solver = model.settings.solver
+    weight = None if solver is None else solver.heat_weight
     known = {"rule": model.rule, "seed": model.seed, "weight": weight}
     return known | {"expected_loss": loss, "expected_heat": heat} | sampled(model)
 
@@ -464,5 +467,4 @@ EXPERIMENT = Experiment(
     models=models,
     tasks=tasks,
     assemble=assemble,
-    varied=(*VARIED, "training.heat_weight"),
 )

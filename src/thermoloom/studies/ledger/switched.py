@@ -22,7 +22,7 @@ from thermoloom.generation import generate
 from thermoloom.measures.dissipation import dissipation
 from thermoloom.measures.free_energy import coupling_energies, free_energy
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.fields import label_words
+from thermoloom.patterns.drive import drive_of
 from thermoloom.settings import Settings
 from thermoloom.theory.solver import solve_optimum
 
@@ -53,8 +53,7 @@ def available() -> bool:
 def measure_free_energy(job: Job, samples: int, switches: int, rest: float) -> dict[str, Any]:
     """ΔF of the optimum, and between which bounds its entropy production lies, in k_BT."""
     machine = job.settings.machine
-    words = label_words(job.patterns, machine)
-    theta = solve_optimum(machine, job.fields, words).parameters
+    theta = solve_optimum(machine, drive_of(job.patterns, machine)).parameters
     books = generate(theta, 10 * samples, job.settings.generation_seed)
     found = dissipation(machine, books)
     known = {

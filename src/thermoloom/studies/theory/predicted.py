@@ -17,6 +17,7 @@ from thermoloom.experiments.results import save_rows
 from thermoloom.experiments.works import Job
 from thermoloom.machine.parameters import Layout
 from thermoloom.machine.quantization import largest_magnitude
+from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.predictions import (
     MeanRule,
@@ -80,7 +81,7 @@ def predict_rule(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     rule = mean_rule(machine, job.fields, job.marginals, settings.learning_rate, settings.period)
     cycles, every = settings.training.cycles, settings.training.validation_every
     watched = ExpectedLoss(machine, job.fields[:1], job.marginals)
-    loss_of = engine().watch(validation_path(settings, job.fields))
+    loss_of = engine().watch(validation_path(settings, Drive(job.fields)))
 
     def on_path(vector: NDArray[np.float64]) -> float:
         return loss_of(job.parameters(vector)).reduced_loss

@@ -16,9 +16,11 @@ from thermoloom.experiments.works import Job
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import levels, nonzero_fraction
+from thermoloom.patterns.drive import Drive
 from thermoloom.runs.tasks import Report, Task
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import Trainee, train_together
+from thermoloom.training import trainer
+from thermoloom.training.trainer import Trainee
 
 STEPS = 12
 """Single steps of a path whose updates are rounded one by one."""
@@ -64,11 +66,14 @@ def train_with_offset(job: Job, offset: float, offset_cycles: int) -> dict[str, 
         return difference
 
     rows = [{"cycle": 0} | shift_sizes(form, shift())]
-    for _ in train_together(pair, job.fields):
+
+    def after_cycle(_: list[Trainee]) -> None:
         cycle = pair[0].cycle
         if cycle % every == 0 or cycle == offset_cycles:
             rows.append({"cycle": cycle} | shift_sizes(form, shift()))
         job.report(cycle, offset_cycles, None)
+
+    trainer.train(pair, Drive(job.fields), after_cycle)
     save_rows(job.run, "offset", rows)
     job.run.save_arrays("shift", job.parameters(shift()).arrays)
     return {}

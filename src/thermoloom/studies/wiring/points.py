@@ -16,12 +16,12 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Asked
 from thermoloom.measures.quality import measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.fields import label_words, unit_fields
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
-from thermoloom.training.trainer import train
+from thermoloom.training.trainer import Trainee, train
 
 TOLERANCE = 1e-4
 """|∇L(θ)|/|∇L(0)| at which θ* counts as solved: heat and images do not change any more."""
@@ -54,16 +54,16 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
 def learned_machine(job: Job, learned: Patterns) -> tuple[Parameters, float]:
     """θ by the rule of the settings, and its expected loss per step."""
     machine = job.settings.machine
-    fields, words = unit_fields(learned, machine), label_words(learned, machine)
-    if job.settings.training.rule == "optimum":
-        optimum = solve_optimum(machine, fields, words, TOLERANCE)
+    drive = drive_of(learned, machine)
+    if job.settings.solved:
+        optimum = solve_optimum(machine, drive, TOLERANCE)
         return optimum.parameters, optimum.expected_loss
     cycles = job.settings.training.cycles
-    theta = train(
-        job.settings, fields, words, on_cycle=lambda t: job.report(t.cycle, cycles, None)
-    ).parameters
-    marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    losses = expected_losses(machine, fields, marginals, words)
+    trainee = Trainee.new(job.settings)
+    train([trainee], drive, lambda _: job.report(trainee.cycle, cycles, None))
+    theta = trainee.parameters
+    marginals = solve_marginals(machine, float(np.abs(drive.fields).max()))
+    losses = expected_losses(machine, drive.fields, marginals, drive.words)
     vectors = theta.vector.astype(np.float64)
     total = sum(loss.total(vector) for loss, vector in zip(losses, vectors, strict=True))
     return theta, total / machine.steps

@@ -1,9 +1,11 @@
-"""What patterns do to the units: fields of free units, words of label units.
+"""How patterns drive the units of a machine: fields of free units, words of label units.
 
 visible field s        hidden field by the machine's code        label word of the class
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +19,31 @@ from thermoloom.patterns.patterns import Patterns
 Float32 = NDArray[np.float32]
 
 
+class Drive(NamedTuple):
+    """The fields and words by which patterns act on a machine."""
+
+    fields: Float32
+    """(patterns, units), at amplitude one, visible units first."""
+    words: Float32 | None = None
+    """States of the label units, (patterns, label units); None without labels."""
+
+    def word(self, pattern: int) -> Float32 | None:
+        """States of the label units for one pattern."""
+        return None if self.words is None else self.words[pattern]
+
+
+def drive_of(patterns: Patterns, machine: Machine) -> Drive:
+    """The drive of these patterns; refuses patterns that do not fit the machine."""
+    fields = unit_fields(patterns, machine)
+    check_labels(patterns, machine)
+    if machine.labels == 0:
+        return Drive(fields)
+    classes = np.array(patterns.classes)
+    return Drive(fields, label_word(machine, classes, styles_of(patterns, machine)))
+
+
 def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
-    """[s | code of s], (P, N): the fields of amplitude one on all units, visible units first."""
+    """[s | code of s], (P, N): fields of amplitude one, visible units first."""
     visible = patterns.patterns
     if visible.shape[1] != machine.visible:
         raise UserError(
@@ -37,16 +62,8 @@ def unit_fields(patterns: Patterns, machine: Machine) -> Float32:
     return np.concatenate([visible, hidden], axis=1, dtype=np.float32)
 
 
-def label_words(patterns: Patterns, machine: Machine) -> Float32 | None:
-    """States of the label units for each pattern, (P, L); None where there are none."""
-    check_labels(patterns, machine)
-    if machine.labels == 0:
-        return None
-    return label_word(machine, np.array(patterns.classes), styles_of(patterns, machine))
-
-
 def check_labels(patterns: Patterns, machine: Machine) -> None:
-    """Refuse patterns whose classes the machine's label units cannot ask for."""
+    """Refuse patterns whose classes the machine's label units cannot request."""
     if machine.labels == 0:
         return
     if not patterns.classes:

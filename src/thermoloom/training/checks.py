@@ -1,0 +1,40 @@
+"""Checks before learning: nothing is allocated or written for settings that cannot be learned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thermoloom.errors import UserError
+from thermoloom.feasibility import check_step, require_memory, size_memory
+from thermoloom.machine.machine import Machine
+from thermoloom.patterns.drive import Drive
+from thermoloom.settings import Settings
+
+
+def check_learning(settings: Settings, drive: Drive) -> None:
+    """Refuse settings with which no computer can be trained or solved on this drive."""
+    _check_fields(settings.machine, drive)
+    require_memory(size_memory(settings.machine))
+    check_step(settings.built, float(np.abs(drive.fields).max()))
+
+
+def check_training(settings: Settings, drive: Drive) -> None:
+    """Refuse settings that cannot be trained on this drive."""
+    if settings.solved:
+        raise UserError(
+            "solver (training.rule = 'optimum'): such a computer is solved, not trained; use "
+            "thermoloom solve"
+        )
+    check_learning(settings, drive)
+
+
+def _check_fields(machine: Machine, drive: Drive) -> None:
+    """Refuse fields that are not one finite row of N numbers for every pattern."""
+    fields = np.asarray(drive.fields)
+    if fields.ndim != 2 or not len(fields) or fields.shape[1] != machine.units:
+        raise UserError(
+            f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}), at least "
+            "one row of the units of machine.visible + machine.hidden"
+        )
+    if fields.dtype.kind not in "iuf" or not np.isfinite(fields).all():
+        raise UserError(f"unit fields ({fields.dtype}): must be real and finite")
