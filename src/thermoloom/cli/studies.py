@@ -55,7 +55,7 @@ def run(
         raise typer.Exit
 
 
-Preset = Annotated[str, typer.Option(help="One of the study's presets.", metavar="PRESET")]
+Preset = Annotated[str | None, typer.Option(help="One of the study's presets.", metavar="PRESET")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -106,16 +106,16 @@ class _NamesPresets(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def _folder(preset: str) -> Path:
+def _folder(preset: str | None) -> Path:
     """Results folder by preset: a quick look never gets in the way of the full study."""
-    return Path("results") if preset in ("paper", "full") else Path("results") / preset
+    return Path("results") if preset in (None, "paper", "full") else Path("results") / preset
 
 
 def _command(name: str, question: str) -> Callable[..., None]:
     """``run NAME``: the same options for every study."""
 
     def command(
-        preset: Preset = "paper",
+        preset: Preset = None,
         out: Out = None,
         seeds: Seeds = None,
         config: Config = None,
@@ -145,7 +145,7 @@ for _heading in headings():
 
 @run_app.command("all", cls=_NamesPresets)
 def run_all(
-    preset: Preset = "paper",
+    preset: Preset = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -195,13 +195,13 @@ def plan_values(config: Path | None, assignments: list[str] | None, seeds: str |
     """What differs from a preset: the TOML file, then --set, then --seeds."""
     from thermoloom.studies.study import SECTION
 
-    own = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
-    return merged(config, assignments, own, SECTION)
+    options = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
+    return merged(config, assignments, options, SECTION)
 
 
 def parse_seeds(text: str) -> list[int]:
     """``101-105`` and ``7,8,9``, also together, as whole numbers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
         if not _is_seed(low) or (dash and not _is_seed(high)):
@@ -209,10 +209,10 @@ def parse_seeds(text: str) -> list[int]:
         seeds = range(int(low), int(high if dash else low) + 1)
         if not seeds:
             raise UserError(f"--seeds {shown(text)}: {part.strip()} runs backwards")
-        if len(found) + len(seeds) > MOST_SHARES:
+        if len(numbers) + len(seeds) > MOST_SHARES:
             raise UserError(f"--seeds {shown(text)}: more than {MOST_SHARES:,} seeds")
-        found += seeds
-    return found
+        numbers += seeds
+    return numbers
 
 
 def _is_seed(text: str) -> bool:
@@ -230,7 +230,7 @@ def parse_share(text: str) -> tuple[int, int]:
 
 def run_share(
     name: str,
-    preset: str,
+    preset: str | None,
     values: Values,
     folder: Path,
     resources: Resources,
@@ -253,7 +253,7 @@ def run_share(
     _tell_failures(done.failures)
 
 
-def run_study(name: str, preset: str, values: Values, folder: Path, resources: Resources) -> None:
+def run_study(name: str, preset: str | None, values: Values, folder: Path, resources: Resources) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
     record = study(name)
@@ -309,7 +309,7 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
         verdict = f"  ({row['verdict']})" if row["verdict"] else ""
         lines.append(f"{row['label']:<46} {here}{between}{verdict}")
     verdicts = tally({k: count for k, count in summary["verdicts"].items() if k != "all"})
-    return [*lines, f"the paper's statements: {verdicts}"] if verdicts else lines
+    return [*lines, f"statements: {verdicts}"] if verdicts else lines
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -110,7 +110,7 @@ class Case:
     needs: tuple[Case, ...] = ()
     """Cases that must be done before."""
     group: str = ""
-    """Heading of its tasks, such as the name of a screen."""
+    """Computers of one group may be trained in one task, where they share their paths."""
     cycles: float | None = None
     """About what it costs, in training cycles; unknown costs begin first."""
     source: Source | None = None
@@ -130,8 +130,7 @@ class Case:
     @property
     def name(self) -> str:
         """What progress displays and lines about missing cases call it."""
-        labels = ", ".join(f"{key} {_shown(value)}" for key, value in self.labels.items() if value)
-        return ", ".join(part for part in (self.group, labels) if part)
+        return name_of([self])
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -192,8 +191,17 @@ class Case:
         return cls({}, settings, measure, values["arguments"], source=source)
 
 
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def name_of(cases: Sequence[Case]) -> str:
+    """Cases of one measure by their labels: ``rule batch | online, seed 101``."""
+    labels: dict[str, dict[str, None]] = {}
+    for case in cases:
+        for key, value in case.labels.items():
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            labels.setdefault(key, {})[shown] = None
+    texts = [f"{key} {' | '.join(values)}" for key, values in labels.items() if any(values)]
+    text = ", ".join(texts) or cases[0].group
+    measure = "" if cases[0].samples_computer else cases[0].kind.replace("-", " ")
+    return ": ".join(dict.fromkeys(part for part in (measure, text) if part))
 
 
 def _judge(settings: Settings) -> dict[str, Any]:

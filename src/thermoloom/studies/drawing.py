@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.style
 import numpy as np
@@ -27,7 +27,6 @@ from thermoloom.presentation.style import (
     INK,
     MARK,
     MARK_BACK,
-    ORANGE,
     STYLE,
     WIDTH,
 )  # fmt: skip
@@ -252,7 +251,7 @@ def tag(figure: Figure | SubFigure, x: float, y: float, letter: str, title: str)
 
 
 def evenly(axes: Axes, values: NDArray[Any], margin: float = 0.5) -> dict[float, int]:
-    """Where values lie at equal distances, with the axis made so."""
+    """Places of values at equal distances; sets ticks and limits of the axis."""
     places = {float(value): place for place, value in enumerate(np.unique(values))}
     axes.set_xticks(list(places.values()), [f"{value:g}" for value in places])
     axes.set_xlim(-margin, len(places) - 1 + margin)
@@ -268,36 +267,66 @@ def legend_above(axes: Axes, share: float, **options: Any) -> None:
 
 # --- response curves of screens ---
 
+SHIFT = 0.08
+"""Half of the distance between the curves of a screen, in places of an even axis."""
+
+
+class Trace(NamedTuple):
+    """How a curve is drawn."""
+
+    colour: str
+    marker: str = "o"
+    label: str | None = None
+    hollow: Sequence[float] = ()
+    """Values whose markers are hollow."""
+
+
+def draw_screen(
+    axes: Axes,
+    saved: StudyTables,
+    screen: str,
+    traces: Mapping[str, Trace],
+    even: bool = True,
+) -> dict[str, dict[float, float]]:
+    """Mean heat along a screen, one trace for each variant; × where a condition diverged.
+
+    On an ``even`` axis, values lie at equal distances, and curves side by side. Returns the place
+    of every value on the axis, by variant.
+    """
+    places: dict[float, float] = {}
+    if even:
+        places |= evenly(axes, only(saved.table("curves"), screen=screen)["value"])
+    shifts = np.linspace(-SHIFT, SHIFT, len(traces)) if even and len(traces) > 1 else [0.0]
+    places_by_variant = {}
+    for (variant, trace), shift in zip(traces.items(), shifts, strict=True):
+        curve = curve_of(saved, screen, variant)
+        x = {float(v): places.get(float(v), float(v)) + float(shift) for v in curve["value"]}
+        _draw_curve(axes, curve, list(x.values()), trace)
+        places_by_variant[variant] = x
+    axes.set_ylabel("mean heat ($E_0$)")
+    return places_by_variant
+
 
 def curve_of(saved: StudyTables, screen: str, variant: str = "") -> Table:
     """The points of one curve."""
     return only(saved.table("curves"), screen=screen, variant=variant)
 
 
-def response(
-    axes: Axes,
-    curve: Table,
-    positions: Sequence[float] | None = None,
-    colour: str = ORANGE,
-    marker: str = "o",
-    hollow: Sequence[bool] = (),
-    label: str | None = None,
-) -> None:
-    """Mean heat with its error bars, joined; hollow on request, × where it diverged."""
-    x = np.array(curve["value"] if positions is None else positions, float)
+def _draw_curve(axes: Axes, curve: Table, x: Sequence[float], trace: Trace) -> None:
+    """Mean heats with their error bars, joined."""
     bars = np.nan_to_num(curve["bar"].astype(float))
     axes.errorbar(
-        x, curve["heat"], yerr=bars, color=colour, marker=marker, label=label, capsize=1.8,
-        elinewidth=0.9, capthick=0.9, linewidth=1.1,
+        x, curve["heat"], yerr=bars, color=trace.colour, marker=trace.marker, label=trace.label,
+        capsize=1.8, elinewidth=0.9, capthick=0.9, linewidth=1.1,
     )  # fmt: skip
-    if any(hollow):
-        chosen = np.array(hollow, bool)
-        axes.plot(x[chosen], curve["heat"][chosen], marker, color=colour, markerfacecolor="white",
-                  zorder=3)  # fmt: skip
-    mark_diverged(axes, x, curve)
+    if len(trace.hollow):
+        hollow = np.isin(curve["value"], trace.hollow)
+        axes.plot(np.array(x)[hollow], curve["heat"][hollow], trace.marker, color=trace.colour,
+                  markerfacecolor="white", zorder=3)  # fmt: skip
+    _mark_diverged(axes, x, curve)
 
 
-def mark_diverged(axes: Axes, x: Any, curve: Table) -> None:
+def _mark_diverged(axes: Axes, x: Sequence[float], curve: Table) -> None:
     """An × at the upper edge for every condition that has no heat, with its cycle."""
     for position, count, cycle in zip(x, curve["diverged"], curve["diverged_in"], strict=True):
         if count:
@@ -308,10 +337,18 @@ def mark_diverged(axes: Axes, x: Any, curve: Table) -> None:
                           xycoords=axes.get_xaxis_transform())  # fmt: skip
 
 
-def baseline(axes: Axes, heat: float, style: str = ":", label: str | None = None) -> None:
-    """The heat that all others are compared with."""
-    if np.isfinite(heat):
-        axes.axhline(heat, color=FAINT, linewidth=1, linestyle=style, zorder=0, label=label)
+def draw_reference(
+    axes: Axes,
+    saved: StudyTables,
+    screen: str,
+    value: float,
+    line: str = ":",
+    label: str | None = None,
+) -> None:
+    """The heat at one value of a screen, with which all others are compared, across the panel."""
+    for heat in only(saved.table("curves"), screen=screen, value=value)["heat"]:
+        if np.isfinite(heat):
+            axes.axhline(heat, color=FAINT, linewidth=1, linestyle=line, zorder=0, label=label)
 
 
 def logarithmic(axes: Axes, curve: Table) -> None:

@@ -7,8 +7,8 @@ trainings, samples are drawn in separate tasks, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from thermoloom.machine.machine import Machine
@@ -16,7 +16,7 @@ from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.runs.tasks import Task
 from thermoloom.settings import Settings
-from thermoloom.studies.case import Case, ended, finished, trained_path
+from thermoloom.studies.case import Case, ended, finished, name_of, trained_path
 from thermoloom.studies.gather import has_archive
 from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES, piece, piece_paths
 
@@ -60,18 +60,19 @@ def in_products(machine: Machine, cycles: float) -> float:
 
 
 def _computer_tasks(cases: Iterable[Case], folder: Path, workers: int) -> list[Task]:
-    """Tasks that train and measure computers, those of one group and seed on shared paths.
+    """Tasks that train and measure computers, those of one group with the same paths together.
 
     A computer that appears again, even with other samples, stays with the group that had it first:
     it is trained once. Tasks that draw samples appear once the training is in the folder.
     """
     trainings: dict[Path, Training] = {}
-    shared: dict[tuple[str, int], list[Training]] = {}
+    shared: dict[Hashable, list[Training]] = {}
     for case in cases:
-        path = trained_path(Path(), case.settings)
+        settings, path = case.settings, trained_path(Path(), case.settings)
         if path not in trainings:
             trainings[path] = []
-            shared.setdefault((case.group, case.settings.training.seed), []).append(trainings[path])
+            paths = (settings.machine, settings.device, settings.prototypes, settings.training.seed)
+            shared.setdefault((case.group, *paths), []).append(trainings[path])
         if case.path not in [other.path for other in trainings[path]]:
             trainings[path].append(case)
     tasks: list[Task] = []
@@ -103,7 +104,7 @@ def _trained_as_one(a: Settings, b: Settings) -> bool:
     return noisy and replace(a.silent, generation=b.generation) == b.silent
 
 
-def cut(groups: Mapping[tuple[str, int], Sequence[Training]], workers: int) -> Iterator[list[Case]]:
+def cut(groups: Mapping[Hashable, Sequence[Training]], workers: int) -> Iterator[list[Case]]:
     """Groups of trainings that share paths, cut so that all workers have work to the end.
 
     A task is no more than a worker's share of the remaining cost: groups at first, single
@@ -139,21 +140,13 @@ def _computer_task(cases: list[Case], in_pieces: bool) -> Task:
     drawn = [path for case in cases if in_pieces for path in piece_paths(Path(), case.settings)]
     inputs = [path for case in cases for path in case.inputs]
     return Task(
-        name=_name(cases),
+        name=name_of(cases),
         function="thermoloom.studies.sampled_computer:sample_computers",
         arguments={"cases": [case.as_json() for case in cases]},
         outputs=tuple(dict.fromkeys(path for case in cases for path in case.outputs)),
         inputs=tuple(dict.fromkeys([*inputs, *map(str, drawn)])),
         cost=in_products(cases[0].settings.machine, cycles),
     )
-
-
-def _name(cases: Sequence[Case], detail: str = "") -> str:
-    """Group, seed and computers of a task; unique within a study."""
-    group, settings = cases[0].group, [case.settings for case in cases]
-    described = ", ".join(dict.fromkeys(describe(each) for each in settings))
-    name = f"seed {settings[0].training.seed}: {described}"
-    return ", ".join(part for part in (group, name, detail) if part)
 
 
 def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
@@ -164,7 +157,7 @@ def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
     if training is None:
         return [
             Task(
-                name=_name(cases, "training"),
+                name=f"{name_of(cases)}, training",
                 function="thermoloom.studies.sampled_computer:train_only",
                 arguments={"case": case.as_json()},
                 outputs=(place,),
@@ -183,7 +176,7 @@ def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
             first, samples = piece(settings, number)
             detail = f"samples {first} to {first + samples - 1} of {settings.generation_seed}"
             tasks[path] = Task(
-                name=_name(cases, detail),
+                name=f"{name_of(cases)}, {detail}",
                 function="thermoloom.studies.sampled_computer:draw_piece",
                 arguments={"case": case.as_json(), "number": number},
                 outputs=(str(path),),
@@ -191,16 +184,3 @@ def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
                 cost=in_products(settings.machine, SAMPLE_IN_CYCLES * samples),
             )
     return [task for path, task in tasks.items() if finished(folder / path) is None]
-
-
-def describe(settings: Settings) -> str:
-    """A computer in a few words: its rule, and what differs from the defaults of training."""
-    training, errors = settings.training, settings.imperfections
-    rule = "optimum" if settings.solved else training.rule
-    words = [rule if training.period is None else f"period {training.period}"]
-    if training.learning_rate_scale != 1:
-        words.append(f"rate × {training.learning_rate_scale:g}")
-    plain = type(errors)()
-    changed = {k: v for k, v in asdict(errors).items() if v != getattr(plain, k)}
-    words += [f"{key.replace('_', ' ')} {value}" for key, value in changed.items()]
-    return " ".join(words)

@@ -147,7 +147,7 @@ class Study:
     question: str
     """One line for ``thermoloom run --help``."""
     presets: Mapping[str, Plan]
-    """Plans by name; ``full`` or ``paper`` is complete, ``quick`` takes seconds."""
+    """Plans by name. The first is the default: ``full`` or ``paper``; ``quick`` takes a minute."""
     cases: Callable[[Any, Path], Sequence[Case]]
     """``cases(plan, folder)``: everything to be computed, as far as the results folder tells.
     Asked again whenever cases are done, until nothing new comes."""
@@ -190,8 +190,11 @@ class Study:
         module = load_module(self, "figures")
         return {figure.name: getattr(module, figure.draw) for figure in self.figures}
 
-    def plan(self, preset: str, values: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
-        """A preset with the user's settings on top."""
+    def plan(
+        self, preset: str | None = None, values: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Plan:
+        """A preset, the first if none is named, with the user's settings on top."""
+        preset = preset or next(iter(self.presets))
         if preset not in self.presets:
             raise UserError(f"--preset {preset}: must be one of {', '.join(self.presets)}")
         return self.presets[preset].updated(self._without_varied(preset, values or {}))
