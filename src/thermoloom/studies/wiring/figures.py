@@ -1,67 +1,66 @@
-"""The figure of the wirings: what a wire buys."""
+"""The figure of the wirings: quality and heat by the number and the length of wires."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
+from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
-from thermoloom.studies.drawing import light_grid, panel
+from thermoloom.studies.drawing import finish, in_rows
+from thermoloom.studies.pairs import OPTIMUM
+from thermoloom.studies.wiring.study import COMPLETE, GRID, NO_HIDDEN, ONLINE, RANDOM, TEN
 
 WORDS = {
     "max_softmax": "mean maximum softmax",
-    "asked": "recognized as requested",
+    "asked": "fraction with the correct class",
     "absolute_correlation": "correlation with nearest pattern",
     "diversity": "diversity within a class",
     "heat": "heat ($E_0$)",
+    "wires": "wires",
+    "length": "length of all wires (sites)",
 }
-LOOKS = {"grid": (BLUE, "o-"), "random": (ORANGE, "s-"), "no hidden-hidden": (GREEN, "D")}
+LOOKS = {GRID: (BLUE, "o-"), RANDOM: (ORANGE, "s-"), NO_HIDDEN: (GREEN, "D")}
 
 
 def draw_wiring(saved: StudyTables) -> Figure:
-    """A row for each machine: quality by wires and by length, then its price, by wires."""
-    layout = ConstrainedLayoutEngine(w_pad=0.05, h_pad=0.06)
+    """A row for each machine: quality by wires and by length, then diversity and heat."""
     machines, classified = saved.summary["measures"], saved.summary["classified"]
-    figure = Figure(figsize=(WIDTH, 2.2 * len(machines) + 0.3), layout=layout)
-    places = figure.subplots(len(machines), 4, squeeze=False)
-    letters = iter("abcdefgh")
-    for row, (machine, measure) in zip(places, machines.items(), strict=True):
-        table = only(saved.table("points"), machine=machine)
-        second = "diversity" if machine == "ten" and classified else "absolute_correlation"
-        panels = (("wires", measure), ("length", measure), ("wires", second), ("wires", "heat"))
-        for axes, (along, value) in zip(row, panels, strict=True):
-            _panel(axes, table, along, value)
-            panel(axes, next(letters), f"{machine} digits")
-    handles, labels = places[0][0].get_legend_handles_labels()
+    figure, panels = in_rows(len(machines), 4, 2.2 * len(machines) + 0.3)
+    columns = [
+        (machine, *pair)
+        for machine, quality in machines.items()
+        for pair in (
+            ("wires", quality),
+            ("length", quality),
+            ("wires", "diversity" if machine == TEN and classified else "absolute_correlation"),
+            ("wires", "heat"),
+        )
+    ]
+    for axes, letter, (machine, x, y) in zip(panels, "abcdefgh", columns, strict=True):
+        _draw(axes, only(saved.table("points"), machine=machine), x, y)
+        finish(axes, letter, f"{machine} digits", xlabel=WORDS[x], ylabel=WORDS[y])
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=6.5)
     return figure
 
 
-def _panel(axes: Axes, table: Table, along: str, value: str) -> None:
-    solved = only(table, rule="optimum")
-    whole = only(solved, wiring="complete")
-    for level in whole[value]:
+def _draw(axes: Axes, table: Table, x: str, y: str) -> None:
+    """Column y by column x, a line for each kind of wiring."""
+    solved, trained = only(table, rule=OPTIMUM), only(table, rule=ONLINE)
+    complete = only(solved, wiring=COMPLETE)
+    for level in complete[y]:
         axes.axhline(level, color=FAINT, linewidth=0.8, linestyle=":")
-    axes.plot(whole[along], whole[value], "*", color=INK, markersize=7, label="complete")
+    axes.plot(complete[x], complete[y], "*", color=INK, markersize=7, label=COMPLETE)
     for wiring, (colour, look) in LOOKS.items():
-        own = only(solved, wiring=wiring)
-        if not len(own[along]):
-            continue
-        order = np.argsort(own[along])
-        x, y = (own[key][order] for key in (along, value))
-        error = own["heat_sem"][order] if value == "heat" else None
-        axes.errorbar(x, y, error, fmt=look, color=colour, markersize=3.5, elinewidth=0.8,
-                      label=wiring)  # fmt: skip
-    trained = only(table, rule="online")
-    if len(trained[along]):
-        axes.plot(
-            trained[along], trained[value], "x", color=INK, markersize=4, label="trained online"
-        )
+        curve = only(solved, wiring=wiring)
+        if len(curve[x]):
+            order = np.argsort(curve[x])
+            error = curve["heat_sem"][order] if y == "heat" else None
+            axes.errorbar(curve[x][order], curve[y][order], error, fmt=look, color=colour,
+                          markersize=3.5, elinewidth=0.8, label=wiring)  # fmt: skip
+    if len(trained[x]):
+        axes.plot(trained[x], trained[y], "x", color=INK, markersize=4, label="trained online")
     axes.set_xscale("log")
-    axes.set_xlabel("wires" if along == "wires" else "length of all wires (sites)")
-    axes.set_ylabel(WORDS[value])
-    light_grid(axes)

@@ -1,71 +1,76 @@
-"""What a wire buys: quality, heat and asked class against the number and the length of wires.
+"""What a wire buys: quality, heat and correct class by the number and the length of wires.
 
 Two machines, each solved exactly on every wiring, some also trained by the online rule:
 
     three   the paper's machine and its three digits; no class is requested
-    ten     the machine of ``digits``, with one style: harmonic visible units, four stages, a label
-            unit for each class, ten images of each
+    ten     harmonic visible units, four stages, a label unit for each class, ten images of each
 
-A grid keeps all wires up to a length; a random wiring of as many wires has no regard for length.
+A grid has all wires up to a length; a random wiring of as many wires has no regard for length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.experiments.digits import HARMONIC, DigitsPlan
-from thermoloom.experiments.plan import SECTION, VARIED, Experiment, Plan
-from thermoloom.experiments.results import save_rows
-from thermoloom.experiments.works import Work
-from thermoloom.machine.wires import measure
+from thermoloom.generation import asked_classes, generate
+from thermoloom.machine import wires
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
+from thermoloom.measures.class_accuracy import Asked
+from thermoloom.measures.quality import measure_quality
+from thermoloom.measures.statistics import spread
+from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.studies.case import TIMING, Case, Job, is_classified
+from thermoloom.studies.first_patterns import first_patterns
+from thermoloom.studies.gather import Gathered, Record, save_rows
+from thermoloom.studies.pairs import OPTIMUM
+from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES, Clock
+from thermoloom.studies.study import SECTION, VARIED, Figure, Plan, Study
+from thermoloom.theory.expected_loss import expected_losses
+from thermoloom.theory.marginals import solve_marginals
+from thermoloom.theory.solver import solve_optimum
+from thermoloom.training.trainer import Trainee, train
+
+THREE, TEN = "three", "ten"
+COMPLETE, GRID, RANDOM, NO_HIDDEN = "complete", "grid", "random", "no hidden-hidden"
+ONLINE = "online"
 
 _HARMONIC = ("hidden", "labels", "stages", "wiring", "biases", "J4", "dt")
 MACHINES: dict[str, dict[str, Any]] = {
-    "three": {},
-    "ten": {key: getattr(HARMONIC, key) for key in _HARMONIC},
+    THREE: {},
+    TEN: {key: getattr(HARMONIC, key) for key in _HARMONIC},
 }
 """What differs from the machine of the settings."""
-ONLINE: dict[str, dict[str, Any]] = {
-    "three": {},
-    "ten": {
-        "machine": {"label_amplitude": DigitsPlan().online_amplitude},
-        "training": {"learning_rate": DigitsPlan().online_rate},
+ONLINE_SETTINGS: dict[str, dict[str, Any]] = {
+    THREE: {},
+    TEN: {
+        "machine": {"label_amplitude": ONLINE_AMPLITUDE},
+        "training": {"learning_rate": ONLINE_RATE},
     },
 }
-"""What differs for the online rule: labels must learn faster than couplings. The optimum and its
-samples do not depend on the amplitude of labels."""
-PATTERNS = {"three": 3, "ten": 0}
-"""Patterns that each learns, the first of ten digits taken in turn; 0: all."""
+"""What differs for the online rule. The optimum and its samples do not depend on the amplitude of
+labels."""
+PATTERNS = {THREE: 3, TEN: 0}
+"""Number of patterns that each machine learns, the first of ten digits taken in turn; 0: all."""
 ENOUGH = 0.95
-"""Part of what the complete wiring reaches that counts as all of it."""
-
-
-class Point(NamedTuple):
-    """A machine on a wiring, solved or trained."""
-
-    machine: str
-    wiring: str
-    """complete, no hidden-hidden, grid or random"""
-    value: int
-    """Radius or degree; 0 where there is none."""
-    rule: str
-    work: Work
-
-    @property
-    def name(self) -> str:
-        return f"{self.machine}, {self.wiring} {self.value or ''}".strip() + f", {self.rule}"
+"""A wiring is enough if it reaches this part of the quality of the complete wiring."""
+TOLERANCE = 1e-4
+"""|∇L(θ)|/|∇L(0)| at which θ* counts as solved; heat and images no longer change."""
+STAGES = ("solving or training", "sampling")
+QUALITY = ("max_softmax", "target_fraction", "polarity", "absolute_correlation")
 
 
 @dataclass(frozen=True)
 class WiringPlan(Plan):
-    """Which wirings are solved, which trained, and how many samples are drawn of each."""
+    """Wirings that are solved, wirings that are trained, and the samples drawn of each."""
 
     settings: Settings = field(
         default_factory=lambda: Settings(
@@ -90,152 +95,169 @@ class WiringPlan(Plan):
             if min(values) < 1 or list(values) != sorted(set(values)):
                 raise UserError(f"{SECTION}.{key} = {list(values)}: must be from 1 on, and rise")
 
-    def model(self, machine: str, wires: dict[str, Any], rule: str) -> Settings:
-        training = {"rule": rule, "seed": self.seeds[0]}
-        if rule == "online":
-            training["cycles"] = self.online_cycles
-        values = {"machine": MACHINES[machine] | wires, "training": training}
-        found = self.settings.updated(values)
-        return found.updated(ONLINE[machine]) if rule == "online" else found
+    def wirings(self, machine: str, rule: str) -> list[tuple[str, int, dict[str, Any]]]:
+        """(wiring, radius or degree, settings of the machine), the complete one first."""
+        solved = rule == OPTIMUM
+        radii = self.radii if solved else self.online_radii
+        degrees = self.degrees if solved else self.online_degrees
+        wirings: list[tuple[str, int, dict[str, Any]]] = [
+            (COMPLETE, 0, {}),
+            *((GRID, radius, {"topology": GRID, "radius": radius}) for radius in radii),
+            *((RANDOM, degree, {"topology": RANDOM, "degree": degree}) for degree in degrees),
+        ]
+        if machine == THREE and solved:
+            fewer = [w for w in self.settings.machine.wiring if w != "hidden-hidden"]
+            wirings.append((NO_HIDDEN, 0, {"wiring": fewer}))
+        return wirings
 
-    def points(self) -> Iterator[Point]:
-        """Everything that is measured, complete wiring first."""
-        for machine in MACHINES:
-            wirings: list[tuple[str, int, str, dict[str, Any]]] = [
-                ("complete", 0, "optimum", {}),
-                *(("grid", r, "optimum", _grid(r)) for r in self.radii),
-                *(("random", d, "optimum", _random(d)) for d in self.degrees),
-            ]
-            if machine == "three":
-                few = [w for w in self.settings.machine.wiring if w != "hidden-hidden"]
-                wirings.append(("no hidden-hidden", 0, "optimum", {"wiring": few}))
-            wirings += [
-                ("complete", 0, "online", {}),
-                *(("grid", r, "online", _grid(r)) for r in self.online_radii),
-                *(("random", d, "online", _random(d)) for d in self.online_degrees),
-            ]
-            for wiring, value, rule, changed in wirings:
-                more = {"patterns": PATTERNS[machine], "samples": self.settings.generation.samples}
-                work = Work("wiring-point", self.model(machine, changed, rule), more)
-                yield Point(machine, wiring, value, rule, work)
+    def computer(self, machine: str, wiring: dict[str, Any], rule: str) -> Settings:
+        """A machine on a wiring, solved or trained."""
+        settings = self.settings.updated(
+            {"machine": MACHINES[machine] | wiring, "training": {"seed": self.seeds[0]}}
+        )
+        if rule == OPTIMUM:
+            return settings.updated({"solver": {}})
+        training = {"training": {"rule": rule, "cycles": self.online_cycles}}
+        return settings.updated(training).updated(ONLINE_SETTINGS[machine])
 
 
-def _grid(radius: int) -> dict[str, Any]:
-    return {"topology": "grid", "radius": radius}
+def cases(plan: WiringPlan, folder: Path) -> list[Case]:
+    """Every machine on every wiring, solved and trained."""
+    sampling = SAMPLE_IN_CYCLES * plan.settings.generation.samples
+    return [
+        Case(
+            {"machine": machine, "wiring": wiring, "value": size, "rule": rule},
+            plan.computer(machine, topology, rule),
+            computer_on_wiring,
+            {"patterns": PATTERNS[machine]},
+            cycles=sampling + (plan.online_cycles if rule == ONLINE else 0),
+        )
+        for machine in MACHINES
+        for rule in (OPTIMUM, ONLINE)
+        for wiring, size, topology in plan.wirings(machine, rule)
+    ]
 
 
-def _random(degree: int) -> dict[str, Any]:
-    return {"topology": "random", "degree": degree}
+# --- one machine on one wiring ---
 
 
-def models(plan: WiringPlan) -> list[Settings]:
-    return [point.work.settings for point in plan.points()]
+def computer_on_wiring(job: Job, patterns: int) -> dict[str, Any]:
+    """Learn the first ``patterns``, sample, judge; only the numbers are saved."""
+    settings, clock = job.settings, Clock()
+    learned = first_patterns(job.patterns, patterns)
+    with clock.measure(STAGES[0]):
+        theta, loss = _computer(job, drive_of(learned, settings.machine))
+    with clock.measure(STAGES[1]):
+        samples = settings.generation.samples
+        generated = generate(theta, samples, settings.generation_seed)
+        images = generated.final_states[:, : settings.machine.visible]
+        quality = measure_quality(images, learned, settings.measures.classifier)
+        by_class: dict[str, Any] = {"asked": None, "diversity": None}
+        classes = asked_classes(theta, samples, None)
+        if classes is not None and is_classified(settings):
+            asked = Asked(images, classes.astype(np.intp), settings.measures.classifier)
+            by_class = {key: asked.few(learned)[key] for key in by_class}
+    return by_class | {
+        "expected_loss": loss,
+        "heat": asdict(spread(generated.heat)),
+        "work": asdict(spread(generated.work)),
+        "quality": quality.summary(),
+        TIMING: clock.seconds,
+    }
 
 
-def tasks(plan: WiringPlan, folder: Path, workers: int) -> list[Task]:
-    """A task for each machine on each wiring."""
-    return [point.work.task(point.name) for point in plan.points()]
+def _computer(job: Job, drive: Drive) -> tuple[Parameters, float]:
+    """θ, solved or trained, and its expected loss per step."""
+    machine = job.settings.machine
+    if job.settings.solved:
+        optimum = solve_optimum(machine, drive, TOLERANCE)
+        return optimum.parameters, optimum.expected_loss
+    cycles = job.settings.training.cycles
+    trainee = Trainee.new(job.settings)
+    train([trainee], drive, lambda _: job.report(trainee.cycle, cycles, None))
+    marginals = solve_marginals(machine, float(np.abs(drive.fields).max()))
+    losses = expected_losses(machine, drive.fields, marginals, drive.words)
+    vectors = trainee.parameters.vector.astype(np.float64)
+    total = sum(loss.total(vector) for loss, vector in zip(losses, vectors, strict=True))
+    return trainee.parameters, total / machine.steps
 
 
-# --- tables and summary ---------------------------------------------------------------------------
+# --- tables and summary ---
 
 
-def assemble(plan: WiringPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+def summarize(plan: WiringPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
     """A row for each machine on each wiring, and how few wires are enough."""
-    rows, missing, seconds = [], [], {"solving or training": 0.0, "sampling": 0.0}
-    for point in plan.points():
-        found = point.work.found(folder)
-        if found is None:
-            missing.append(f"{point.name}: not measured")
-            continue
-        rows.append(row(point, found.results))
-        seconds["solving or training"] += found.results["learning"]
-        seconds["sampling"] += found.results["seconds"] - found.results["learning"]
-    if not rows:
-        raise UserError(f"{folder}: nothing was measured; run the same command again")
-    classified = rows[0]["max_softmax"] is not None
+    rows = [_row(record) for record in gathered]
     save_rows(run, "points", rows)
+    classified = rows[0]["max_softmax"] is not None
+    measures = {machine: quality_column(machine, classified) for machine in MACHINES}
+    fewest = [fewest_wires(rows, THREE, wiring, measures[THREE]) for wiring in (GRID, RANDOM)]
     return {
-        "seeds": list(plan.seeds),
-        "missing": missing,
         "classified": classified,
         "samples": plan.settings.generation.samples,
         "cycles": plan.online_cycles,
         "enough": ENOUGH,
-        "measures": {m: measure_of(m, classified) for m in MACHINES},
+        "measures": measures,
         "rows": rows,
-        "least": [
-            least for w in ("grid", "random")
-            if (least := fewest(rows, "three", w, measure_of("three", classified))) is not None
-        ],
-        "asked": asked_most(rows),
-        "timing": seconds,
-    }  # fmt: skip
+        "least": [row for row in fewest if row is not None],
+        "asked": most_often_correct(rows),
+        "timing": gathered.seconds(STAGES),
+    }
 
 
-def measure_of(machine: str, classified: bool) -> str:
-    """What counts as quality: the asked class where one is asked for, else recognizability."""
+def quality_column(machine: str, classified: bool) -> str:
+    """What counts as quality: the correct class where one is requested, else recognizability."""
     if not classified:
         return "absolute_correlation"
-    return "asked" if machine == "ten" else "max_softmax"
+    return "asked" if machine == TEN else "max_softmax"
 
 
-QUALITY = ("max_softmax", "target_fraction", "polarity", "absolute_correlation")
-
-
-def row(point: Point, results: dict[str, Any]) -> dict[str, Any]:
-    """One machine on one wiring."""
-    heat, work = results["heat"], results["work"]
+def _row(record: Record) -> dict[str, Any]:
+    results = record.results
     return {
-        "machine": point.machine,
-        "wiring": point.wiring,
-        "value": point.value,
-        "rule": point.rule,
-        **asdict(measure(point.work.settings.machine)),
+        **record.labels,
+        **asdict(wires.measure(record.settings.machine)),
         "expected_loss": results["expected_loss"],
-        "heat": heat["mean"],
-        "heat_sem": heat["sem"],
-        "work": work["mean"],
+        "heat": results["heat"]["mean"],
+        "heat_sem": results["heat"]["sem"],
+        "work": results["work"]["mean"],
         "asked": results["asked"],
         "diversity": results["diversity"],
         **{key: results["quality"][key] for key in QUALITY},
     }
 
 
-def fewest(
-    rows: Sequence[dict[str, Any]], machine: str, wiring: str, measured: str
+def fewest_wires(
+    rows: Sequence[dict[str, Any]], machine: str, wiring: str, column: str
 ) -> dict[str, Any] | None:
     """The fewest wires with enough of the quality that the complete wiring reaches."""
-    solved = [r for r in rows if r["machine"] == machine and r["rule"] == "optimum"]
-    whole = next((r for r in solved if r["wiring"] == "complete"), None)
-    if whole is None:
+    solved = [row for row in rows if (row["machine"], row["rule"]) == (machine, OPTIMUM)]
+    complete = next((row for row in solved if row["wiring"] == COMPLETE), None)
+    if complete is None:
         return None
-    good = [r for r in solved if r["wiring"] == wiring
-            and r[measured] >= ENOUGH * whole[measured]]  # fmt: skip
+    good = [row for row in solved
+            if row["wiring"] == wiring and row[column] >= ENOUGH * complete[column]]  # fmt: skip
     if not good:
         return None
-    least = min(good, key=lambda r: int(r["wires"]))
+    fewest = min(good, key=lambda row: int(row["wires"]))
     return {
-        "machine": machine,
-        "wiring": wiring,
-        "value": least["value"],
-        "wires": least["wires"],
-        "length": least["length"],
-        "quality": least[measured],
-        "complete": whole[measured],
-        "percent_wires": 100 * least["wires"] / whole["wires"],
-        "percent_length": 100 * least["length"] / whole["length"],
-        "heat": least["heat"],
-        "complete_heat": whole["heat"],
+        **{key: fewest[key] for key in ("machine", "wiring", "value", "wires", "length", "heat")},
+        "quality": fewest[column],
+        "complete": complete[column],
+        "percent_wires": 100 * fewest["wires"] / complete["wires"],
+        "percent_length": 100 * fewest["length"] / complete["length"],
+        "complete_heat": complete["heat"],
     }
 
 
-def asked_most(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ten digits: the complete wiring, and the grid and the random one recognized most often."""
-    ten = [r for r in rows if r["machine"] == "ten" and r["rule"] == "optimum"]
-    solved = [r for r in ten if r["asked"] is not None]
-    found = [[r for r in solved if r["wiring"] == w] for w in ("complete", "grid", "random")]
-    return [max(own, key=lambda r: float(r["asked"])) for own in found if own]
+def most_often_correct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ten digits, solved: of each kind of wiring the one with most samples of the correct class."""
+    solved = [r for r in rows if (r["machine"], r["rule"]) == (TEN, OPTIMUM)]
+    kinds = [
+        [row for row in solved if row["wiring"] == kind and row["asked"] is not None]
+        for kind in (COMPLETE, GRID, RANDOM)
+    ]
+    return [max(kind, key=lambda row: float(row["asked"])) for kind in kinds if kind]
 
 
 FULL = WiringPlan()
@@ -247,15 +269,18 @@ QUICK = WiringPlan(
     online_degrees=(24,),
     online_cycles=30,
 )
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="wiring",
     title="What a wire buys",
+    question="Beyond the paper: what does a wire buy?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK},
-    models=models,
-    tasks=tasks,
-    assemble=assemble,
+    cases=cases,
+    summarize=summarize,
+    figures=(Figure("wiring", "What a wire buys", "draw_wiring"),),
+    order=10,
     varied=(
-        *VARIED, "prototypes.digits", "machine.topology", "machine.radius", "machine.degree",
-        "machine.edges",
+        *VARIED,
+        "prototypes.digits",
+        *(f"machine.{key}" for key in ("topology", "radius", "degree", "edges")),
     ),
-)  # fmt: skip
+)

@@ -1,0 +1,33 @@
+"""Headline numbers of the wirings; the paper says nothing about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thermoloom.studies.verdicts import Evidence, own_quantity
+from thermoloom.studies.wiring.study import TEN
+
+
+def judge(evidence: Evidence) -> dict[str, Any]:
+    """How few wires, and how short, are enough for three digits; how often ten are correct."""
+    enough = [
+        own_quantity(
+            f"{row['machine']}_{row['wiring']}_{key}",
+            f"{row['machine']} digits, {row['wiring']}: {label} that is enough",
+            row[key],
+            unit="% of complete",
+            digits=".2g",
+        )
+        for row in evidence.summary["least"]
+        for key, label in (("percent_wires", "wires"), ("percent_length", "length of wire"))
+    ]
+    correct = [
+        own_quantity(
+            f"{TEN}_{row['wiring']}_asked",
+            f"{TEN} digits, {row['wiring']} {row['value'] or ''}".strip() + ": correct class",
+            100 * row["asked"],
+            unit="%",
+        )
+        for row in evidence.summary["asked"]
+    ]
+    return {"quantities": enough + correct}
