@@ -96,7 +96,7 @@ def prepare() -> None:
     Kernels are loaded by one thread, so that there are no threads that a fork would lose.
     """
     os.environ["THERMOLOOM_THREADS"] = "1"
-    for module in ("cli", "experiments.run", "presentation.report", "measures.classifier"):
+    for module in ("cli", "studies.run", "studies.report", "measures.classifier"):
         import_module(f"thermoloom.{module}")
     import_module("thermoloom.engines").engine().warm_up()
 

@@ -27,7 +27,7 @@ from soak.inputs import SMALL
 LEARN = ["train", "-c", "small.toml", "--cycles", "4", "--checkpoint-every", "0"]
 OWN = ["train", "-c", "small.toml", "--out", "own", "--set", "source=images"]
 EXPERIMENT = ["run", "comparison", "--preset", "quick", "-c", "small.toml", "--seeds", "1",
-              "--set", "samples=4", "--set", "experiment.paths_per_prototype=1", "--workers", "1",
+              "--set", "samples=4", "--set", "study.paths_per_prototype=1", "--workers", "1",
               "--out", "results"]  # fmt: skip
 COMMANDS: dict[str, list[str]] = {
     "train": [*LEARN, "--out", "done"],

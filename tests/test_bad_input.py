@@ -22,8 +22,6 @@ from thermoloom import feasibility
 from thermoloom.cli import main
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.experiments import NAMES, experiment
-from thermoloom.experiments.run import check
 from thermoloom.generation import generate
 from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
 from thermoloom.machine.machine import Machine
@@ -39,6 +37,8 @@ from thermoloom.settings import (
     Training,
     settings_file,
 )
+from thermoloom.studies.discovery import names, study
+from thermoloom.studies.run import check
 
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
@@ -148,10 +148,10 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("run comparison --seeds ٣", "--seeds"),
     ("run comparison --seeds 5-1", "--seeds"),
     (f"run comparison --seeds {'9' * 5000}", "--seeds"),
-    ("run comparison --seeds 1,1", "experiment.seeds"),
-    ("run comparison -s experiment.seeds=[1.5]", "experiment.seeds"),
-    ("run comparison -s experiment.seeds=[]", "experiment.seeds"),
-    ("run comparison -s experiment.paths_per_prototype=-1", "paths_per_prototype"),
+    ("run comparison --seeds 1,1", "study.seeds"),
+    ("run comparison -s experiment.seeds=[1.5]", "study.seeds"),
+    ("run comparison -s study.seeds=[]", "study.seeds"),
+    ("run comparison -s study.paths_per_prototype=-1", "paths_per_prototype"),
     ("run theory -s experiment.heat_samples=0", "heat_samples"),
     ("run theory -s experiment.batch_scan=[]", "batch_scan"),
     ("train --seed 1.5", "--seed"),
@@ -393,7 +393,7 @@ def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_
     small = shlex.split("run comparison --preset quick --seeds 1,2 --workers 1 --out 'the results'")
     for setting in (
         "visible=49", "hidden=6", "duration=0.05", "training.cycles=4", "validation_every=1",
-        "generation.samples=4", "source=images", "experiment.paths_per_prototype=1",
+        "generation.samples=4", "source=images", "study.paths_per_prototype=1",
     ):  # fmt: skip
         small += ["-s", setting]
     monkeypatch.chdir(tmp_path)
@@ -414,13 +414,13 @@ def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_
     assert tree(elsewhere) == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 def test_a_file_of_all_settings_is_good_for_every_experiment(name: str) -> None:
     everything = parse_toml(settings_file(), "all")
-    chosen = experiment(name)
+    chosen = study(name)
     assert chosen.plan("paper", everything).settings.machine == Machine()
     changed = parse_toml(settings_file().replace('rule = "online"', 'rule = "batch"'), "changed")
-    with pytest.raises(UserError, match=r"training\.rule: set by the experiment itself"):
+    with pytest.raises(UserError, match=r"training\.rule: set by the study itself"):
         chosen.plan("paper", changed)
 
 
@@ -612,8 +612,8 @@ def test_the_stable_step_of_a_harmonic_unit_is_that_of_the_linear_map() -> None:
 
 
 def test_memory_counts_for_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = experiment("comparison")
-    plan = chosen.plan("paper", {"experiment": {"seeds": [1, 2]}})
+    chosen = study("comparison")
+    plan = chosen.plan("paper", {"study": {"seeds": [1, 2]}})
     each = sum(feasibility.measures_memory(Machine(), 200).values())
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: 3 * each + 1)
     check(chosen, plan, tmp_path, Resources(3))

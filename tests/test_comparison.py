@@ -10,36 +10,33 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import SMALL, one_pair, read_table, two_pairs
 from scipy import stats
+from study_runs import SMALL, one_pair, read_table, two_pairs
 from typer.testing import CliRunner
 
 from thermoloom.cli.commands import app
-from thermoloom.cli.experiments import parse_seeds, plan_values
+from thermoloom.cli.studies import parse_seeds, plan_values
 from thermoloom.computers.sample_archives import Order, generate_run
 from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments.cutting import NOISY, cost, cut, measuring_tasks
-from thermoloom.experiments.models import (
-    assignment,
-    nearest_samples,
-    train_and_measure,
-)
-from thermoloom.experiments.optimum import optimum_path
-from thermoloom.experiments.pairs import collect
-from thermoloom.experiments.plan import Plan
-from thermoloom.experiments.results import measures_path, order_of, trained_path
-from thermoloom.experiments.run import Performed, compute
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.energy import energy
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.patterns.patterns import Patterns
-from thermoloom.reproduction import judge, paper, reproduce
 from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
+from thermoloom.studies import verdicts
+from thermoloom.studies.case import Case, trained_path
+from thermoloom.studies.discovery import study
+from thermoloom.studies.gather import gather, order_of
+from thermoloom.studies.pairs import collect_pairs
+from thermoloom.studies.run import Performed, cases_of, compute
+from thermoloom.studies.sampled_computer import assignment, nearest_samples, sample_computers
+from thermoloom.studies.schedule import NOISY, cost, cut, tasks_of
+from thermoloom.studies.study import Plan
+from thermoloom.studies.verdicts import Statements
 
 
 @pytest.fixture
@@ -58,8 +55,14 @@ def silent(*_: Any) -> None:
     """A progress report that nobody reads."""
 
 
+def case_of(plan: Any, rule: str, seed: int) -> Case:
+    """The case of one computer of a pair."""
+    labels = {"rule": rule, "seed": seed}
+    return next(case for case in plan.pair_cases if case.labels == labels)
+
+
 def small_plan(**values: Any) -> Any:
-    return experiment("comparison").plan("quick", SMALL | values)
+    return study("comparison").plan("quick", SMALL | values)
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -73,7 +76,7 @@ def test_a_pair_shares_its_random_numbers_and_its_heat_is_the_energy_drop(
     for row in small.summary["models"]:
         if row["seed"] != 1:
             continue
-        settings = plan.model(row["rule"], row["seed"])
+        settings = plan.computer(row["rule"], row["seed"])
         training = RunDirectory.open(trained_path(folder, settings))
         samples = generate_run(training.path, order_of(settings))
         starts.append(samples.initial_states)
@@ -125,7 +128,7 @@ def test_the_optimum_is_a_third_column_with_the_random_numbers_of_every_pair(
     small: Performed,
 ) -> None:
     plan, folder = small_plan(), small.path.parent
-    theta = parameters_of(RunDirectory.open(optimum_path(plan, folder)))
+    theta = parameters_of(RunDirectory.open(trained_path(folder, plan.optimum(1))))
     rows = small.summary["heat_rows"]
     for row in rows:
         states = generate(theta, 8, 90000 + row["seed"])
@@ -144,8 +147,8 @@ def test_one_pair_has_no_interval_and_says_so(classified: Performed) -> None:
     assert heat["interval"] is heat["t_test_p"] is heat["sign_test_p"] is None
     assert "one pair" in heat["note"]
     found = {s["key"]: s["verdict"] for s in classified.summary["statements"]}
-    assert found["norms"] == paper.TOO_SHORT  # one pair cannot speak for "all five pairs"
-    assert found["replay"] == paper.HOLDS
+    assert found["norms"] == verdicts.TOO_SHORT  # one pair cannot speak for "all five pairs"
+    assert found["replay"] == verdicts.HOLDS
 
 
 def test_classifier_measures_only_where_they_are_defined(
@@ -162,8 +165,8 @@ def test_classifier_measures_only_where_they_are_defined(
 def test_replay_agreed_and_would_notice_a_changed_bit(small: Performed) -> None:
     assert small.summary["replay"]["differing"] == 0
     plan = small_plan()
-    training = trained_path(small.path.parent, plan.shown)
-    archive = generate_run(training, Order(8, plan.shown.generation_seed))
+    training = trained_path(small.path.parent, plan.replay_case.settings)
+    archive = generate_run(training, Order(8, plan.replay_case.settings.generation_seed))
     touched = archive.final_states.copy()
     touched[5, 3] = np.nextafter(touched[5, 3], np.float32(9))
     assert differing_samples(archive, replace(archive, final_states=touched)) == [5]
@@ -176,7 +179,7 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
     folder = small.path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = reproduce(experiment("comparison"), small_plan(), folder, Resources(1))
+    again = compute(study("comparison"), small_plan(), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == small.summary
     assert json.loads((small.path / "summary.json").read_text()) == again.summary
@@ -184,56 +187,55 @@ def test_a_second_run_does_nothing_again_and_gives_the_same_summary(small: Perfo
 
 def test_samples_that_were_lost_are_drawn_again(small: Performed, tmp_path: Path) -> None:
     shutil.copytree(small.path.parent / "runs", tmp_path / "runs")
-    archive = trained_path(tmp_path, small_plan().shown) / "samples-90001-8.safetensors"
+    archive = (
+        trained_path(tmp_path, small_plan().replay_case.settings) / "samples-90001-8.safetensors"
+    )
     before = archive.read_bytes()
     archive.unlink()
-    assert compute(experiment("comparison"), small_plan(), tmp_path, Resources(1)).failures == []
+    assert compute(study("comparison"), small_plan(), tmp_path, Resources(1)).failures == []
     assert archive.read_bytes() == before
 
 
 def test_numbers_do_not_depend_on_how_models_are_grouped(small: Performed, tmp_path: Path) -> None:
     plan = small_plan()
-    settings = plan.model("online", 2)  # alone here, with its partner there
-    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
-    train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
+    case = case_of(plan, "online", 2)  # alone here, with its partner there
+    sample_computers(tmp_path, silent, [case.as_json()])
     for name in ("samples.csv", "paths.csv"):
-        alone = measures_path(tmp_path, settings, plan.paths) / name
-        together = measures_path(small.path.parent, settings, plan.paths) / name
+        alone = tmp_path / case.path / name
+        together = small.path.parent / case.path / name
         assert alone.read_bytes() == together.read_bytes()
 
 
 def test_an_incomplete_pair_is_left_out_and_named(small: Performed, tmp_path: Path) -> None:
     plan = small_plan()
     shutil.copytree(small.path.parent / "runs", tmp_path / "runs")
-    shutil.rmtree(measures_path(tmp_path, plan.model("batch", 1), plan.paths))
-    pairs = collect(plan, tmp_path)
+    shutil.rmtree(tmp_path / case_of(plan, "batch", 1).path)
+    pairs = collect_pairs(plan, gather(plan.pair_cases, tmp_path))
     assert pairs.seeds == [2]
     assert pairs.missing == ["pair 1 is left out (batch: not measured)"]
-    shutil.rmtree(measures_path(tmp_path, plan.model("online", 2), plan.paths))
+    shutil.rmtree(tmp_path / case_of(plan, "online", 2).path)
     with pytest.raises(UserError, match="no pair is complete"):
-        collect(plan, tmp_path)
+        collect_pairs(plan, gather(plan.pair_cases, tmp_path))
 
 
 def test_a_diverging_model_is_recorded_as_such(tmp_path: Path) -> None:
     values = {"training": {"cycles": 6, "learning_rate_scale": 1e4}}
-    plan = small_plan(**values, experiment={"seeds": [1], "paths_per_prototype": 1})
-    settings = plan.model("batch", 1)
-    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
-    train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
-    measures = RunDirectory.open(measures_path(tmp_path, settings, plan.paths))
-    assert measures.state == "diverged"
+    plan = small_plan(**values, study={"seeds": [1], "paths_per_prototype": 1})
+    case = case_of(plan, "batch", 1)
+    sample_computers(tmp_path, silent, [case.as_json()])
+    assert RunDirectory.open(tmp_path / case.path).state == "diverged"
     with pytest.raises(UserError, match="diverged"):
-        collect(plan, tmp_path)
+        collect_pairs(plan, gather(plan.pair_cases, tmp_path))
 
 
 def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
     plan = small_plan()
-    stone = trained_path(tmp_path, plan.model("batch", 1))
+    stone = trained_path(tmp_path, plan.computer("batch", 1))
     stone.parent.mkdir()
     stone.write_text("in the way")
-    done = compute(experiment("comparison"), plan, tmp_path, Resources(1))
+    done = compute(study("comparison"), plan, tmp_path, Resources(1))
     assert len(done.failures) == 1
-    assert "seed 1: batch, online: " in done.failures[0]
+    assert "rule batch | online, seed 1: " in done.failures[0]
     assert "is a file, not a run directory" in done.failures[0]
     assert done.summary["seeds"] == [2]
     assert "pair 1 is left out" in done.summary["missing"][0]
@@ -241,27 +243,26 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
 
 
 def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
-    other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
-    with pytest.raises(UserError, match=r"experiment\.seeds"):
-        compute(experiment("comparison"), other, small.path.parent, Resources(1))
-    assert not trained_path(small.path.parent, other.model("batch", 3)).exists()
+    other = small_plan(study={"seeds": [1, 2, 3], "paths_per_prototype": 1})
+    with pytest.raises(UserError, match=r"study\.seeds"):
+        compute(study("comparison"), other, small.path.parent, Resources(1))
+    assert not trained_path(small.path.parent, other.computer("batch", 3)).exists()
 
 
 def test_tasks_are_cut_by_what_there_is_to_do(tmp_path: Path) -> None:
-    plan = experiment("comparison").presets["paper"]
+    record = study("comparison")
+    plan = record.presets["paper"]
 
     def tasks(workers: int) -> list[Any]:
-        return experiment("comparison").tasks(plan, tmp_path, workers)
+        return tasks_of(cases_of(record, plan, tmp_path), tmp_path, workers)
 
     def sizes(workers: int) -> list[int]:
-        return [len(task.arguments["models"]) for task in tasks(workers)]
+        return [len(task.arguments["cases"]) for task in tasks(workers)]
 
     assert sizes(1) == [5, 2, 2, 2, 2, 2]  # the optimum for five seeds, and the pairs
     assert sizes(2) == [5, 2, 2, 2, 2, 1, 1]  # the last pair is shared by two workers
     assert sizes(10) == [5] + 10 * [1]
-    whole = tasks(2)
-    assert [task.arguments["replay"] for task in whole] == [None, 1, None, None, None, None, None]
-    assert sum("replay-" in output for task in whole for output in task.outputs) == 1
+    assert not any("replay" in task.name for task in tasks(2))  # it needs what is not there yet
     fine = tasks(200)  # first to train, one computer each
     assert len(fine) == 11
     assert {task.function.partition(":")[2] for task in fine} == {"train_only"}
@@ -276,35 +277,48 @@ def test_workers_end_together(cycles: str, workers: int) -> None:
         "rising": list(range(10, 100, 10)),
         "very different": [4**i for i in range(9)],
     }
-    models = [
-        Settings().updated(
-            {"training": {"seed": seed, "cycles": length[cycles][i]}, "generation": {"samples": 1}}
-        )
+    generation = {"samples": 1}
+    cases = {
+        seed: [
+            Case(
+                {"seed": seed, "number": i},
+                Settings().updated(
+                    {
+                        "training": {"seed": seed, "cycles": length[cycles][i]},
+                        "imperfections": {"residual_offset": i},
+                        "generation": generation,
+                    }
+                ),
+            )
+            for i in range(9)
+        ]
         for seed in (1, 2)
-        for i in range(9)
-    ]
-    groups = {("", s): [[m] for m in models if m.training.seed == s] for s in (1, 2)}
-    pieces = [piece for _, piece in cut(groups, workers)]
-    assert [m for piece in pieces for m in piece] == models
+    }
+    groups = {seed: [[case] for case in group] for seed, group in cases.items()}
+    pieces = list(cut(groups, workers))
+    models = [case for group in cases.values() for case in group]
+    assert [case for piece in pieces for case in piece] == models
     assert len(pieces) == 18 if workers >= 18 else len(pieces) < 18
     busy = [0.0] * workers
     for piece in pieces:  # each to the worker that is free first
         busy[busy.index(min(busy))] += sum(cost([m]) for m in piece)
     costs = [cost([m]) for m in models]
     assert max(busy) <= 1.4 * max(*costs, sum(costs) / workers)
-    assert len(measuring_tasks([("", models)], Path(), 1)) == 2
+    assert len(tasks_of(models, Path("nowhere"), 1)) == 2
 
 
 def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
     """They are one training; only as many workers as computers have one each."""
     noises = [{"imperfections": {"update_noise": sigma}} for sigma in (0.1, 0.2, 0.4)]
     rates = [{"training": {"learning_rate_scale": scale}} for scale in range(1, 9)]
-    amplitudes, others = ([[Settings().updated(v)] for v in each] for each in (noises, rates))
-    groups = {("update noise", 101): amplitudes, ("rates", 101): others}
-    pieces = [len(piece) for _, piece in cut(groups, 2)]
+    amplitudes, others = (
+        [[Case({}, Settings().updated(v))] for v in each] for each in (noises, rates)
+    )
+    groups = {"update noise": amplitudes, "rates": others}
+    pieces = [len(piece) for piece in cut(groups, 2)]
     assert pieces[0] == 3
     assert sum(pieces) == 11
-    assert {len(piece) for _, piece in cut(groups, 11)} == {1}
+    assert {len(piece) for piece in cut(groups, 11)} == {1}
     first, second, _ = amplitudes
     assert cost(second, [first]) == cost(second) - NOISY * Settings().training.cycles
     assert cost(second, others) == cost(second)
@@ -312,8 +326,8 @@ def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
 
 def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> None:
     """Many workers train, draw samples in pieces and measure in tasks of their own."""
-    more = {"generation": {"samples": 60}, "experiment": {"seeds": [1], "paths_per_prototype": 1}}
-    plan, chosen = small_plan(**more), experiment("comparison")
+    more = {"generation": {"samples": 60}, "study": {"seeds": [1], "paths_per_prototype": 1}}
+    plan, chosen = small_plan(**more), study("comparison")
     tables, pieces = [], []
     for folder, workers in ((tmp_path / "coarse", 1), (tmp_path / "fine", 9)):
         done = compute(chosen, plan, folder, Resources(workers))
@@ -321,7 +335,7 @@ def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> N
         names = sorted(path.name for path in done.path.glob("*.csv"))
         tables.append({name: (done.path / name).read_bytes() for name in names})
         pieces.append(len(list(folder.glob("runs/samples-*"))))
-        archive = trained_path(folder, plan.shown) / "samples-90001-60.safetensors"
+        archive = trained_path(folder, plan.replay_case.settings) / "samples-90001-60.safetensors"
         tables[-1][archive.name] = archive.read_bytes()
     assert tables[0] == tables[1]
     assert pieces == [0, 3 * 2]
@@ -357,65 +371,70 @@ def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
 
 
 def test_every_statement_of_the_paper_is_judged(small: Performed, classified: Performed) -> None:
-    expected = list(paper.paper()["comparison"]["statements"])
+    entries = Statements(study("comparison").folder).entries
+    expected = list(entries["statements"])
     for done in (small, classified):
         assert sorted(s["key"] for s in done.summary["statements"]) == sorted(expected)
         assert done.summary["verdicts"]["all"] == len(expected)
     quantities = {q["key"] for q in classified.summary["quantities"]}
-    assert set(paper.paper()["comparison"]["quantities"]) <= quantities
+    assert set(entries["quantities"]) <= quantities
 
 
 @pytest.mark.parametrize(
     ("value", "interval", "verdict"),
     [
-        (7.0, (6.0, 8.0), paper.INSIDE),
-        (9.0, (7.0, 11.0), paper.COVERS),
-        (9.0, (8.5, 9.5), paper.SAME_SIGN),
-        (9.0, None, paper.SAME_SIGN),
-        (-1.0, (-2.0, 0.5), paper.DIFFERS),
-        (7.68, None, paper.EQUAL),
-        (None, None, paper.NOT_MEASURED),
+        (7.0, (6.0, 8.0), verdicts.INSIDE),
+        (9.0, (7.0, 11.0), verdicts.COVERS),
+        (9.0, (8.5, 9.5), verdicts.SAME_SIGN),
+        (9.0, None, verdicts.SAME_SIGN),
+        (-1.0, (-2.0, 0.5), verdicts.DIFFERS),
+        (7.68, None, verdicts.EQUAL),
+        (None, None, verdicts.NOT_MEASURED),
     ],
 )
 def test_verdict_on_a_number(value: Any, interval: Any, verdict: str) -> None:
-    assert paper.compare_with_paper(value, interval, 7.68, (6.64, 8.71)) == verdict
+    assert verdicts.compare_with_paper(value, interval, 7.68, (6.64, 8.71)) == verdict
 
 
 def test_verdict_on_a_direction() -> None:
     resolved = compare_pairs([2.0, 2.0, 2.0], [1.0, 1.1, 0.9])
     unresolved = compare_pairs([2.0, 2.0, 2.0], [1.0, 2.5, 1.9])
     single = compare_pairs([2.0], [1.0])
-    assert paper.direction(resolved, -1) == paper.in_all_pairs(resolved, -1) == paper.HOLDS
-    assert paper.direction(resolved, +1) == paper.in_all_pairs(resolved, +1) == paper.DIFFERS
-    assert paper.direction(unresolved, -1) == paper.UNRESOLVED
-    assert paper.in_all_pairs(unresolved, -1) == paper.UNRESOLVED
-    assert paper.direction(single, -1) == paper.in_all_pairs(single, -1) == paper.UNRESOLVED
-    assert paper.no_change(unresolved) == paper.HOLDS
-    assert paper.no_change(resolved) == paper.DIFFERS
-    assert paper.no_change(single) == paper.TOO_SHORT
+    assert verdicts.direction(resolved, -1) == verdicts.in_all_pairs(resolved, -1) == verdicts.HOLDS
+    assert (
+        verdicts.direction(resolved, +1) == verdicts.in_all_pairs(resolved, +1) == verdicts.DIFFERS
+    )
+    assert verdicts.direction(unresolved, -1) == verdicts.UNRESOLVED
+    assert verdicts.in_all_pairs(unresolved, -1) == verdicts.UNRESOLVED
+    assert (
+        verdicts.direction(single, -1) == verdicts.in_all_pairs(single, -1) == verdicts.UNRESOLVED
+    )
+    assert verdicts.no_change(unresolved) == verdicts.HOLDS
+    assert verdicts.no_change(resolved) == verdicts.DIFFERS
+    assert verdicts.no_change(single) == verdicts.TOO_SHORT
 
 
 def test_verdict_on_a_p_value_and_on_a_size() -> None:
-    assert paper.compare_p(0.001, 3.3e-5, 0.05) == paper.SAME_SIDE
-    assert paper.compare_p(0.001, 3.3e-5, 1e-4) == paper.DIFFERS
-    assert paper.compare_p(0.2, 3.3e-5, 0.05) == paper.DIFFERS
-    assert paper.compare_p(0.0625, 0.0625, 0.05) == paper.EQUAL
-    assert paper.compare_p(None, 0.0625, 0.05) == paper.NOT_MEASURED
-    assert paper.compare_size(99.1, 98.7) == paper.HIGHER
+    assert verdicts.compare_p(0.001, 3.3e-5, 0.05) == verdicts.SAME_SIDE
+    assert verdicts.compare_p(0.001, 3.3e-5, 1e-4) == verdicts.DIFFERS
+    assert verdicts.compare_p(0.2, 3.3e-5, 0.05) == verdicts.DIFFERS
+    assert verdicts.compare_p(0.0625, 0.0625, 0.05) == verdicts.EQUAL
+    assert verdicts.compare_p(None, 0.0625, 0.05) == verdicts.NOT_MEASURED
+    assert verdicts.compare_size(99.1, 98.7) == verdicts.HIGHER
 
 
 def test_a_summary_is_judged_again_from_its_tables_alone(small: Performed, tmp_path: Path) -> None:
     path = tmp_path / "comparison"
     shutil.copytree(small.path, path)
     bare = {k: v for k, v in small.summary.items() if k not in ("statements", "verdicts")}
-    assert judge(RunDirectory.open(path), bare) == small.summary
+    assert verdicts.judged(study("comparison"), RunDirectory.open(path), bare) == small.summary
 
 
 # --- plans and the command line -----------------------------------------------------------------
 
 
 def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None:
-    chosen = experiment("comparison")
+    chosen = study("comparison")
     plan = small_plan()
     file = tmp_path / "settings.toml"
     file.write_text(plan.to_toml(without=chosen.varied), encoding="utf-8")
@@ -423,28 +442,28 @@ def test_a_plan_is_strict_and_survives_its_settings_file(tmp_path: Path) -> None
     assert chosen.preset_of(chosen.plan("quick")) == "quick"
     assert chosen.preset_of(plan) is None
     for values, message in (
-        ({"experiment": {"seed": 3}}, "experiment.seed: no such setting"),
-        ({"experiment": {"seeds": 3}}, "expected a list"),
-        ({"experiment": {"path_seed": 1.5}}, "expected a whole number"),
-        ({"experiment": {"seeds": [3, 3]}}, "each only once"),
-        ({"training": {"rule": "batch"}}, "set by the experiment itself"),
+        ({"study": {"seed": 3}}, "study.seed: no such setting"),
+        ({"study": {"seeds": 3}}, "expected a list"),
+        ({"study": {"path_seed": 1.5}}, "expected a whole number"),
+        ({"study": {"seeds": [3, 3]}}, "each only once"),
+        ({"training": {"rule": "batch"}}, "set by the study itself"),
         ({"machine": {"kB": 1}}, "no such setting"),
     ):
         with pytest.raises(UserError, match=message):
             chosen.plan("paper", values)
     with pytest.raises(UserError, match="--preset"):
         chosen.plan("fast")
-    with pytest.raises(UserError, match="no such experiment"):
-        experiment("nonsense")
+    with pytest.raises(UserError, match="no such study"):
+        study("nonsense")
 
 
 def test_seeds_and_settings_from_the_command_line() -> None:
     assert parse_seeds("101-103, 7") == [101, 102, 103, 7]
     with pytest.raises(UserError, match="--seeds"):
         parse_seeds("a-b")
-    given = plan_values(None, ["experiment.path_seed=5", "machine.kT=0.2"], "7,8")
-    assert given == {"experiment": {"path_seed": 5, "seeds": [7, 8]}, "machine": {"kT": 0.2}}
-    assert Plan().updated({"experiment": {"seeds": [7]}}).seeds == (7,)
+    values = plan_values(None, ["study.path_seed=5", "machine.kT=0.2"], "7,8")
+    assert values == {"study": {"path_seed": 5, "seeds": [7, 8]}, "machine": {"kT": 0.2}}
+    assert Plan().updated({"study": {"seeds": [7]}}).seeds == (7,)
 
 
 def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None:
@@ -452,9 +471,9 @@ def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None
         f"--set={section}.{key}={json.dumps(value)}"
         for section, entries in SMALL.items()
         for key, value in entries.items()
-        if section != "experiment"
+        if section != "study"
     ]
-    more = ["--seeds", "3", "--set", "experiment.paths_per_prototype=1", "--workers", "1"]
+    more = ["--seeds", "3", "--set", "study.paths_per_prototype=1", "--workers", "1"]
     out = ["--preset", "quick", "--out", str(tmp_path)]
     ran = CliRunner().invoke(app, ["run", "prototypes", *out, *more, *sets])
     assert ran.exit_code == 0, ran.output
@@ -465,6 +484,6 @@ def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None
     again = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert again.exit_code == 0, again.output
     assert (tmp_path / "report.html").exists()
-    assert set(json.loads((tmp_path / "summary.json").read_text())["experiments"]) == {"prototypes"}
+    assert set(json.loads((tmp_path / "summary.json").read_text())["studies"]) == {"prototypes"}
     refused = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
     assert isinstance(refused.exception, UserError)

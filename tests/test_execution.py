@@ -23,14 +23,14 @@ import rich.console
 from PIL import Image
 
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments.run import compute
 from thermoloom.runs.cluster import _outcome_of, _scratch, check_cluster, pack, remote_task, unpack
 from thermoloom.runs.execution import Resources, longest_first, run_tasks
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.progress import PlainProgress, Progress, RichProgress, progress_for
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import Outcome, Task, failures
+from thermoloom.studies.discovery import study
+from thermoloom.studies.run import compute
 from thermoloom.threads import thread_count
 
 HERE = Path(__file__).parent
@@ -150,7 +150,7 @@ OWN_IMAGES: dict[str, dict[str, Any]] = {
     "prototypes": {"source": "images", "path": "own-images", "resize": True},
     "training": {"cycles": 200, "validation_every": 20},
     "generation": {"samples": 8},
-    "experiment": {"seeds": [1, 2, 3], "paths_per_prototype": 1},
+    "study": {"seeds": [1, 2, 3], "paths_per_prototype": 1},
 }
 
 BLIND_TO_IMAGES = """
@@ -659,7 +659,7 @@ def test_training_on_own_images_with_killed_workers_and_two_threads_a_worker(
     (tmp_path / "blind").mkdir()
     (tmp_path / "blind" / "sitecustomize.py").write_text(BLIND_TO_IMAGES)
     (tmp_path / "cluster").mkdir()
-    chosen = experiment("comparison")
+    chosen = study("comparison")
     plan = chosen.plan("quick", OWN_IMAGES)
     compute(chosen, plan, tmp_path / "here", Resources(2))
     with running_cluster(tmp_path / "cluster", 2, tmp_path / "blind", threads=2) as (address, _):

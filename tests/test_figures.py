@@ -10,17 +10,24 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from experiment_runs import one_pair, two_pairs
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
+from study_runs import one_pair, two_pairs
 
-from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.drawing import MARK_HEIGHT, render, spread_apart, styled
-from thermoloom.presentation.pair_figures import draw_pairs, draw_samples, draw_trajectories
 from thermoloom.presentation.style import DPI, WIDTH, block_name
 from thermoloom.runs.formats import only
 from thermoloom.runs.study_tables import StudyTables
+from thermoloom.studies.discovery import study
+from thermoloom.studies.drawing import MARK_HEIGHT, render, spread_apart, styled
+from thermoloom.studies.pair_figures import draw_pairs, draw_samples, draw_trajectories
+
+COMPARISON = study("comparison")
+
+
+def rendered(figure: Any, tables: StudyTables) -> dict[str, bytes]:
+    """Files of a figure of the comparison."""
+    return render(figure.name, COMPARISON.drawings[figure.name], tables)
 
 
 class Changed(StudyTables):
@@ -59,33 +66,35 @@ def classified() -> StudyTables:
 @pytest.mark.parametrize("pair", [two_pairs, one_pair])
 def test_every_figure_is_there_as_png_and_pdf(pair: Any) -> None:
     path: Path = pair().path
-    for spec in CHAPTERS["comparison"]:
+    for spec in COMPARISON.figures:
         with Image.open(path / f"{spec.name}.png") as picture:
             assert picture.width == pytest.approx(WIDTH * DPI, abs=1)
             assert picture.height > picture.width / 5
         for axes in drawn(
-            spec.draw, StudyTables.open(path)
+            COMPARISON.drawings[spec.name], StudyTables.open(path)
         ).axes:  # none is empty without saying why
             assert axes.has_data() or "".join(text.get_text() for text in axes.texts)
         assert (path / f"{spec.name}.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_figure_has_the_same_bytes_for_the_same_tables(classified: StudyTables) -> None:
-    spec = CHAPTERS["comparison"][1]
-    files = render(spec, classified)
-    assert files == render(spec, classified)
+    spec = COMPARISON.figures[1]
+    files = rendered(spec, classified)
+    assert files == rendered(spec, classified)
     assert files[f"{spec.name}.png"] == (classified.run.path / f"{spec.name}.png").read_bytes()
 
 
 def test_a_short_run_is_marked_on_its_figures(classified: StudyTables) -> None:
     """A line above and another ground; the figure itself is not squeezed."""
-    spec = CHAPTERS["comparison"][1]
+    spec = COMPARISON.figures[1]
     whole = StudyTables(classified.run, copy.deepcopy(classified.summary) | {"preset": "paper"})
     for row in whole.summary["statements"]:
         row["verdict"] = "holds"
     quick = StudyTables(classified.run, classified.summary | {"preset": "quick"})
     pictures = [
-        Image.open(io.BytesIO(render(spec, saved)[f"{spec.name}.png"])).convert("RGB")
+        Image.open(
+            io.BytesIO(render(spec.name, COMPARISON.drawings[spec.name], saved)[f"{spec.name}.png"])
+        ).convert("RGB")
         for saved in (whole, quick)
     ]
     assert pictures[1].height - pictures[0].height == pytest.approx(MARK_HEIGHT * DPI, abs=1)
@@ -94,16 +103,16 @@ def test_a_short_run_is_marked_on_its_figures(classified: StudyTables) -> None:
 
 
 def test_the_users_own_matplotlib_settings_change_nothing(classified: StudyTables) -> None:
-    spec = CHAPTERS["comparison"][1]
-    before = render(spec, classified)
+    spec = COMPARISON.figures[1]
+    before = rendered(spec, classified)
     with mpl.rc_context({"axes.facecolor": "red", "lines.linewidth": 9.0}):
-        assert render(spec, classified) == before
+        assert rendered(spec, classified) == before
         assert mpl.rcParams["axes.facecolor"] == "red"
 
 
 def test_a_machine_without_cross_energies_says_so(classified: StudyTables) -> None:
     bare = StudyTables(classified.run, classified.summary | {"cross": []})
-    assert "not defined" in texts(drawn(CHAPTERS["comparison"][3].draw, bare))
+    assert "not defined" in texts(drawn(COMPARISON.drawings["figure-energies"], bare))
 
 
 def test_blocks_in_words() -> None:

@@ -26,11 +26,6 @@ from thermoloom.computers.pattern_store import (
 from thermoloom.computers.sample_archives import Order, generate_run
 from thermoloom.computers.training_runs import parameters_of, train_runs, training_path
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments import results as results_module
-from thermoloom.experiments.plan import Plan
-from thermoloom.experiments.results import Paths, measures_path, measures_settings
-from thermoloom.experiments.run import compute
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.numerics import NUMERICS
 from thermoloom.patterns.drive import unit_fields
@@ -50,6 +45,11 @@ from thermoloom.runs.manifest import (
 from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import execute
 from thermoloom.settings import Settings
+from thermoloom.studies import case as case_module
+from thermoloom.studies.case import Case
+from thermoloom.studies.discovery import study
+from thermoloom.studies.run import compute
+from thermoloom.studies.study import Plan
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
@@ -119,12 +119,12 @@ def test_a_default_that_is_spelled_out_is_the_same_run(tmp_path: Path) -> None:
 
 
 def test_the_experiment_leaves_out_the_defaults_of_its_plan(tmp_path: Path) -> None:
-    plan = experiment("theory").presets["paper"]
+    plan = study("theory").presets["paper"]
     full = plan.as_dict()
-    older = full | {"experiment": {k: v for k, v in full["experiment"].items() if k != "bits"}}
+    older = full | {"study": {k: v for k, v in full["study"].items() if k != "bits"}}
     RunDirectory.create(tmp_path, "theory", older, defaults=plan.defaults()).close()
     RunDirectory.create(tmp_path, "theory", full, defaults=plan.defaults()).close()
-    other = plan.updated({"experiment": {"bits": [4, 8]}})
+    other = plan.updated({"study": {"bits": [4, 8]}})
     with pytest.raises(UserError, match=r"experiment\.bits"):
         RunDirectory.create(tmp_path, "theory", other.as_dict(), defaults=plan.defaults())
 
@@ -156,12 +156,12 @@ def test_measures_depend_on_the_classifier_only_where_it_judges(
     images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = [identified(s) for s in (Settings(), tiny(), own(images))]
-    before = [measures_path(Path(), s, Paths()) for s in settings]
+    before = [Case({}, s).path for s in settings]
     trainings = [training_path(Path(), s) for s in settings]
-    record = measures_settings(settings[0], Paths())["classifier"]["sha256"]
+    record = Case({}, settings[0]).identity["classifier"]["sha256"]
     assert record == bundled_classifier().record["sha256"]
-    monkeypatch.setattr(results_module, "classifier_sha256", lambda _: "0" * 64)
-    after = [measures_path(Path(), s, Paths()) for s in settings]
+    monkeypatch.setattr(case_module, "classifier_sha256", lambda _: "0" * 64)
+    after = [Case({}, s).path for s in settings]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True, True]
     assert [training_path(Path(), s) for s in settings] == trainings
 
@@ -315,17 +315,17 @@ PLANS: dict[str, dict[str, Any]] = {
 def plan_of(name: str, settings: Settings) -> Plan:
     """The quick preset of an experiment with these settings, but for what it sets itself."""
     values = settings.as_dict()
-    for key in experiment(name).varied:
+    for key in study(name).varied:
         section, _, setting = key.partition(".")
         values[section].pop(setting, None)
-    own_values = {"experiment": PLANS.get(name, {"seeds": [1]})}
-    return experiment(name).plan("quick", values | own_values)
+    own_values = {"study": PLANS.get(name, {"seeds": [1]})}
+    return study(name).plan("quick", values | own_values)
 
 
 @pytest.mark.parametrize("name", ["comparison", "theory", "noise", "precision", "controls"])
 def test_every_task_is_sent_the_patterns(images: Path, tmp_path: Path, name: str) -> None:
     """On a worker there are no images: each task names what it reads."""
-    chosen = experiment(name)
+    chosen = study(name)
     plan = plan_of(name, own(images))
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
@@ -336,7 +336,7 @@ def test_every_task_is_sent_the_patterns(images: Path, tmp_path: Path, name: str
 
 
 def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_path: Path) -> None:
-    chosen = experiment("comparison")
+    chosen = study("comparison")
     plan = plan_of("comparison", own(images))
     here = tmp_path / "here"
     assert not compute(chosen, plan, here, Resources(1)).failures

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment_runs import SMALL, two_pairs
+from study_runs import SMALL, two_pairs
 
-from thermoloom.experiments import experiment
-from thermoloom.presentation.report import write_page, write_report
-from thermoloom.reproduction import reproduce
 from thermoloom.runs import catalog
 from thermoloom.runs.execution import Resources, SweepInterruptedError
 from thermoloom.runs.files import leftovers
 from thermoloom.runs.store import RunDirectory
+from thermoloom.studies.discovery import study
+from thermoloom.studies.report import write_page, write_report
+from thermoloom.studies.run import compute
 
 
 def test_a_page_after_the_first_pair_says_that_it_is_not_final(tmp_path: Path) -> None:
-    chosen, pages = experiment("comparison"), []
+    chosen, pages = study("comparison"), []
     plan = chosen.plan("quick", SMALL)
 
     def killed(run: RunDirectory, summary: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ def test_a_page_after_the_first_pair_says_that_it_is_not_final(tmp_path: Path) -
         raise KeyboardInterrupt
 
     with pytest.raises(SweepInterruptedError):
-        reproduce(chosen, plan, tmp_path, Resources(1), on_interim=killed)
+        compute(chosen, plan, tmp_path, Resources(1), on_interim=killed)
     assert "Not final: 1 of 2 pairs so far." in pages[0]
     assert 'http-equiv="refresh"' in pages[0]
     assert "is left out" not in pages[0]
@@ -42,7 +42,7 @@ def test_a_page_after_the_first_pair_says_that_it_is_not_final(tmp_path: Path) -
     assert RunDirectory.open(path).state == "running"
     assert b"1 of 2 pairs" in RunDirectory.open(path).load_bytes("report.html")
     # the same command goes on, and ends as if it had never stopped
-    done = reproduce(chosen, plan, tmp_path, Resources(1), on_interim=killed)
+    done = compute(chosen, plan, tmp_path, Resources(1), on_interim=killed)
     page = write_report(path).path.read_text(encoding="utf-8")
     assert "Not final" not in page
     assert "refresh" not in page
@@ -55,16 +55,16 @@ def test_a_finished_experiment_never_shows_part_of_itself(tmp_path: Path) -> Non
     """Its measures are lost and made again: until then the page of before stays."""
     folder = tmp_path / "results"
     shutil.copytree(two_pairs().path.parent, folder)
-    lost = list((folder / "runs").glob("measures-*"))
+    lost = list((folder / "runs").glob("sampled-computer-*"))
     assert len(lost) >= 4
     for path in lost:
         shutil.rmtree(path)
-    chosen = experiment("comparison")
+    chosen = study("comparison")
 
     def never(*_: Any) -> None:
         raise AssertionError("an interim page of a finished experiment")
 
-    reproduce(chosen, chosen.plan("quick", SMALL), folder, Resources(1), on_interim=never)
+    compute(chosen, chosen.plan("quick", SMALL), folder, Resources(1), on_interim=never)
     assert RunDirectory.open(folder / "comparison").state == "done"
 
 
@@ -72,11 +72,11 @@ KILLED = """
 import os, sys
 from pathlib import Path
 
-from experiment_runs import SMALL
-from thermoloom.experiments import experiment
-from thermoloom.presentation import drawing
-from thermoloom.presentation.report import write_page
-from thermoloom.reproduction import reproduce
+from study_runs import SMALL
+from thermoloom.studies.discovery import study
+from thermoloom.studies import drawing
+from thermoloom.studies.report import write_page
+from thermoloom.studies.run import compute
 from thermoloom.runs.execution import Resources
 
 folder, file, moment, number = sys.argv[1:]
@@ -91,10 +91,10 @@ def killing(temporary, place):
         replace(temporary, place)
 
 os.replace = killing
-drawing.render = lambda spec, saved, *_: {f"{spec.name}.png": b"drawn in no time"}
-chosen = experiment("comparison")
+drawing.render = lambda name, *_: {f"{name}.png": b"drawn in no time"}
+chosen = study("comparison")
 plan = chosen.plan("quick", SMALL)
-reproduce(chosen, plan, Path(folder), Resources(1), on_interim=lambda run, _: write_page(run))
+compute(chosen, plan, Path(folder), Resources(1), on_interim=lambda run, _: write_page(run))
 """
 """Sends itself a signal just before or just after a file of the interim page is in its place."""
 
@@ -112,7 +112,7 @@ def test_a_kill_while_the_interim_page_is_written_leaves_nothing_by_halves(
     folder = tmp_path / "results"
     shutil.copytree(two_pairs().path.parent, folder)
     shutil.rmtree(folder / "comparison")
-    for path in (folder / "runs").glob("measures-*"):  # trained, and yet to be measured
+    for path in (folder / "runs").glob("sampled-computer-*"):  # trained, and yet to be measured
         shutil.rmtree(path)
     command = [sys.executable, "-c", KILLED, str(folder), file, moment, str(int(number))]
     ended = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, check=False)
@@ -128,8 +128,8 @@ def test_a_kill_while_the_interim_page_is_written_leaves_nothing_by_halves(
         assert not leftovers(folder / "comparison")
     assert not catalog.verify(folder).damaged
     # the same command again ends as if nothing had happened
-    chosen = experiment("comparison")
-    done = reproduce(chosen, chosen.plan("quick", SMALL), folder, Resources(1))
+    chosen = study("comparison")
+    done = compute(chosen, chosen.plan("quick", SMALL), folder, Resources(1))
     assert done.summary["heat"] == two_pairs().summary["heat"]
     assert "interim" not in json.loads((done.path / "summary.json").read_bytes())
     assert not catalog.verify(folder).damaged

@@ -15,16 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment_runs import one_pair, two_pairs
+from study_runs import one_pair, two_pairs
 
 import thermoloom
 from thermoloom.errors import UserError
-from thermoloom.presentation import page, verdicts
-from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.report import write_report
+from thermoloom.presentation import html as page
 from thermoloom.runs.study_tables import StudyTables
+from thermoloom.studies import verdicts
+from thermoloom.studies.discovery import study
+from thermoloom.studies.page import Chapter, build
+from thermoloom.studies.report import write_report
 
 SOURCE = Path(thermoloom.__file__).parent
+
+
+def page_of(*summaries: dict[str, Any]) -> str:
+    """The page of studies with these summaries, with empty pictures."""
+    record = study("comparison")
+    images = {figure.name: b"" for figure in record.figures}
+    return build([Chapter(record, summary, images) for summary in summaries], {"all": 0})
 
 
 class Reader(html.parser.HTMLParser):
@@ -101,7 +110,7 @@ def test_the_page_needs_nothing_but_itself(pair: Any) -> None:
     assert len(anchors) >= 5
     assert set(anchors) <= set(reader.identities)
     assert len(reader.identities) == len(set(reader.identities))
-    assert reader.tags.count("img") == len(CHAPTERS["comparison"])
+    assert reader.tags.count("img") == len(study("comparison").figures)
 
 
 def test_the_page_says_what_could_not_be_measured() -> None:
@@ -133,21 +142,21 @@ def test_a_report_is_made_from_saved_tables_alone(
 
 def test_a_results_folder_gets_one_page_for_all_its_experiments(tmp_path: Path) -> None:
     shutil.copytree(one_pair().path, tmp_path / "comparison")
-    shutil.copytree(two_pairs().path, tmp_path / "runs")  # not an experiment by name
+    (tmp_path / "runs").mkdir()  # not a study
     reader = Reader(write_report(tmp_path).path.read_text(encoding="utf-8"))
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
-    assert list(summary["experiments"]) == ["comparison"]
-    assert summary["verdicts"]["all"] == len(summary["experiments"]["comparison"]["statements"])
+    assert list(summary["studies"]) == ["comparison"]
+    assert summary["verdicts"]["all"] == len(summary["studies"]["comparison"]["statements"])
     assert "img" in reader.tags
 
 
 def test_what_has_no_report_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         write_report(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no experiment with results"):
+    with pytest.raises(UserError, match="no study with results"):
         write_report(tmp_path)
-    run = next((two_pairs().path.parent / "runs").glob("measures-*"))
-    with pytest.raises(UserError, match="a run of measures has no report"):
+    run = next((two_pairs().path.parent / "runs").glob("sampled-computer-*"))
+    with pytest.raises(UserError, match="a run of sampled-computer has no report"):
         write_report(run)
 
 
@@ -184,7 +193,7 @@ def test_nothing_of_a_summary_is_taken_for_markup() -> None:
     summary["title"] = summary["rerun"] = summary["host"]["cpu"] = "<script>x</script>"
     summary["statements"][0]["sentence"] = summary["quality"][0]["label"] = "<script>y</script>"
     summary["settings"]["prototypes"]["path"] = "<script>z</script>"
-    text = page.build([(summary, {spec.name: b"" for spec in CHAPTERS["comparison"]})], {"all": 0})
+    text = page_of(summary)
     assert "<script>" not in text
     for letter in "xyz":
         assert f"&lt;script&gt;{letter}&lt;/script&gt;" in text
@@ -222,15 +231,14 @@ def test_verdicts_are_counted_in_english() -> None:
 def test_a_run_that_is_too_short_is_marked_as_such() -> None:
     """The quick preset is never mistaken for the paper's experiment."""
     summary = copy.deepcopy(StudyTables.open(one_pair().path).summary)
-    images = {spec.name: b"" for spec in CHAPTERS["comparison"]}
-    assert "Short run" in page.build([(summary, images)], {"all": 0})
+    assert "Short run" in page_of(summary)
     summary["preset"] = "quick"
-    assert "Quick look" in page.build([(summary, images)], {"all": 0})
+    assert "Quick look" in page_of(summary)
     whole = copy.deepcopy(summary) | {"preset": "paper"}
     for row in whole["statements"]:
         row["verdict"] = "holds"
-    assert 'class="mark"' not in page.build([(whole, images)], {"all": 0})
-    both = page.build([(whole, images), (summary, images)], {"all": 0})
+    assert 'class="mark"' not in page_of(whole)
+    both = page_of(whole, summary)
     assert both.count("Quick look") == 1  # in its chapter, not over all
 
 
@@ -247,15 +255,10 @@ def test_presentation_reads_what_is_saved_and_imports_no_experiment() -> None:
                 assert room in ("", "errors", "presentation", "runs"), f"{file.name}: {name}"
 
 
-def test_modules_of_presentation_have_names_of_their_own() -> None:
-    own = {file.stem for file in (SOURCE / "presentation").glob("*.py")} - {"__init__"}
-    others = {f.stem for f in SOURCE.rglob("*.py") if f.parent.name != "presentation"}
-    assert own & others == set()
-
-
 def test_jinja_and_matplotlib_are_loaded_only_for_a_page() -> None:
     code = (
-        "import sys, thermoloom.presentation.report, thermoloom.presentation.verdicts\n"
+        "import sys, thermoloom.studies.run, thermoloom.studies.discovery as d\n"
+        "[d.study(name) for name in d.names()]\n"
         "print([m for m in ('jinja2', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -306,7 +309,7 @@ def test_a_browser_shows_every_figure_and_table_without_complaint(
     assert title is not None
     seen = json.loads(title[1].replace("&quot;", '"'))
     reader = Reader(text)
-    assert seen["images"] == seen["shown"] == len(CHAPTERS["comparison"])
+    assert seen["images"] == seen["shown"] == len(study("comparison").figures)
     assert seen["tables"] == seen["filled"] == reader.tags.count("table") >= 8
     assert seen["width"] <= 0  # nothing sticks out sideways, on a telephone neither
     assert seen["sideways"] == 0 or width < 1200  # no table needs scrolling

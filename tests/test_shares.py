@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiment_runs import SMALL, two_pairs
+from study_runs import SMALL, two_pairs
 
-from thermoloom.cli.experiments import parse_share
+from thermoloom.cli.studies import parse_share
 from thermoloom.errors import UserError
-from thermoloom.experiments import NAMES, experiment
-from thermoloom.experiments.run import compute_share
-from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.progress import Progress
+from thermoloom.studies.discovery import names, study
+from thermoloom.studies.run import cases_of, compute, compute_share
+from thermoloom.studies.schedule import tasks_of
 
 
 class Counted(Progress):
@@ -30,7 +30,7 @@ class Counted(Progress):
 
 
 def test_all_shares_and_the_plain_command_give_what_it_gives_alone(tmp_path: Path) -> None:
-    chosen = experiment("comparison")
+    chosen = study("comparison")
     plan = chosen.plan("quick", SMALL)
     count = 0
     for number in (2, 1, 3):  # in any order
@@ -40,7 +40,7 @@ def test_all_shares_and_the_plain_command_give_what_it_gives_alone(tmp_path: Pat
         count += done.summary["tasks"]
     assert count >= 3
     seen = Counted()
-    performed = reproduce(chosen, plan, tmp_path, Resources(1), seen)
+    performed = compute(chosen, plan, tmp_path, Resources(1), seen)
     assert seen.before
     assert not seen.now
     alone = two_pairs().path
@@ -49,7 +49,7 @@ def test_all_shares_and_the_plain_command_give_what_it_gives_alone(tmp_path: Pat
         assert ours == (alone / f"{table}.csv").read_bytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("count", [1, 4, 200])
 def test_shares_are_all_tasks_once(
     name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,9 +60,9 @@ def test_shares_are_all_tasks_once(
         done.extend(task.name for task in tasks)
         return {}
 
-    monkeypatch.setattr("thermoloom.experiments.run.run_tasks", take)
-    monkeypatch.setattr("thermoloom.experiments.run.check", lambda *_: 1)
-    chosen = experiment(name)
+    monkeypatch.setattr("thermoloom.studies.run.run_tasks", take)
+    monkeypatch.setattr("thermoloom.studies.run.check", lambda *_: 1)
+    chosen = study(name)
     plan = chosen.plan("quick")
     for number in range(1, count + 1):
         if number in (1, 2, count // 2, count) or count < 10:
@@ -74,7 +74,10 @@ def test_shares_are_all_tasks_once(
         from thermoloom.computers.pattern_store import identified
 
         known = replace(plan, settings=identified(plan.settings))
-        assert set(done) == {task.name for task in chosen.tasks(known, tmp_path / "x", count)}
+        assert set(done) == {
+            task.name
+            for task in tasks_of(cases_of(chosen, known, tmp_path / "x"), tmp_path / "x", count)
+        }
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "1/", "/2", "a/b", "1/2/3", "-1/2", "²/3", ""])

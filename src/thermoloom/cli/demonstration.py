@@ -48,10 +48,10 @@ def demo(
         raise write_error(out.parent, error) from None
     write_atomically(out, page)
     heat = float(drawn["stage_heat"].sum(axis=1).mean())
-    found = {"page": str(out.absolute()), "samples": samples, "as_asked": right, "mean_heat": heat}
+    numbers = {"samples": samples, "as_asked": right, "mean_heat": heat}
     emit(
         as_json,
-        found,
+        {"page": str(out.absolute()), **numbers},
         [
             f"recognized  {right} of {samples} as the digit requested",
             f"mean heat   {heat:.1f} E0 = {heat / drawn['kT']:.0f} kT",

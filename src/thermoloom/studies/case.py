@@ -113,6 +113,8 @@ class Case:
     """Computers of one group may be trained in one task, where they share their paths."""
     cycles: float | None = None
     """About what it costs, in training cycles; unknown costs begin first."""
+    leaves_computer: bool = False
+    """Whether the measure also solves the computer of the settings, which other cases then read."""
     source: Source | None = None
     """Where the measure is defined, if not in the package; set by the study."""
 
@@ -156,7 +158,8 @@ class Case:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Run directories that it leaves, relative to the results folder."""
-        trained = (str(trained_path(Path(), self.settings)),) if self.samples_computer else ()
+        leaves_computer = self.samples_computer or self.leaves_computer
+        trained = (str(trained_path(Path(), self.settings)),) if leaves_computer else ()
         return (*trained, str(self.path))
 
     @property

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ast
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -95,13 +97,8 @@ def _outside(folder: Path) -> Study:
     from thermoloom.studies.study import Study
 
     source = Source.read(folder.resolve())
-    try:
+    with errors_of(folder):
         module = source.module("study")
-    except UserError:
-        raise
-    except Exception as error:
-        where = _line_of(error, folder)
-        raise UserError(f"{folder / RECORD}: {where}{type(error).__name__}: {error}") from error
     record = getattr(module, "STUDY", None)
     if not isinstance(record, Study):
         raise UserError(f"{folder / RECORD}: must define STUDY = Study(...)")
@@ -110,14 +107,29 @@ def _outside(folder: Path) -> Study:
     return replace(record, folder=folder.resolve(), source=source)
 
 
-def _line_of(error: BaseException, folder: Path) -> str:
-    """``line 12: `` of the study's file in which an error was raised."""
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).parent == folder.resolve():
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return "" if line is None else f"line {line}: "
+@contextmanager
+def errors_of(folder: Path) -> Iterator[None]:
+    """Errors in the files of a study outside the package, in one line that says where."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        name, line = RECORD, ""
+        if isinstance(error, SyntaxError):
+            name, line = Path(error.filename or RECORD).name, f"line {error.lineno}: "
+        trace = error.__traceback__
+        while trace is not None:
+            file = Path(trace.tb_frame.f_code.co_filename)
+            if file.parent == folder.resolve():
+                name, line = file.name, f"line {trace.tb_lineno}: "
+            trace = trace.tb_next
+        raise UserError(f"{folder / name}: {line}{type(error).__name__}: {error}") from error
+
+
+def errors_named(record: Study) -> AbstractContextManager[None]:
+    """``errors_of`` a study outside the package; those of the package are our bugs."""
+    return nullcontext() if record.source is None else errors_of(record.folder)
 
 
 def load_module(record: Study, name: str) -> ModuleType:

@@ -84,8 +84,8 @@ def in_a_row(widths: Sequence[float], height: float) -> tuple[Figure, list[Axes]
     """A figure across the page with panels of these relative widths side by side."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.04)
     figure = Figure(figsize=(WIDTH, height), layout=layout)
-    found = figure.subplots(1, len(widths), width_ratios=list(widths), squeeze=False)
-    return figure, list(np.ravel(found))
+    panels = figure.subplots(1, len(widths), width_ratios=list(widths), squeeze=False)
+    return figure, list(np.ravel(panels))
 
 
 def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -250,11 +250,11 @@ def tag(figure: Figure | SubFigure, x: float, y: float, letter: str, title: str)
     figure.text(x + 0.028, y, title, fontsize=STYLE["axes.titlesize"])
 
 
-def evenly(axes: Axes, values: NDArray[Any], margin: float = 0.5) -> dict[float, int]:
+def evenly(axes: Axes, values: NDArray[Any]) -> dict[float, int]:
     """Places of values at equal distances; sets ticks and limits of the axis."""
     places = {float(value): place for place, value in enumerate(np.unique(values))}
     axes.set_xticks(list(places.values()), [f"{value:g}" for value in places])
-    axes.set_xlim(-margin, len(places) - 1 + margin)
+    axes.set_xlim(-0.5, len(places) - 0.5)
     return places
 
 
@@ -296,7 +296,8 @@ def draw_screen(
     places: dict[float, float] = {}
     if even:
         places |= evenly(axes, only(saved.table("curves"), screen=screen)["value"])
-    shifts = np.linspace(-SHIFT, SHIFT, len(traces)) if even and len(traces) > 1 else [0.0]
+    count = len(traces)
+    shifts = np.linspace(-SHIFT, SHIFT, count) if even and count > 1 else np.zeros(count)
     places_by_variant = {}
     for (variant, trace), shift in zip(traces.items(), shifts, strict=True):
         curve = curve_of(saved, screen, variant)

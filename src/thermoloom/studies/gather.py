@@ -12,7 +12,7 @@ that was not, and the seconds that all of them took.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.formats import Table
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
-from thermoloom.studies.case import TIMING, Case, ended, trained_path, why_missing
+from thermoloom.studies.case import TIMING, Case, Measure, ended, trained_path, why_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +143,10 @@ class Gathered:
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
+    def of(self, measure: Measure) -> Gathered:
+        """The cases of one measure."""
+        return replace(self, records=[r for r in self.records if r.case.measure is measure])
+
     def where(self, **labels: Any) -> list[Record]:
         """Records with these labels."""
         return [r for r in self.records if all(r.labels.get(k) == v for k, v in labels.items())]
@@ -154,6 +158,13 @@ class Gathered:
     def rows(self, **labels: Any) -> list[dict[str, Any]]:
         """Labels and results of the records with these labels."""
         return [{**record.labels, **record.results} for record in self.where(**labels)]
+
+    @property
+    def finite(self) -> Gathered:
+        """Without the computers that diverged, which are named among the missing."""
+        diverged = [left_out(r.case, self.folder) for r in self.records if r.diverged]
+        records = [record for record in self.records if not record.diverged]
+        return Gathered(self.folder, records, [*self.missing, *diverged])
 
     @property
     def total_seconds(self) -> dict[str, float]:
@@ -181,10 +192,15 @@ def gather(cases: Iterable[Case], folder: Path) -> Gathered:
         if record is not None:
             records.append(record)
         else:
-            missing.append(f"{case.name} is left out ({why_missing(folder / case.path)})")
+            missing.append(left_out(case, folder))
     if not records:
         raise UserError(f"{folder}: nothing was measured: {' | '.join(missing)}")
     return Gathered(folder, records, missing)
+
+
+def left_out(case: Case, folder: Path) -> str:
+    """A line about a case that tables cannot have."""
+    return f"{case.name} is left out ({why_missing(folder / case.path)})"
 
 
 # --- tables ---

@@ -61,8 +61,12 @@ class PairPlan(Plan):
 
     def case(self, rule: str, seed: int, settings: Settings, group: str = "") -> Case:
         """A sampled computer, compared on the additional paths."""
-        paths = {"path_seed": self.path_seed, "paths_per_prototype": self.paths_per_prototype}
-        return Case({"rule": rule, "seed": seed}, settings, arguments=paths, group=group)
+        return Case({"rule": rule, "seed": seed}, settings, arguments=self.paths, group=group)
+
+    @property
+    def paths(self) -> dict[str, int]:
+        """Arguments of a case that is compared on the additional paths."""
+        return {"path_seed": self.path_seed, "paths_per_prototype": self.paths_per_prototype}
 
     @property
     def pair_cases(self) -> list[Case]:

@@ -18,7 +18,7 @@ from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import MANIFEST, read_manifest
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import SUMMARY, StudyTables
-from thermoloom.studies.discovery import names, study
+from thermoloom.studies.discovery import errors_named, names, study
 from thermoloom.studies.page import Chapter, build
 from thermoloom.studies.study import Study
 from thermoloom.studies.verdicts import together
@@ -111,7 +111,9 @@ def _draw(record: Study, tables: StudyTables, run: RunDirectory, pdf: bool) -> N
     from thermoloom.studies.drawing import render
 
     for figure in record.figures:
-        for name, data in render(figure.name, record.drawings[figure.name], tables, pdf).items():
+        with errors_named(record):
+            files = render(figure.name, record.drawings[figure.name], tables, pdf)
+        for name, data in files.items():
             run.save_bytes(name, data)
 
 

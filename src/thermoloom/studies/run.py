@@ -30,6 +30,7 @@ from thermoloom.runs.study_tables import SUMMARY
 from thermoloom.runs.tasks import Outcome, failures
 from thermoloom.settings import Settings
 from thermoloom.studies.case import RUNS, Case, Source
+from thermoloom.studies.discovery import errors_named
 from thermoloom.studies.gather import gather
 from thermoloom.studies.sampled_computer import Clock
 from thermoloom.studies.schedule import tasks_of
@@ -104,7 +105,8 @@ def compute(
 
 def cases_of(study: Study, plan: Plan, folder: Path) -> list[Case]:
     """The cases of a plan; measures of a study outside the package carry its source."""
-    cases = study.cases(plan, folder)
+    with errors_named(study):
+        cases = study.cases(plan, folder)
     if study.source is None:
         return list(cases)
     return [case if case.samples_computer else _with_source(case, study.source) for case in cases]
@@ -119,11 +121,13 @@ def summarized(study: Study, plan: Plan, folder: Path, run: RunDirectory) -> dic
     """Tables of the finished cases, saved in the run, with summary and verdicts."""
     gathered = gather(cases_of(study, plan, folder), folder)
     numbers: dict[str, Any] = {"seeds": list(plan.seeds), "missing": gathered.missing}
-    numbers |= study.summarize(plan, gathered, run)
+    with errors_named(study):
+        numbers |= study.summarize(plan, gathered, run)
     summary: dict[str, Any] = jsonable(describe(study, plan, run) | numbers)
     summary["lengths"] = plan.lengths() | {"seeds": len(numbers["seeds"])}
     summary.setdefault("timing", gathered.total_seconds)
-    summary = judged(study, run, summary)
+    with errors_named(study):
+        summary = judged(study, run, summary)
     save_summary(run, summary)
     return summary
 

@@ -41,11 +41,13 @@ def condition(
     measure: Measure | None = None,
     **case: Any,
 ) -> Case:
-    """A point of a screen; ``variant``: which of its curves."""
+    """A point of a screen; ``variant``: which of its curves.
+
+    The computers of a curve are one group, unless ``case`` names another.
+    """
     seed = settings.training.seed
     labels = {"screen": screen, "variant": variant, "value": value, "seed": seed}
-    group = " ".join(filter(None, (screen, variant)))
-    return Case(labels, settings, measure, group=group, **case)
+    return Case(labels, settings, measure, **{"group": f"{screen} {variant}".strip()} | case)
 
 
 def check_grid(

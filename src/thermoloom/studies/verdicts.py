@@ -142,6 +142,10 @@ class Statements:
         """A threshold: the number that separates one verdict on a statement from another."""
         return float(self.entry(key)["threshold"][name]["value"])
 
+    def thresholds(self, key: str) -> list[dict[str, Any]]:
+        """All thresholds of an entry, for the page: name, value, unit and reason."""
+        return _thresholds(self.entry(key))
+
     def quantity(
         self,
         key: str,

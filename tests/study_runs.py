@@ -1,4 +1,4 @@
-"""Small experiments that several test files look at; each is run once a session."""
+"""Small studies that several test files look at; each is run once."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from thermoloom.experiments import experiment
-from thermoloom.experiments.run import Performed
-from thermoloom.presentation.report import write_report
-from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import decode_table
+from thermoloom.studies.discovery import study
+from thermoloom.studies.report import write_report
+from thermoloom.studies.run import Performed, compute
 
 SMALL: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.3},
     "prototypes": {"resize": True},
     "training": {"cycles": 12, "validation_every": 2},
     "generation": {"samples": 8},
-    "experiment": {"seeds": [1, 2], "paths_per_prototype": 1},
+    "study": {"seeds": [1, 2], "paths_per_prototype": 1},
 }
 """Two pairs on a 14 × 14 layer, so without the classifier."""
 
@@ -27,7 +26,7 @@ CLASSIFIED: dict[str, dict[str, Any]] = {
     "machine": {"hidden": 12, "duration": 0.3},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 8},
-    "experiment": {"seeds": [1], "paths_per_prototype": 1},
+    "study": {"seeds": [1], "paths_per_prototype": 1},
 }
 """One pair on the 28 × 28 layer, with the classifier."""
 
@@ -53,8 +52,8 @@ def one_pair() -> Performed:
 
 
 def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison") -> Performed:
-    """An experiment computed, judged and reported."""
-    chosen = experiment(name)
-    done = reproduce(chosen, chosen.plan("quick", values), folder, Resources(1))
+    """A study computed, judged and reported."""
+    record = study(name)
+    done = compute(record, record.plan("quick", values), folder, Resources(1))
     write_report(done.path)
     return done
