@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from thermoloom.cli import demonstration
-from thermoloom.experiments import demo
+from thermoloom.demo import demo_page, demo_samples
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Parameters
-from thermoloom.presentation import demo_page
 from thermoloom.theory.solver import Optimum
 
 SAMPLES = 20
@@ -28,12 +27,12 @@ SAMPLES = 20
 
 @cache
 def solved() -> Optimum:
-    return demo.solve_demo()
+    return demo_samples.solve_demo()
 
 
 @cache
 def drawn() -> dict[str, Any]:
-    return demo.draw_demo(solved().parameters, SAMPLES)
+    return demo_samples.draw_demo(solved().parameters, SAMPLES)
 
 
 @cache
@@ -50,14 +49,14 @@ def data_of(text: str) -> dict[str, Any]:
 
 def test_the_machine_draws_what_it_is_asked_for() -> None:
     found = drawn()
-    assert solved().relative_gradient <= demo.TOLERANCE
+    assert solved().relative_gradient <= demo_samples.TOLERANCE
     assert found["asked"].tolist() == [*range(10)] * 2
     assert (found["asked"] == found["seen"]).mean() >= 0.85
 
 
 def test_the_course_of_energy_heat_and_work_is_that_of_the_generation() -> None:
     found, theta = drawn(), solved().parameters
-    made = generate(theta, SAMPLES, demo.SEED, list(range(10)))
+    made = generate(theta, SAMPLES, demo_samples.SEED, list(range(10)))
     course, machine = found["course"], theta.machine
     assert found["steps"][0] == 0
     assert found["steps"][-1] == machine.steps
@@ -75,8 +74,8 @@ def test_the_course_of_energy_heat_and_work_is_that_of_the_generation() -> None:
 
 
 def test_times_that_miss_the_switches_are_shown_with_them() -> None:
-    theta = Parameters.zeros(demo.MACHINE)
-    found = demo.draw_demo(theta, samples=2, frames=3)
+    theta = Parameters.zeros(demo_samples.MACHINE)
+    found = demo_samples.draw_demo(theta, samples=2, frames=3)
     assert found["steps"] == [0, 250, 333, 500, 667, 750, 1000]
     assert found["course"]["stage"] == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
 
@@ -163,8 +162,8 @@ def test_the_command_says_where_the_page_is_and_opens_it_only_if_asked(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
-    monkeypatch.setattr(demo, "solve_demo", lambda **_: solved())
-    monkeypatch.setattr(demo, "draw_demo", lambda _: drawn())
+    monkeypatch.setattr(demo_samples, "solve_demo", lambda **_: solved())
+    monkeypatch.setattr(demo_samples, "draw_demo", lambda _: drawn())
     out = tmp_path / "new" / "demo.html"
     demonstration.demo(out, open_page)
     assert str(out) in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The experiment on ten digits: its parts at toy size, what it refuses, peers by seed."""
+"""The study of ten digits: its parts at toy size, what it refuses, peers by seed."""
 
 from __future__ import annotations
 
@@ -9,47 +9,46 @@ import numpy as np
 import pytest
 
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, works
-from thermoloom.experiments.digits import (
-    EXPERIMENT,
-    UNLABELLED,
-    DigitsPlan,
-    coded,
-    energy_row,
-    tasks,
-)
-from thermoloom.experiments.digits.parts import (
-    data_loss,
-    first_patterns,
-    learn_online,
-    measure_unlabelled,
-    nearest_styles,
-    style_draws,
-    style_means,
-)
-from thermoloom.experiments.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.generation import drawn_styles, generate
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Data
 from thermoloom.patterns.codes import cluster_words
-from thermoloom.patterns.drive import Drive, drive_of, unit_fields
+from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.patterns.patterns import load_patterns
-from thermoloom.presentation.report import write_report
-from thermoloom.reproduction import reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report
 from thermoloom.settings import Settings
-from thermoloom.theory.marginals import solve_marginals
+from thermoloom.studies import case
+from thermoloom.studies.case import Job
+from thermoloom.studies.digits.digit_machine import expected_data_loss
+from thermoloom.studies.digits.online_learning import online_learning
+from thermoloom.studies.digits.peers import DRAW, LEARNING, SCIKIT, available
+from thermoloom.studies.digits.study import UNLABELLED, DigitsPlan, code_settings, energy_row
+from thermoloom.studies.digits.styles import (
+    drawn_style_means,
+    label_words,
+    labelled_drive,
+    nearest_styles,
+    style_means,
+)
+from thermoloom.studies.digits.unlabelled import unlabelled_machine
+from thermoloom.studies.discovery import study
+from thermoloom.studies.first_patterns import first_patterns
+from thermoloom.studies.report import write_report
+from thermoloom.studies.run import compute
+from thermoloom.studies.schedule import tasks_of
 from thermoloom.theory.solver import solve_optimum
+
+DIGITS = study("digits")
 
 TOY = {
     "machine": {
         "styles": 2, "stages": 2, "dt": 5e-3, "duration": 0.1, "wiring": ["visible-label"],
     },
     "generation": {"samples": 20},
-    "experiment": {
+    "study": {
         "data_samples": 30, "styles": [1], "stages": [1], "quartic": [0.0],
         "label_amplitude": [2.0], "per_class": [1], "duration": [0.05], "temperature": [0.2],
         "codes": ["clusters 1 2"], "hidden": [4], "window_grid": 2, "single_samples": 10,
@@ -65,8 +64,7 @@ TOY = {
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits")
-    plan = EXPERIMENT.plan("quick", TOY)
-    performed = reproduce(EXPERIMENT, plan, folder, Resources(1))
+    performed = compute(DIGITS, DIGITS.plan("quick", TOY), folder, Resources(1))
     assert performed.failures == []
     write_report(performed.path)
     return performed.path
@@ -84,7 +82,7 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
         "code", "windows", "hidden",
     }  # fmt: skip
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
-    inpainted = [(row["known"], row["style"]) for row in summary["inpainting"]]
+    inpainted = [(row["known"], row["style"]) for row in summary["inpainting"]["rows"]]
     assert inpainted == [(half, style) for half in ("top", "left") for style in ("die", "nearest")]
     assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
     assert summary["machine"]["measured"]["images"] == 20
@@ -105,10 +103,10 @@ def test_confusion_counts_every_sample(done: Path) -> None:
 
 
 def test_again_computes_nothing(done: Path) -> None:
-    plan = EXPERIMENT.plan("quick", TOY)
+    plan = DIGITS.plan("quick", TOY)
     runs = {p: p.stat().st_mtime_ns for p in (done.parent / "runs").glob("*/manifest.json")}
     before = summary_of(done)
-    reproduce(EXPERIMENT, plan, done.parent, Resources(1))
+    compute(DIGITS, plan, done.parent, Resources(1))
     assert {p: p.stat().st_mtime_ns for p in runs} == runs
     assert summary_of(done)["points"] == before["points"]
 
@@ -120,33 +118,33 @@ def test_heat_in_joules_by_hand() -> None:
 
 
 def test_presets_and_what_is_refused() -> None:
-    assert experiment("digits") is EXPERIMENT
-    assert EXPERIMENT.preset_of(EXPERIMENT.plan("full")) == "full"
-    assert EXPERIMENT.plan("paper") == EXPERIMENT.plan("full")
+    assert DIGITS.preset_of(DIGITS.plan("full")) == "full"
+    assert DIGITS.plan("paper") == DIGITS.plan("full")
     with pytest.raises(UserError, match="peers: gan: must be among"):
         DigitsPlan(peers=("gan",))
     with pytest.raises(UserError, match="online_cycles: must rise"):
         DigitsPlan(online_cycles=(10, 5))
     refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
-    for what, machine in refused.items():
-        with pytest.raises(UserError, match=what):
-            EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
+    for reason, machine in refused.items():
+        with pytest.raises(UserError, match=reason):
+            DIGITS.plan("quick", {"machine": machine})
     with pytest.raises(UserError, match="digits come from MNIST"):
-        EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
+        DIGITS.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
 
 
 def test_peers_that_need_scikit_learn_are_left_out_without_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("thermoloom.experiments.digits.peers.find_spec", lambda name: None)
+    monkeypatch.setattr("thermoloom.studies.digits.peers.find_spec", lambda name: None)
     assert available(("gaussian", "mixture", "rbm", "paper")) == ["gaussian", "paper"]
-    names = [task.name for task in tasks(EXPERIMENT.plan("quick"), tmp_path, 1)]
-    assert "peer: gaussian" in names
-    assert "peer: rbm" not in names
+    models = {case.labels.get("model") for case in DIGITS.cases(DIGITS.plan("quick"), tmp_path)}
+    assert "gaussian" in models
+    assert "rbm" not in models
 
 
 def test_names_of_tasks_are_unique(tmp_path: Path) -> None:
-    names = [task.name for task in tasks(EXPERIMENT.plan("quick"), tmp_path, 1)]
+    cases = DIGITS.cases(DIGITS.plan("quick"), tmp_path)
+    names = [task.name for task in tasks_of(cases, tmp_path, 1)]
     assert len(set(names)) == len(names)
 
 
@@ -159,68 +157,71 @@ def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPat
     if peer in SCIKIT:
         pytest.importorskip("sklearn", reason="scikit-learn is an extra")
     for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
-        monkeypatch.setattr(f"thermoloom.experiments.digits.peers.{name}", small)
-    plan = EXPERIMENT.plan("quick")
+        monkeypatch.setattr(f"thermoloom.studies.digits.peers.{name}", small)
+    plan = DIGITS.plan("quick")
     patterns = first_patterns(load_patterns(plan.settings.prototypes, plan.settings.machine), 40)
     classes = np.array([0, 1, 0, 1, 1])
-    found = draw(patterns, classes, 2, 3)
-    assert found.shape == (5, 784)
-    assert np.isfinite(found).all()
-    assert np.array_equal(found, draw(patterns, classes, 2, 3))
-    assert not np.array_equal(found, draw(patterns, classes, 2, 4))
+    images = draw(patterns, classes, 2, 3)
+    assert images.shape == (5, 784)
+    assert np.isfinite(images).all()
+    assert np.array_equal(images, draw(patterns, classes, 2, 3))
+    assert not np.array_equal(images, draw(patterns, classes, 2, 4))
     # a sample is more like the mean of its class than like that of the other one
-    own = np.array(patterns.classes)
-    means = np.stack([patterns.patterns[own == c].mean(axis=0) for c in (0, 1)])
-    assert np.array_equal((found @ means.T).argmax(axis=1), classes)
+    labels = np.array(patterns.classes)
+    means = np.stack([patterns.patterns[labels == c].mean(axis=0) for c in (0, 1)])
+    assert np.array_equal((images @ means.T).argmax(axis=1), classes)
 
 
 def test_means_of_the_styles_that_were_drawn() -> None:
-    plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
+    plan = DIGITS.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
     patterns = load_patterns(plan.settings.prototypes, machine)
-    words = drive_of(patterns, machine).words
-    assert words is not None
+    words = label_words(patterns, machine)
+    np.testing.assert_array_equal(words, drive_of(patterns, machine).words)
+    np.testing.assert_array_equal(words, labelled_drive(patterns, machine).words)
     theta = Parameters.zeros(machine).with_styles_of(words)
     means = style_means(patterns, words)
     for unit in (0, 7, 29):
         rows = patterns.patterns[words[:, unit] > 0]
         np.testing.assert_allclose(means[unit], rows.mean(axis=0), rtol=1e-5, atol=1e-6)
     styles = drawn_styles(theta, np.arange(12) % 10, 5)
-    drawn = style_draws(patterns, theta, 12, 5)
+    drawn = drawn_style_means(patterns, theta, 12, 5)
     assert np.array_equal(drawn, means[3 * (np.arange(12) % 10) + styles])
 
 
 def test_loss_of_the_images_that_were_learned() -> None:
     """The images themselves are nearest to their own styles, so their loss is that of learning."""
-    plan = EXPERIMENT.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
+    plan = DIGITS.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
     machine = plan.settings.machine
     patterns = load_patterns(plan.settings.prototypes, machine)
-    fields = unit_fields(patterns, machine)
     optimum = solve_optimum(machine, drive_of(patterns, machine))
     data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
-    marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    loss = data_loss(optimum.parameters, patterns, data, marginals)
+    loss = expected_data_loss(optimum.parameters, patterns, data)
     assert loss == pytest.approx(optimum.expected_loss, rel=1e-7)
     assert loss < optimum.initial_loss
     moved = Data(patterns.patterns[::-1].copy(), data.classes, held_out=True)  # of other classes
-    assert data_loss(optimum.parameters, patterns, moved, marginals) > optimum.initial_loss
+    assert expected_data_loss(optimum.parameters, patterns, moved) > optimum.initial_loss
 
 
 def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     """Patterns of two classes, each with a word; time enough for hidden units to choose one."""
     small = {"labels": 0, "styles": 1, "hidden": 32, "code": "clusters", "code_clusters": 1,
              "stages": 1, "wiring": ["visible-hidden"], "biases": [], "J4": 1.0}  # fmt: skip
-    settings = EXPERIMENT.plan("quick", TOY).settings.updated(
-        {"machine": small, "prototypes": {"digits": [0, 1], "per_digit": 10}}
+    settings = DIGITS.plan("quick", TOY).settings.updated(
+        {
+            "machine": small,
+            "prototypes": {"digits": [0, 1], "per_digit": 10},
+            "generation": {"samples": 12},
+        }
     )
-    with RunDirectory.create(tmp_path / "run", "digits-unlabelled", {}) as run:
-        job = works.Job(tmp_path, settings, run, lambda *_: None)
-        found = measure_unlabelled(job, 0, 12)
+    with RunDirectory.create(tmp_path / "run", "unlabelled-machine", {}) as run:
+        job = Job(tmp_path, settings, run, lambda *_: None)
+        results = unlabelled_machine(job, 0)
         run.finish({})
-    assert sum(found["counts"]) == found["images"] == 12
-    assert sum(found["counts"][:2]) == 12  # nothing else was learned
-    assert 1 >= found["overlap"] > found["second_overlap"] >= -1
-    assert found["patterns"] == 20
+    assert sum(results["counts"]) == results["images"] == 12
+    assert sum(results["counts"][:2]) == 12  # nothing else was learned
+    assert 1 >= results["overlap"] > results["second_overlap"] >= -1
+    assert results["patterns"] == 20
 
 
 def test_visible_biases_hold_the_polarity_without_labels() -> None:
@@ -249,10 +250,10 @@ def test_visible_biases_hold_the_polarity_without_labels() -> None:
 def test_training_goes_on_where_it_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To the bit as if it had not been, though the plan keeps nothing between its marks."""
-    plan = EXPERIMENT.plan("quick", TOY)
+    """To the bit as if it had not been."""
+    plan = DIGITS.plan("quick", TOY)
     assert isinstance(plan, DigitsPlan)
-    monkeypatch.setattr("thermoloom.experiments.digits.parts.KEPT_EVERY", 0.0)
+    monkeypatch.setattr("thermoloom.studies.digits.online_learning.SAVE_SECONDS", 0.0)
 
     class StoppedError(Exception):
         pass
@@ -262,9 +263,9 @@ def test_training_goes_on_where_it_was_interrupted(
             raise StoppedError
 
     def learn(name: str, report: Report) -> dict[str, np.ndarray]:
-        with RunDirectory.create(tmp_path / name, "digits-online", {}) as run:
-            job = works.Job(tmp_path, plan.learning(30.0, 5).settings, run, report)
-            learn_online(job, 5, 10, None)
+        with RunDirectory.create(tmp_path / name, "online-learning", {}) as run:
+            job = Job(tmp_path, plan.online_case(30.0, 5).settings, run, report)
+            online_learning(job, "")
             return run.load_arrays("computer")
 
     with pytest.raises(StoppedError):
@@ -273,13 +274,13 @@ def test_training_goes_on_where_it_was_interrupted(
     seen: list[int] = []
     again = learn("stopped", lambda done, *_: seen.append(done))
     assert seen[0] > 1  # not from the beginning
-    for key, array in learn("whole", lambda *_: None).items():
+    for key, array in learn("uninterrupted", lambda *_: None).items():
         assert np.array_equal(again[key], array), key
 
 
 def test_codes_with_clusters_and_amplitude() -> None:
-    assert coded("signs") == {"code": "signs"}
-    assert coded("clusters 30 1.5") == {
+    assert code_settings("signs") == {"code": "signs"}
+    assert code_settings("clusters 30 1.5") == {
         "code": "clusters", "code_clusters": 30, "code_amplitude": 1.5,
     }  # fmt: skip
     with pytest.raises(UserError, match="clusters ten: expected a code, or clusters with"):
@@ -289,30 +290,25 @@ def test_codes_with_clusters_and_amplitude() -> None:
 
 
 def test_styles_nearest_in_the_known_pixels() -> None:
-    plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
+    plan = DIGITS.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
     patterns = load_patterns(plan.settings.prototypes, machine)
     classes = np.array(patterns.classes)
     known = np.arange(784) < 400
-    words = drive_of(patterns, machine).words
-    assert words is not None
-    found = nearest_styles(machine, patterns, patterns.patterns, classes, known)
-    for image, own, style in zip(patterns.patterns[:20], classes, found, strict=False):
-        distances = [
-            np.square(image - patterns.patterns[words[:, 3 * own + k] > 0].mean(axis=0))[
-                known
-            ].sum()
-            for k in range(3)
-        ]
+    words = label_words(patterns, machine)
+    styles = nearest_styles(machine, patterns, patterns.patterns, classes, known)
+    for image, target, style in zip(patterns.patterns[:20], classes, styles, strict=False):
+        means = [patterns.patterns[words[:, 3 * target + k] > 0].mean(axis=0) for k in range(3)]
+        distances = [np.square(image - mean)[known].sum() for mean in means]
         assert style == np.argmin(distances)
 
 
-def test_samples_of_another_seed_or_judge_are_other_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = EXPERIMENT.plan("quick", TOY)
-    other = EXPERIMENT.plan("quick", TOY | {"generation": {"samples": 20, "seed": 5}})
+def test_samples_of_another_seed_or_judge_are_other_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = DIGITS.plan("quick", TOY)
+    other = DIGITS.plan("quick", TOY | {"generation": {"samples": 20, "seed": 5}})
     assert isinstance(plan, DigitsPlan)
     assert isinstance(other, DigitsPlan)
-    assert plan.inpainting.path != other.inpainting.path
-    before = plan.classes.path
-    monkeypatch.setattr(works, "classifier_sha256", lambda _: "0" * 64)
-    assert plan.classes.path != before
+    paths = [case.path for case in plan.image_cases()]
+    assert not {*paths} & {case.path for case in other.image_cases()}
+    monkeypatch.setattr(case, "classifier_sha256", lambda _: "0" * 64)
+    assert not {*paths} & {case.path for case in plan.image_cases()}

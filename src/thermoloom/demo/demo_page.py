@@ -50,7 +50,7 @@ def grey(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
-    """The page, from what ``experiments.demo`` found."""
+    """The page of these samples (``draw_demo``), with seconds and iterations of the solution."""
     course, kT = drawn["course"], drawn["kT"]
     samples, frames, pixels = drawn["images"].shape
     parts = dict(course["parts"])
@@ -96,12 +96,12 @@ def _stages(drawn: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for stage in range(drawn["stages"]):
         work = drawn["switching_work"][:, stage - 1].mean() if stage else None
-        own = {name: float(drawn[name][:, stage].mean()) for name in ("starts", "ends")}
+        energies = {name: float(drawn[name][:, stage].mean()) for name in ("starts", "ends")}
         heat = drawn["stage_heat"][:, stage]
         spread = float(heat.std(ddof=1)) if len(heat) > 1 else None
         rows.append(
             {"stage": stage + 1, "work": None if work is None else float(work),
-             "heat": float(heat.mean()), "spread": spread, **own}
+             "heat": float(heat.mean()), "spread": spread, **energies}
         )  # fmt: skip
     return rows
 

@@ -1,10 +1,10 @@
-"""The demo: a ten-digit machine solved on the bundled images, and its samples on their way.
+"""Samples of the demo: a ten-digit machine solved on the bundled images, followed through time.
 
     noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
-Harmonic units, all coupled with each other, and label units for each class and style. What comes
-out is plain data, from which ``demo.demo_page`` makes its page.
+Harmonic units, all coupled with each other, and label units for each class and style. The page is
+made from plain arrays and numbers by ``demo.demo_page``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MACHINE = replace(HARMONIC, styles=10)
 """A label unit for each of the hundred bundled images."""
 DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
 TOLERANCE = 1e-3
-"""|∇L(θ)|/|∇L(0)| at which θ is good enough: heat and images do not change any more."""
+"""|∇L(θ)|/|∇L(0)| below which neither heat nor images change visibly."""
 SAMPLES, FRAMES, SEED = 30, 40, 90101
 
 
@@ -47,14 +47,19 @@ def draw_demo(
     """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
     began, machine = time.perf_counter(), theta.machine
     steps = watched_steps(machine, frames)
-    asked = asked_classes(theta, samples, None)
-    assert asked is not None  # this machine has labels
-    made = generate(
-        theta, samples, seed, asked.tolist(), snapshot_steps=steps, snapshot_samples=range(samples)
+    requested = asked_classes(theta, samples, None)
+    assert requested is not None  # this machine has labels
+    generated = generate(
+        theta,
+        samples,
+        seed,
+        requested.tolist(),
+        snapshot_steps=steps,
+        snapshot_samples=range(samples),
     )
     seconds = time.perf_counter() - began
-    words = drawn_words(theta, samples, seed, asked.tolist())
-    images = made.snapshots[..., : machine.visible]
+    words = drawn_words(theta, samples, seed, requested.tolist())
+    images = generated.snapshots[..., : machine.visible]
     scores = classify(images[:, -1])
     return {
         "units": machine.visible,
@@ -66,12 +71,12 @@ def draw_demo(
         "seconds": seconds,
         "images": images,
         "steps": steps,
-        "asked": asked,
+        "asked": requested,
         "seen": scores.argmax(axis=1),
         "scores": scores.max(axis=1),
-        "course": course(theta, made, steps, words),
-        "stage_heat": made.stage_heat,
-        "switching_work": made.switching_work,
-        "starts": made.starts.total,
-        "ends": made.ends.total,
+        "course": course(theta, generated, steps, words),
+        "stage_heat": generated.stage_heat,
+        "switching_work": generated.switching_work,
+        "starts": generated.starts.total,
+        "ends": generated.ends.total,
     }

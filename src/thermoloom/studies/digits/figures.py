@@ -14,31 +14,16 @@ from thermoloom.presentation.sheets import grey_scale, tiled
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
-from thermoloom.studies.drawing import (
-    empty,
-    image,
-    in_a_row,
-    light_grid,
-    nothing,
-    panel,
-)
+from thermoloom.studies.digits.curves import CURVES
+from thermoloom.studies.drawing import empty, image, in_a_row, light_grid, nothing, panel
 
-CURVES = {
-    "styles": "styles of each class",
-    "stages": "stages $T$",
-    "patterns": "patterns of each class",
-    "duration": "duration $t_f$",
-    "temperature": "thermal energy $k_BT$ ($E_0$)",
-    "label amplitude": "label amplitude",
-    "quartic": "quartic coefficient $J_4$ ($E_0$)",
-    "windows": "windows of the stages",
-    "code": "code of 512 hidden units",
-    "hidden": "hidden units",
+ONLINE = {
+    "online": ("cycles", "noising trajectories, online rule"),
+    "amplitudes": ("amplitude", "label amplitude, online rule"),
 }
-"""Curves of the tables with the words for their axes, in the order of the panels."""
-LOGARITHMIC = ("styles", "stages", "patterns", "label amplitude", "temperature", "hidden")
-EVEN = ("windows", "code", "quartic")
-"""Curves whose values are names, or too uneven for a scale."""
+"""Tables of the online rule, with the column that was varied and the words for it."""
+
+DrawCurve = Callable[[Axes, NDArray[np.float64], Table], None]
 
 
 def draw_sheet(saved: StudyTables) -> Figure:
@@ -55,10 +40,10 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
     limits = grey_scale(images)
     places = np.full((rows * columns, height * width), np.nan)
     places[: len(images)] = images
-    whole = tiled(places.reshape(rows, columns, height, width), 1)
+    sheet = tiled(places.reshape(rows, columns, height, width), 1)
     figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
     axes = figure.subplots()
-    image(axes, whole, whole.shape, limits)
+    image(axes, sheet, sheet.shape, limits)
     axes.xaxis.tick_top()
     axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
     axes.tick_params(length=0)
@@ -82,23 +67,23 @@ def draw_denoising(saved: StudyTables) -> Figure:
 
 
 def draw_confusion(saved: StudyTables) -> Figure:
-    """(a) asked by recognized; (b) a half hidden: what is known, what was drawn, the truth."""
-    figure, (left, right) = in_a_row((1, 1.25), 3.1)
+    """(a) requested by recognized class; (b) half-known images and their completions."""
+    figure, (matrix, completions) = in_a_row((1, 1.25), 3.1)
     table = saved.table("confusion")
     counts = np.array([table[f"as_{j}"] for j in range(10)]).T
-    left.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmax=1)
+    matrix.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             if count:
                 colour = "white" if i == j else INK
-                left.text(j, i, str(count), ha="center", va="center", fontsize=6, color=colour)
-    left.set(xticks=range(10), yticks=range(10), xlabel="recognized as", ylabel="requested")
-    panel(left, "a")
+                matrix.text(j, i, str(count), ha="center", va="center", fontsize=6, color=colour)
+    matrix.set(xticks=range(10), yticks=range(10), xlabel="recognized as", ylabel="requested")
+    panel(matrix, "a")
     if saved.run.has("inpainting.safetensors"):
-        _completed(right, saved)
+        _completed(completions, saved)
     else:
-        empty(right, "inpainting: not measured")
-    panel(right, "b")
+        empty(completions, "inpainting: not measured")
+    panel(completions, "b")
     return figure
 
 
@@ -120,54 +105,48 @@ def _completed(axes: Axes, saved: StudyTables) -> None:
 
 
 def draw_curves(saved: StudyTables) -> Figure:
-    """Rate of the asked class and diversity against what was varied, a panel for each."""
-    figure, places = _panels(saved, _rates)
-    for letter, place, (table, column, words) in zip("kl", places, ONLINE, strict=True):
-        _online(place, saved, table, column)
-        place.set_xlabel(words)
-        panel(place, letter)
+    """Rate of the correct class and diversity against the varied setting, a panel for each."""
+    figure, free_panels = _curve_panels(saved, _rates)
+    for letter, axes, (name, (column, words)) in zip(
+        "kl", free_panels, ONLINE.items(), strict=True
+    ):
+        _online(axes, saved, name, column)
+        axes.set_xlabel(words)
+        panel(axes, letter)
     return figure
 
 
 def draw_curve_energies(saved: StudyTables) -> Figure:
-    """Heat and work of an image against what was varied, a panel for each."""
-    figure, places = _panels(saved, _energies)
-    for place in places:
-        place.set_visible(False)
+    """Heat and work of an image against the varied setting, a panel for each."""
+    figure, free_panels = _curve_panels(saved, _energies)
+    for axes in free_panels:
+        axes.set_visible(False)
     return figure
 
 
-Curve = Callable[[Axes, NDArray[np.float64], Table], None]
-ONLINE = (
-    ("online", "cycles", "noising trajectories, online rule"),
-    ("amplitudes", "amplitude", "label amplitude, online rule"),
-)
-"""Tables of the local rule: what was varied, and the words for it."""
-
-
-def _panels(saved: StudyTables, draw: Curve) -> tuple[Figure, list[Axes]]:
-    """A panel for each curve, and the places that are left."""
+def _curve_panels(saved: StudyTables, draw: DrawCurve) -> tuple[Figure, list[Axes]]:
+    """A panel for each curve, and the panels that remain free."""
     figure = Figure(figsize=(WIDTH, 9.4), layout="constrained")
-    places = list(np.ravel(figure.subplots(4, 3)))
-    table = saved.table("points") if saved.has("points") else None
-    for letter, place, (curve, words) in zip("abcdefghij", places, CURVES.items(), strict=False):
-        own = None if table is None else only(table, curve=curve)
-        if own is None or not len(own["value"]):
-            empty(place, "not measured")
+    panels = list(np.ravel(figure.subplots(4, 3)))
+    points = saved.table("points") if saved.has("points") else None
+    for letter, axes, (curve, axis) in zip("abcdefghij", panels, CURVES.items(), strict=False):
+        table = {} if points is None else only(points, curve=curve)
+        if table and len(table["value"]):
+            draw(axes, _positions(axes, table, axis.scale), table)
         else:
-            draw(place, _scale(place, own, curve), own)
-        place.set_xlabel(words)
-        panel(place, letter)
-    figure.legend(*places[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure, places[len(CURVES) :]
+            empty(axes, "not measured")
+        axes.set_xlabel(axis.label)
+        panel(axes, letter)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure, panels[len(CURVES) :]
 
 
-def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
+def _positions(axes: Axes, table: Table, scale: str) -> NDArray[np.float64]:
     """Where the values of a curve lie, with their names as ticks."""
-    names = [str(value) for value in table["value"]]
-    even = curve in EVEN
+    names = [str(name) for name in table["value"]]
+    even = scale == "even"
     x = np.arange(float(len(names))) if even else np.array([float(name) for name in names])
-    if curve in LOGARITHMIC:
+    if scale == "log":
         axes.set_xscale("log")
     axes.set_xticks(x, names)
     if even and len(names) > 3:
@@ -179,16 +158,16 @@ def _scale(axes: Axes, table: Table, curve: str) -> NDArray[np.float64]:
 
 def _rates(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
     diversity = table["diversity"].astype(float) / table["data_diversity"].astype(float)
-    _asked(axes, x, table)
+    _correct_class(axes, x, table)
     axes.plot(x, diversity, "s--", color=ORANGE, label="diversity / data's")
     axes.plot(x, table["negatives"].astype(float), "^:", color=GREEN, label="negatives")
-    lost = np.array([str(value) in ("True", "1") for value in table["diverged"]])
-    axes.plot(x[lost], np.zeros(lost.sum()), "x", color=INK)
+    diverged = np.array([str(flag) in ("True", "1") for flag in table["diverged"]])
+    axes.plot(x[diverged], np.zeros(diverged.sum()), "x", color=INK)
     axes.set_ylim(-0.05, 1.3)
 
 
-def _asked(axes: Axes, x: NDArray[Any], table: Table) -> None:
-    """Rates at which the asked class is recognized, with their 95 % intervals."""
+def _correct_class(axes: Axes, x: NDArray[Any], table: Table) -> None:
+    """Rates at which the requested class is recognized, with their 95 % intervals."""
     rate, low, high = (table[key].astype(float) for key in ("asked", "asked_low", "asked_high"))
     axes.errorbar(
         x,
@@ -197,7 +176,7 @@ def _asked(axes: Axes, x: NDArray[Any], table: Table) -> None:
         fmt="o-",
         color=BLUE,
         elinewidth=0.8,
-        label="as requested",
+        label="correct class",
     )
 
 
@@ -208,18 +187,18 @@ def _energies(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
 
 
 def _online(axes: Axes, saved: StudyTables, name: str, column: str) -> None:
-    """The local rule on its way to the optimum."""
+    """The online rule on its way to the optimum."""
     if not saved.has(name):
         empty(axes, "not measured")
         return
     table = saved.table(name)
     x = table[column].astype(float)
-    _asked(axes, x, table)
-    best = saved.summary["online_optimum"]
-    if best is not None:
-        axes.axhline(best["asked"], color=FAINT, linestyle=":")
+    _correct_class(axes, x, table)
+    optimum = saved.summary["online_optimum"]
+    if optimum is not None:
+        axes.axhline(optimum["asked"], color=FAINT, linestyle=":")
     axes.set_xscale("log")
-    axes.set_xticks(x, [f"{value:g}" for value in x])
+    axes.set_xticks(x, [f"{position:g}" for position in x])
     axes.minorticks_off()
     axes.set_ylim(-0.05, 1.3)
     light_grid(axes)

@@ -1,47 +1,49 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
 Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
-learns all of MNIST and is compared with test images. The machine was chosen after looking at many,
-by the same classifier and the same kind of images; the curves show what was looked at.
+learns all of MNIST and is compared with test images. The machine was chosen from many candidates,
+by the same classifier and the same kind of images; the curves show some of them.
+
+    digit_machine       the machine itself        inpainting, classification   need it
+    varied_machine      curves: one setting changed each
+    online_learning     the online rule on its way to the optimum
+    peer_model          other models of the same images
+    unlabelled_machine  no class is requested
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from thermoloom.errors import UserError
-from thermoloom.experiments.digits.peers import MACHINES, PEERS, available
-from thermoloom.experiments.plan import SECTION, Experiment, Plan
-from thermoloom.experiments.results import save_rows, trained_path
-from thermoloom.experiments.works import Work
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
 from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.studies.case import Case
+from thermoloom.studies.digits.classification import classification
+from thermoloom.studies.digits.curves import optimized_windows, varied_machine
+from thermoloom.studies.digits.digit_machine import digit_machine
+from thermoloom.studies.digits.inpainting import inpainting
+from thermoloom.studies.digits.online_learning import online_learning
+from thermoloom.studies.digits.peers import MACHINES, PEERS, available, peer_model
+from thermoloom.studies.digits.unlabelled import unlabelled_machine
+from thermoloom.studies.gather import Gathered, Record, save_rows
+from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
+from thermoloom.studies.study import SECTION, Figure, Plan, Study
 
-HARMONIC = Machine(
-    hidden=0,
-    labels=10,
-    styles=100,
-    stages=4,
-    wiring=("visible-visible", "visible-label"),
-    biases=("visible",),
-    J4=0.0,
-    dt=2.5e-3,
-)
-"""784 harmonic units, wired completely, and label units for a hundred styles of each class."""
-TEN = PrototypeSettings(digits=tuple(range(10)), per_digit=0)
+TEN_DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=0)
 PAPERS_UNITS = {
     "hidden": 512, "labels": 10, "styles": 1, "wiring": list(Machine().wiring),
     "biases": ["hidden"], "J4": 1.0,
 }  # fmt: skip
-"""What makes a machine of the paper's units of any other, with labels."""
+"""Settings that turn any machine into one of the paper's units, with labels."""
 UNLABELLED = PAPERS_UNITS | {
     "labels": 0, "biases": ["visible", "hidden"], "code": "clusters", "code_clusters": 1,
     "stages": 8, "windows": [], "duration": 16.0, "dt": 8e-3,
@@ -50,6 +52,8 @@ UNLABELLED = PAPERS_UNITS | {
 
 Couplings cannot tell x from −x. Visible biases hold the mean of all images, and with it the
 polarity; without them couplings hold it, and most samples are negatives."""
+SOLUTION_IN_CYCLES = 500
+"""Cost of solving a machine in training cycles, to begin with the longest cases."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ class DigitsPlan(Plan):
     """Which machines are solved, and how many samples are drawn of each."""
 
     settings: Settings = field(
-        default_factory=lambda: Settings(HARMONIC, TEN, generation=GenerationSettings(samples=2000))
+        default_factory=lambda: Settings(
+            HARMONIC, TEN_DIGITS, generation=GenerationSettings(samples=2000)
+        )
     )
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
@@ -96,340 +102,335 @@ class DigitsPlan(Plan):
     without_labels: int = 200
     """Samples of the machine without labels; 0 leaves it out."""
     online_cycles: tuple[int, ...] = (300, 1000, 3000)
-    """Noising trajectories after which the local rule is sampled."""
+    """Noising trajectories after which the online rule is sampled."""
     online_styles: int = 30
-    online_amplitude: float = 30.0
-    """Label amplitude for the local rule: labels must learn faster than couplings."""
+    online_amplitude: float = ONLINE_AMPLITUDE
     online_amplitudes: tuple[float, ...] = (1.0, 10.0, 30.0, 100.0)
     """Label amplitudes that are compared after the first of these numbers of trajectories."""
-    online_rate: float = 4e-4
+    online_rate: float = ONLINE_RATE
     online_decay: float = 2000.0
     online_samples: int = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_machine()
         unknown = [peer for peer in self.peers if peer not in PEERS]
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
-        if self.settings.prototypes.source == "images":
-            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
-        stages = self.settings.machine.stages
-        if self.window_grid < stages:
+        for code in self.codes:
+            code_settings(code)
+
+    def _check_machine(self) -> None:
+        machine, prototypes = self.settings.machine, self.settings.prototypes
+        if prototypes.source == "images":
+            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
+        if machine.visible != SIDE * SIDE:
+            raise UserError(
+                f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784"
+            )
+        classes = max(prototypes.digits) + 1
+        if machine.labels < classes:
+            raise UserError(
+                f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
+            )
+        if self.window_grid < machine.stages:
             raise UserError(
                 f"{SECTION}.window_grid = {self.window_grid}: must be at least machine.stages = "
-                f"{stages}"
+                f"{machine.stages}"
             )
-        for code in self.codes:
-            coded(code)
 
-    def model(self, machine: dict[str, Any] | None = None, **training: Any) -> Settings:
-        """The optimum of the machine, or of one that differs."""
-        values = {"rule": "optimum", "seed": self.seeds[0]} | training
-        return self.settings.updated({"machine": machine or {}, "training": values})
+    def solved(
+        self, machine: Mapping[str, Any] | None = None, samples: int | None = None
+    ) -> Settings:
+        """The machine, or one with some settings changed, solved and sampled."""
+        return self.settings.updated(
+            {
+                "machine": machine or {},
+                "training": {"seed": self.seeds[0]},
+                "solver": {},
+                "generation": {} if samples is None else {"samples": samples},
+            }
+        )
 
-    # the parts, each a run of its own
-
-    @property
-    def machine(self) -> Work:
-        settings = self.model()
-        samples = settings.generation.samples
-        more = {"data_samples": self.data_samples, "samples": samples}
-        return Work("digits-machine", settings, more)
-
-    @property
-    def inpainting(self) -> Work:
-        return Work("digits-inpainting", self.model(), {"images": self.inpainting_samples})
+    # --- cases ---
 
     @property
-    def classes(self) -> Work:
-        return Work("digits-classes", self.model(), {"images": self.classified_samples})
+    def machine_case(self) -> Case:
+        """The machine; images are completed and classified by the computer that it leaves."""
+        return Case(
+            {},
+            self.solved(),
+            digit_machine,
+            {"data_samples": self.data_samples},
+            cycles=_cost(self.solved()),
+            leaves_computer=True,
+        )
 
-    def peer(self, name: str) -> Work:
-        changed: dict[str, Any] = {}
-        if name in MACHINES:
-            changed = PAPERS_UNITS | {"stages": 1, "labels": 10 * (name == "labelled")}
-        more = {
-            "peer": name,
-            "samples": self.settings.generation.samples,
-            "data_samples": self.data_samples,
-            "patterns": self.quartic_patterns,
-        }
-        return Work("digits-peer", self.model(changed), more)
+    def image_cases(self) -> list[Case]:
+        """Images that are completed and classified."""
+        machine = self.machine_case
+        measures = {inpainting: self.inpainting_samples, classification: self.classified_samples}
+        return [
+            Case({}, machine.settings, measure, {"images": images}, needs=(machine,))
+            for measure, images in measures.items()
+        ]
 
-    @property
-    def single(self) -> Work:
-        """One pattern of each class."""
-        more = {"patterns": self.settings.machine.labels, "samples": self.single_samples}
-        return Work("digits-point", self.model(), more)
+    def peer_cases(self) -> list[Case]:
+        """Other models of the same images, those that can be computed here."""
+        cases = []
+        for name in available(self.peers):
+            changed: dict[str, Any] = {}
+            if name in MACHINES:
+                changed = PAPERS_UNITS | {"stages": 1, "labels": 10 * (name == "labelled")}
+            settings = self.solved(changed)
+            arguments = {
+                "peer": name,
+                "data_samples": self.data_samples,
+                "patterns": self.quartic_patterns,
+            }
+            cases.append(
+                Case({"model": name}, settings, peer_model, arguments, cycles=_cost(settings))
+            )
+        return cases
 
-    @property
-    def unlabelled(self) -> Work:
-        """The paper's units with a word for each class, and time to choose one of them."""
-        more = {"patterns": self.quartic_patterns, "samples": self.without_labels}
-        return Work("digits-unlabelled", self.model(UNLABELLED), more)
+    def varied_case(
+        self,
+        labels: Mapping[str, Any],
+        samples: int,
+        machine: Mapping[str, Any],
+        patterns: int = 0,
+    ) -> Case:
+        """A machine with some settings changed; it learns the first ``patterns`` (0: all)."""
+        settings, arguments = self.solved(machine, samples), {"patterns": patterns}
+        return Case(labels, settings, varied_machine, arguments, cycles=_cost(settings))
 
-    def points(self) -> Iterator[tuple[str, Any, Work]]:
-        """(curve, value, work) of every machine of the curves."""
-        machine = self.settings.machine
-        few = self.quartic_patterns
+    def curve_cases(self) -> Iterator[Case]:
+        """Every machine of the curves."""
+        few, classes = self.quartic_patterns, self.settings.machine.labels
         curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
-            "patterns": [(n, {}, n * machine.labels) for n in self.per_class],
+            "patterns": [(n, {}, n * classes) for n in self.per_class],
             "styles": [(k, {"styles": k}, 0) for k in self.styles],
             "stages": [(T, {"stages": T, "windows": []}, 0) for T in self.stages],
             "duration": [(t, {"duration": t}, 0) for t in self.duration],
             "temperature": [(kT, {"kT": kT}, 0) for kT in self.temperature],
             "label amplitude": [(a, {"label_amplitude": a}, 0) for a in self.label_amplitude],
             "windows": [("equal", {"windows": []}, 0)],
-            "quartic": [(j, {"J4": j}, 0 if j == 0 else few) for j in self.quartic],
-            "code": [(c, PAPERS_UNITS | coded(c), few) for c in self.codes],
-            "hidden": [(h, PAPERS_UNITS | {"code": "clusters", "hidden": h}, few)
-                       for h in self.hidden],
+            "quartic": [(J4, {"J4": J4}, few if J4 else 0) for J4 in self.quartic],
+            "code": [(code, PAPERS_UNITS | code_settings(code), few) for code in self.codes],
+            "hidden": [(n, PAPERS_UNITS | {"code": "clusters", "hidden": n}, few)
+                       for n in self.hidden],
         }  # fmt: skip
-        for curve, values in curves.items():
-            for value, changed, patterns in values:
-                more = {"patterns": patterns, "samples": self.few_samples}
-                work = Work("digits-point", self.model(changed), more)
-                one = curve == "patterns" and value == 1
-                yield curve, value, self.single if one else work
-        more = {"pieces": self.window_grid, "samples": self.few_samples}
-        yield "windows", "optimized", Work("digits-windows", self.model(), more)
+        for curve, points in curves.items():
+            for position, machine, patterns in points:
+                single = curve == "patterns" and position == 1
+                samples = self.single_samples if single else self.few_samples
+                labels = {"curve": curve, "value": str(position)}
+                yield self.varied_case(labels, samples, machine, patterns)
+        settings = self.solved(samples=self.few_samples)
+        yield Case(
+            {"curve": "windows", "value": "optimized"},
+            settings,
+            optimized_windows,
+            {"pieces": self.window_grid},
+            cycles=_cost(settings, solutions=self.window_grid),
+        )
 
-    @property
-    def online_optimum(self) -> Work:
-        """Where the local rule ends, whatever the label amplitude."""
-        changed = {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
-        more = {"patterns": 0, "samples": self.online_samples}
-        return Work("digits-point", self.model(changed), more)
+    def online_case(self, amplitude: float, cycles: int, predecessor: Case | None = None) -> Case:
+        """The online rule after so many trajectories, continued from another case."""
+        settings = self.settings.updated(
+            {
+                "machine": {"styles": self.online_styles, "label_amplitude": amplitude},
+                "training": {
+                    "rule": "online",
+                    "seed": self.seeds[0],
+                    "cycles": cycles,
+                    "learning_rate": self.online_rate,
+                    "learning_rate_decay": self.online_decay,
+                },
+                "generation": {"samples": self.online_samples},
+            }
+        )
+        return Case(
+            {"rule": "online", "cycles": cycles, "amplitude": amplitude},
+            settings,
+            online_learning,
+            {"predecessor": "" if predecessor is None else str(predecessor.path)},
+            needs=() if predecessor is None else (predecessor,),
+            cycles=cycles + _cost(settings),
+        )
 
-    def learning(self, amplitude: float, cycles: int, before: Work | None = None) -> Work:
-        """The local rule after so many trajectories, on from where ``before`` ended."""
-        settings = self.model(
-            {"styles": self.online_styles, "label_amplitude": amplitude}, rule="online",
-            cycles=cycles, learning_rate=self.online_rate, learning_rate_decay=self.online_decay,
-        )  # fmt: skip
-        past = None if before is None else dict(before.more)
-        more = {"cycles": cycles, "samples": self.online_samples, "before": past}
-        return Work("digits-online", settings, more)
+    def online_cases(self) -> list[Case]:
+        """Growing numbers of trajectories, each continued from the one before; other amplitudes
+        after the first number; the optimum, which does not depend on the amplitude.
+        """
+        first = self.online_cycles[0]
+        cases = [self.online_case(self.online_amplitude, first)]
+        for cycles in self.online_cycles[1:]:
+            cases.append(self.online_case(self.online_amplitude, cycles, cases[-1]))
+        others = [a for a in self.online_amplitudes if a != self.online_amplitude]
+        machine = {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
+        optimum = self.varied_case({"rule": "optimum"}, self.online_samples, machine)
+        return [*cases, *(self.online_case(amplitude, first) for amplitude in others), optimum]
 
-    def online(self) -> list[Work]:
-        """The local rule after growing numbers of trajectories, each on from the one before."""
-        found: list[Work] = []
-        for cycles in self.online_cycles:
-            before = found[-1] if found else None
-            found.append(self.learning(self.online_amplitude, cycles, before))
-        return found
-
-    def amplitudes(self) -> list[Work]:
-        """The local rule with several label amplitudes."""
-        first = self.online_cycles[:1]
-        return [self.learning(a, cycles) for cycles in first for a in self.online_amplitudes]
+    def unlabelled_cases(self) -> list[Case]:
+        """The paper's units with a word for each class, and time to choose one of them."""
+        if not self.without_labels:
+            return []
+        settings = self.solved(UNLABELLED, self.without_labels)
+        arguments = {"patterns": self.quartic_patterns}
+        return [
+            Case({}, settings, unlabelled_machine, arguments, cycles=_cost(settings)),
+        ]
 
 
-def coded(code: str) -> dict[str, Any]:
-    """Settings of a code, with how many clusters and the amplitude where they are given."""
-    values = dict(zip(("code", "code_clusters", "code_amplitude"), code.split(), strict=False))
+def code_settings(code: str) -> dict[str, Any]:
+    """Settings of a code, with the number of clusters and their amplitude where it has them."""
+    words = dict(zip(("code", "code_clusters", "code_amplitude"), code.split(), strict=False))
     convert: dict[str, Callable[[str], Any]] = {"code_clusters": int, "code_amplitude": float}
     try:
-        return {key: convert.get(key, str)(value) for key, value in values.items()}
+        return {key: convert.get(key, str)(word) for key, word in words.items()}
     except ValueError:
         raise UserError(
             f"{SECTION}.codes: {code}: expected a code, or clusters with their number and amplitude"
         ) from None
 
 
-# --- tasks ----------------------------------------------------------------------------------------
+def _cost(settings: Settings, solutions: int = 1) -> float:
+    """About what solving and sampling cost, in training cycles."""
+    return SOLUTION_IN_CYCLES * solutions + SAMPLE_IN_CYCLES * settings.generation.samples
 
 
-def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
-    """The machine and what asks it, peers, the local rule, the curves."""
-    found = [plan.machine.task("the machine")]
-    if plan.machine.found(folder):
-        inputs = [trained_path(Path(), plan.model())]
-        found.append(plan.inpainting.task("inpainting", inputs))
-        found.append(plan.classes.task("classification", inputs))
-    found += [plan.peer(name).task(f"peer: {name}") for name in available(plan.peers)]
-    before: Work | None = None
-    for work in plan.online():
-        if before is None or before.found(folder):
-            inputs = [] if before is None else [before.path]
-            found.append(work.task(f"online, {work.more['cycles']} trajectories", inputs))
-        before = work
-    named = {work.path: (f"{curve} {value}", work) for curve, value, work in plan.points()}
-    best = plan.online_optimum
-    named.setdefault(best.path, ("optimum of the online machine", best))
-    for work in plan.amplitudes():
-        name = f"online, labels at {work.settings.machine.label_amplitude:g}"
-        named.setdefault(work.path, (name, work))
-    named.pop(plan.online()[0].path, None)
-    found += [work.task(name) for name, work in named.values()]
-    if plan.without_labels:
-        found.append(plan.unlabelled.task("without labels"))
-    return found
+def cases(plan: DigitsPlan, folder: Path) -> list[Case]:
+    """The machine and what it does with images, peers, the online rule, the curves."""
+    return [
+        plan.machine_case,
+        *plan.image_cases(),
+        *plan.peer_cases(),
+        *plan.online_cases(),
+        *plan.curve_cases(),
+        *plan.unlabelled_cases(),
+    ]
 
 
-def models(plan: DigitsPlan) -> list[Settings]:
-    """The machine, and as many samples of it as all others draw; none of them is kept."""
-    machine, classes = plan.settings.machine, max(plan.settings.prototypes.digits) + 1
-    if machine.visible != SIDE * SIDE:
-        raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
-    if machine.labels < classes:
-        raise UserError(
-            f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
-        )
-    others = plan.few_samples * sum(1 for _ in plan.points())
-    return [plan.model(), plan.model().updated({"generation": {"samples": others, "seed": 1}})]
+def foreseen(plan: DigitsPlan) -> list[Settings]:
+    """The machine, and as many samples of it as all curves draw; those samples are not saved."""
+    samples = plan.few_samples * sum(1 for _ in plan.curve_cases())
+    return [plan.solved(), plan.solved(samples=samples).updated({"generation": {"seed": 1}})]
 
 
-# --- tables and summary ---------------------------------------------------------------------------
-
-
-def assemble(plan: DigitsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of every finished part, and their summary."""
-    main = plan.machine.found(folder)
-    if main is None:
-        raise UserError(f"{folder}: the machine was not measured; run the same command again")
-    missing = [f"{peer}: needs scikit-learn (the extra peers)" for peer in plan.peers
-               if peer not in available(plan.peers)]  # fmt: skip
-    arrays, about = main.load_arrays("images"), main.load_metadata("images")
-    run.save_arrays("images", arrays, {k: about[k] for k in ("steps", "last", "shape")})
-    run.save_table("confusion", main.load_table("confusion"))
-    points = _points(plan, folder, missing)
-    if points:
-        save_rows(run, "points", points)
-    peers = _peers(plan, folder, main, missing)
-    save_rows(run, "peers", peers)
-    online, amplitudes = (
-        _online(works, folder, missing) for works in (plan.online(), plan.amplitudes())
-    )
-    for name, rows in (("online", online), ("amplitudes", amplitudes)):
-        if rows:
-            save_rows(run, name, rows)
-    alone = plan.unlabelled.found(folder)
-    if alone is None and plan.without_labels:
-        missing.append("without labels: not measured")
-    if alone is not None:
-        about = alone.load_metadata("images")
-        run.save_arrays("unlabelled", alone.load_arrays("images"), {"shape": about["shape"]})
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for name, work in (("inpainting", plan.inpainting), ("classes", plan.classes)):
-        found = work.found(folder)
-        parts[name] = []
-        if found is None:
-            missing.append(f"{name}: not measured")
-            continue
-        table = found.load_table(name)
-        run.save_table(name, table)
-        parts[name] = [
-            {key: column[i].item() for key, column in table.items()}
-            for i in range(len(next(iter(table.values()))))
-        ]
-        if found.has("images.safetensors"):
-            about = found.load_metadata("images")
-            run.save_arrays(name, found.load_arrays("images"), {"shape": about["shape"]})
-    results, machine = main.results, plan.settings.machine
-    best, classified = plan.online_optimum.found(folder), plan.classes.found(folder)
-    return {
-        "missing": missing,
-        "seeds": list(plan.seeds),
-        "machine": results,
-        "heat_rows": [energy_row(name, results[name], machine) for name in ("heat", "work")],
-        "points": points,
-        "peers": peers,
-        "online": online,
-        "amplitudes": amplitudes,
-        "online_optimum": None if best is None else best.results,
-        "unlabelled": None if alone is None else alone.results,
-        "classified": None if classified is None else classified.results,
-        **parts,
-        "timing": _timing(plan, folder),
-    }
-
-
-def energy_row(name: str, of: dict[str, Any], machine: Machine) -> dict[str, Any]:
-    """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
-    mean, sem = of["mean"], of["sem"]
-    energy = {"kT": mean / machine.kT, "joules": joules(machine, mean)}
-    return {"what": name, "mean": mean, "sem": sem, **energy}
-
+# --- tables and summary ---
 
 POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns", "loss")
 PEER = ("images", "data", "asked", "diversity", "negatives", "frechet", "kid", "kid_error",
         "precision", "recall", "nearest_correlation", "patterns")  # fmt: skip
-
-
-def _points(plan: DigitsPlan, folder: Path, missing: list[str]) -> list[dict[str, Any]]:
-    rows = []
-    for curve, value, work in plan.points():
-        found = work.found(folder)
-        if found is None:
-            missing.append(f"{curve} {value}: not measured")
-            continue
-        own = found.results
-        rows.append(
-            {"curve": curve, "value": str(value), "diverged": own["diverged"]}
-            | {key: own.get(key) for key in POINT}
-            | _interval(own)
-            | {key: own[key]["mean"] if key in own else None for key in ("heat", "work")}
-        )
-    return rows
-
-
-def _peers(
-    plan: DigitsPlan, folder: Path, main: RunDirectory, missing: list[str]
-) -> list[dict[str, Any]]:
-    own = main.results["measured"] | {"patterns": main.results["patterns"]}
-    rows = [{"model": "this machine"} | {key: own.get(key) for key in PEER}]
-    for peer in available(plan.peers):
-        found = plan.peer(peer).found(folder)
-        if found is None:
-            missing.append(f"{peer}: not measured")
-        else:
-            rows.append({"model": peer} | {key: found.results.get(key) for key in PEER})
-    return rows
-
-
 ONLINE = ("cycles", "amplitude", "rate", "edge", "scatter_edge", "diverged", "images", "asked",
           "diversity", "negatives")  # fmt: skip
+"""Columns of the tables."""
 
 
-def _online(works: list[Work], folder: Path, missing: list[str]) -> list[dict[str, Any]]:
-    rows = []
-    for work in works:
-        found = work.found(folder)
-        if found is None:
-            amplitude = work.settings.machine.label_amplitude
-            what = f"online, labels at {amplitude:g}, {work.more['cycles']} trajectories"
-            missing.append(f"{what}: not measured")
-        else:
-            rows.append({key: found.results.get(key) for key in ONLINE} | _interval(found.results))
-    return rows
-
-
-def _interval(own: Mapping[str, Any]) -> dict[str, float | None]:
-    """Where the rate of the asked class lies with 95 % confidence."""
-    if own.get("asked") is None:
-        return {"asked_low": None, "asked_high": None}
-    low, high = rate_interval(round(own["asked"] * own["images"]), own["images"])
-    return {"asked_low": low, "asked_high": high}
-
-
-def _timing(plan: DigitsPlan, folder: Path) -> dict[str, float]:
-    works = {
-        "machine": [plan.machine],
-        "curves": [work for _, _, work in plan.points()],
-        "peers": [plan.peer(name) for name in plan.peers],
-        "online": list({work.path: work for work in (*plan.online(), *plan.amplitudes())}.values()),
-        "without labels": [plan.unlabelled],
-        "inpainting": [plan.inpainting],
-        "classification": [plan.classes],
+def summarize(plan: DigitsPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
+    """Tables of every part that was measured, and their summary."""
+    part_of = {record.case.measure: record for record in gathered}
+    machine, optimum = part_of.get(digit_machine), gathered.one(rule="optimum")
+    if machine is None:
+        raise UserError(f"{gathered.folder}: the machine was not measured; run it again")
+    parts = {
+        "inpainting": part_of.get(inpainting),
+        "classification": part_of.get(classification),
+        "unlabelled": part_of.get(unlabelled_machine),
+        "online_optimum": optimum,
     }
-    found = {name: [work.found(folder) for work in own] for name, own in works.items()}
+    results = {name: record and record.results for name, record in parts.items()}
+    for name, record in {"images": machine, **parts}.items():
+        if record is not None and record.run.has("images.safetensors"):
+            arrays, metadata = record.run.load_arrays("images"), record.run.load_metadata("images")
+            run.save_arrays(name, arrays, metadata)
+    first = plan.online_cycles[0]
+    tables = {
+        "points": [_point_row(record) for record in gathered if "curve" in record.labels],
+        "peers": _peer_rows(machine, gathered),
+        "online": _online_rows(gathered.where(rule="online", amplitude=plan.online_amplitude)),
+        "amplitudes": _online_rows(
+            record
+            for amplitude in plan.online_amplitudes
+            for record in gathered.where(amplitude=amplitude, cycles=first)
+        ),
+    }
+    saved_alone = {
+        "confusion": _confusion_rows(machine),
+        "inpainting": (results["inpainting"] or {}).get("rows"),
+        "classes": (results["classification"] or {}).get("rows"),
+    }
+    for name, rows in {**tables, **saved_alone}.items():
+        if rows:
+            save_rows(run, name, rows)
+    uncomputable = [peer for peer in plan.peers if peer not in available(plan.peers)]
+    needing = [f"{peer}: needs scikit-learn (the extra peers)" for peer in uncomputable]
+    energies = {name: machine.results[name] for name in ("heat", "work")}
     return {
-        name: sum(run.results["seconds"] for run in runs if run is not None)
-        for name, runs in found.items()
+        "missing": [*gathered.missing, *needing],
+        "machine": machine.results,
+        "heat_rows": [energy_row(*energy, plan.settings.machine) for energy in energies.items()],
+        **tables,
+        **results,
     }
+
+
+def energy_row(name: str, energy: Mapping[str, float], machine: Machine) -> dict[str, Any]:
+    """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
+    mean = energy["mean"]
+    in_other_units = {"kT": mean / machine.kT, "joules": joules(machine, mean)}
+    return {"what": name, "mean": mean, "sem": energy["sem"], **in_other_units}
+
+
+def _confusion_rows(machine: Record) -> list[dict[str, int]]:
+    """Samples by requested and by recognized class."""
+    return [
+        {"asked": requested} | {f"as_{seen}": count for seen, count in enumerate(counts)}
+        for requested, counts in enumerate(machine.results["confusion"])
+    ]
+
+
+def _point_row(record: Record) -> dict[str, Any]:
+    results = record.results
+    return (
+        {**record.labels, "diverged": results["diverged"]}
+        | _columns(results, POINT)
+        | _rate_bounds(results)
+        | {key: results[key]["mean"] if key in results else None for key in ("heat", "work")}
+    )
+
+
+def _peer_rows(machine: Record, gathered: Gathered) -> list[dict[str, Any]]:
+    measured = machine.results["measured"] | {"patterns": machine.results["patterns"]}
+    return [
+        {"model": "this machine"} | _columns(measured, PEER),
+        *(
+            {"model": record.labels["model"]} | _columns(record.results, PEER)
+            for record in gathered
+            if "model" in record.labels
+        ),
+    ]
+
+
+def _online_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
+    return [_columns(record.results, ONLINE) | _rate_bounds(record.results) for record in records]
+
+
+def _columns(results: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """These results; None where one is not there, such as those of samples that diverged."""
+    return {name: results.get(name) for name in names}
+
+
+def _rate_bounds(results: Mapping[str, Any]) -> dict[str, float | None]:
+    """The 95 % interval of the rate of the correct class."""
+    if results.get("asked") is None:
+        return {"asked_low": None, "asked_high": None}
+    images = results["images"]
+    low, high = rate_interval(round(results["asked"] * images), images)
+    return {"asked_low": low, "asked_high": high}
 
 
 FULL = DigitsPlan()
@@ -457,11 +458,21 @@ QUICK = DigitsPlan(
     online_amplitudes=(1.0, 30.0),
     online_samples=100,
 )
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="digits",
     title="Ten digits on demand",
+    question="Beyond the paper: can a machine draw all ten digits on demand?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK},
-    models=models,
-    tasks=tasks,
-    assemble=assemble,
+    cases=cases,
+    summarize=summarize,
+    figures=(
+        Figure("sheet", "Ten digits on demand", "draw_sheet"),
+        Figure("denoising", "From noise to all ten digits", "draw_denoising"),
+        Figure("confusion", "Asked, recognized, completed", "draw_confusion"),
+        Figure("curves", "What makes it work", "draw_curves"),
+        Figure("curve-energies", "What it costs", "draw_curve_energies"),
+        Figure("unlabelled", "Without labels", "draw_unlabelled"),
+    ),
+    foreseen=foreseen,
+    order=7,
 )

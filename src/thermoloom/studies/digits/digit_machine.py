@@ -1,0 +1,99 @@
+"""The machine that draws the requested digit: solved, sampled and judged by all measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from thermoloom.computers.sample_archives import generate_run
+from thermoloom.computers.training_runs import solve_run
+from thermoloom.generation import generate
+from thermoloom.machine.energy import label_word
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.class_accuracy import Asked, Data
+from thermoloom.measures.fidelity import nearest_images
+from thermoloom.patterns.drive import unit_fields
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.store import RunDirectory
+from thermoloom.studies.case import Job, trained_path
+from thermoloom.studies.digits.judged_samples import energies, reference_images, requested_images
+from thermoloom.studies.digits.styles import drawn_style_means, nearest_styles
+from thermoloom.studies.gather import order_of
+from thermoloom.theory.expected_loss import expected_losses
+from thermoloom.theory.marginals import solve_marginals
+
+SHEET_ROWS = 10
+"""Samples of each class on the sheet."""
+FRAMES = 8
+"""Times of a denoising trajectory that are shown, both ends included."""
+
+
+def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
+    """Solve the machine, sample it, and compare its samples with ``data_samples`` images."""
+    settings, patterns, classifier = job.settings, job.patterns, job.settings.measures.classifier
+    path = trained_path(job.workdir, settings)
+    solve_run(path, settings, patterns=patterns)
+    theta = job.parameters()
+    generated = generate_run(path, order_of(settings))
+    samples, data = requested_images(theta, generated, classifier), reference_images(job)
+    _save_images(job, theta, samples)
+    noisy = data.states(settings.machine, data_samples)
+    classes = data.classes[: len(noisy)]
+    clean = Asked(data.patterns[: len(noisy)], classes, classifier)
+    means = drawn_style_means(patterns, theta, len(samples.images), settings.generation_seed)
+    confusion = samples.confusion
+    assert confusion is not None  # the machine has labels
+    return {
+        "measured": samples.many(patterns, noisy),
+        "confusion": confusion.tolist(),
+        "patterns": len(patterns),
+        "held_out": data.held_out,
+        "data": Asked(noisy, classes, classifier).few(patterns)
+        | {
+            "clean_asked": clean.few(patterns)["asked"],
+            "nearest_correlation": float(
+                nearest_images(noisy, patterns.patterns).correlation.mean()
+            ),
+        },
+        "test_loss": expected_data_loss(theta, patterns, data) if data.held_out else None,
+        "style_means": Asked(means, samples.classes).few(patterns),
+        "solved": dict(RunDirectory.open(path).results),
+        "first_law_error": generated.first_law_error,
+        **energies(generated),
+    }
+
+
+def _save_images(job: Job, theta: Parameters, samples: Asked) -> None:
+    """The first samples of each class, and one trajectory of each class."""
+    machine = theta.machine
+    steps = [round(step) for step in np.linspace(0, machine.steps, FRAMES)]
+    trajectories = generate(
+        theta,
+        machine.labels,
+        job.settings.generation_seed,
+        snapshot_steps=steps,
+        snapshot_samples=range(machine.labels),
+    )
+    job.run.save_arrays(
+        "images",
+        {
+            "sheet": samples.images[: SHEET_ROWS * machine.labels],
+            "frames": trajectories.snapshots[..., : machine.visible],
+        },
+        {"steps": steps, "last": machine.steps, "shape": job.patterns.shape},
+    )
+
+
+def expected_data_loss(theta: Parameters, learned: Patterns, data: Data) -> float:
+    """E[L(θ)]/K of noising paths from data, each labelled by the nearest style of its class."""
+    machine = theta.machine
+    style = nearest_styles(machine, learned, data.patterns, data.classes)
+    words = label_word(machine, data.classes, style)
+    fields = np.zeros((len(style), machine.units), np.float32)
+    fields[:, : machine.visible] = data.patterns
+    largest = float(np.abs(unit_fields(learned, machine)).max())
+    losses = expected_losses(machine, fields, solve_marginals(machine, largest), words)
+    vectors = theta.vector.astype(np.float64)
+    total = sum(loss.total(vector) for loss, vector in zip(losses, vectors, strict=True))
+    return total / machine.steps

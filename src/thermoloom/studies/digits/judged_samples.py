@@ -1,0 +1,57 @@
+"""Samples as all measures of this study judge them: by the correct class, diversity and energy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from thermoloom.generation import asked_classes, generate
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.class_accuracy import Asked, Data, reference_data
+from thermoloom.measures.statistics import spread
+from thermoloom.studies.case import Job
+
+TOLERANCE = 1e-4
+"""Relative gradient at which a machine that is only compared counts as solved; the error of its
+loss is of the order of the square."""
+
+
+def reference_images(job: Job) -> Data:
+    """The images that samples are compared with: test images where MNIST is available."""
+    source = job.settings.prototypes
+    return reference_data(job.patterns, source.path if source.source == "mnist" else None)
+
+
+def requested_images(theta: Parameters, generated: Generated, classifier: str) -> Asked:
+    """Images of a generation in which all classes were requested in turn."""
+    images = generated.final_states[:, : theta.machine.visible]
+    classes = asked_classes(theta, len(images), None)
+    return Asked(images, None if classes is None else classes.astype(np.intp), classifier)
+
+
+def energies(generated: Generated) -> dict[str, Any]:
+    """Heat and work of a sample, in E₀."""
+    return {"heat": asdict(spread(generated.heat)), "work": asdict(spread(generated.work))}
+
+
+def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
+    """Rate of the correct class, diversity, negatives, heat and work, beside the data's diversity.
+
+    Samples that are not finite count as diverged.
+    """
+    samples, classifier = job.settings.generation.samples, job.settings.measures.classifier
+    with np.errstate(over="ignore", invalid="ignore"):
+        generated = generate(theta, samples, job.settings.generation_seed)
+    if not np.isfinite(generated.final_states).all():
+        return {"diverged": True}
+    data = reference_images(job)
+    states = data.states(theta.machine, samples)
+    data_judged = Asked(states, data.classes[: len(states)], classifier).few(job.patterns)
+    return (
+        requested_images(theta, generated, classifier).few(job.patterns)
+        | energies(generated)
+        | {"diverged": False, "data_diversity": data_judged["diversity"]}
+    )

@@ -1,0 +1,68 @@
+"""Headline numbers; the paper says nothing about ten digits on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thermoloom.studies.verdicts import Evidence, Rows, own_quantity
+
+Headline = tuple[str, str, float | None, str, str]
+"""Key, label, number, unit and note."""
+
+
+def judge(evidence: Evidence) -> dict[str, Rows]:
+    """How often a request is recognized, and how diverse and how near to data the samples are."""
+    summary = evidence.summary
+    headlines = [
+        *_of_machine(summary["machine"]),
+        *_of_inpainting(summary["inpainting"]),
+        *_of_classification(summary["classification"]),
+    ]
+    return {
+        "quantities": [
+            own_quantity(key, label, number, unit=unit, note=note)
+            for key, label, number, unit, note in headlines
+        ]
+    }
+
+
+def _of_machine(machine: dict[str, Any]) -> list[Headline]:
+    measured, data, means = machine["measured"], machine["data"], machine["style_means"]
+    samples = f"{measured['images']} samples"
+    same_noise = f"{samples}; images with the same noise: {100 * data['asked']:.1f} %"
+    return [
+        ("asked", "samples recognized as the class requested", _percent(measured["asked"]), "%",
+         same_noise),
+        ("negatives", "negatives among them", _percent(measured["negatives"]), "%", ""),
+        ("diversity", "diversity within a class, relative to the data's",
+         _ratio(measured["diversity"], data["diversity"]), "", "both with thermal noise"),
+        ("die", "… of the means of the drawn styles alone",
+         _ratio(means["diversity"], data["diversity"]), "", "without noise"),
+        ("frechet", "Fréchet distance in the classifier's 128 features", measured["frechet"], "",
+         f"{samples}, {measured['data']} images"),
+    ]  # fmt: skip
+
+
+def _of_inpainting(inpainting: dict[str, Any] | None) -> list[Headline]:
+    return [
+        (f"kept {row['known']} {row['style']}",
+         f"class kept, {row['known']} half known, style: {row['style']}",
+         _percent(row["kept"]), "%", f"{row['images']} images")
+        for row in (inpainting["rows"] if inpainting else ())
+    ]  # fmt: skip
+
+
+def _of_classification(classification: dict[str, Any] | None) -> list[Headline]:
+    return [
+        ("classified", "images classified by path likelihood", _percent(row["accuracy"]), "%",
+         f"{row['images']} images")
+        for row in (classification["rows"][:1] if classification else ())
+    ]  # fmt: skip
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _ratio(diversity: float | None, reference: float | None) -> float | None:
+    return None if diversity is None or not reference else diversity / reference

@@ -1,0 +1,50 @@
+"""Without labels the machine must choose a class itself: hidden units hold one word per class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from thermoloom.generation import generate
+from thermoloom.measures.class_accuracy import Asked
+from thermoloom.measures.classifier import CLASSES
+from thermoloom.patterns.codes import cluster_words
+from thermoloom.patterns.drive import drive_of
+from thermoloom.studies.case import Job
+from thermoloom.studies.digits.judged_samples import TOLERANCE, energies
+from thermoloom.studies.first_patterns import first_patterns
+from thermoloom.theory.solver import solve_optimum
+
+SHEET = 100
+"""Samples that are saved as images."""
+
+
+def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
+    """Which word do the hidden units choose, and does the image show its class?
+
+    The correct class of a sample is that of the word which its hidden units resemble most.
+    """
+    learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
+    theta = solve_optimum(machine, drive_of(learned, machine), TOLERANCE).parameters
+    generated = generate(theta, job.settings.generation.samples, job.settings.generation_seed)
+    images, hidden = np.split(generated.final_states, [machine.visible], axis=1)
+    targets = np.unique(learned.classes)
+    words = cluster_words(machine, len(targets) * machine.code_clusters)
+    overlaps = 1 - cdist(hidden, words, "cosine")
+    classes = targets[overlaps.argmax(axis=1) // machine.code_clusters].astype(np.intp)
+    samples = Asked(images, classes, job.settings.measures.classifier)
+    first, second = np.sort(overlaps, axis=1)[:, :-3:-1].mean(axis=0)
+    job.run.save_arrays("images", {"sheet": images[:SHEET]}, {"shape": job.patterns.shape})
+    return (
+        samples.few(job.patterns)
+        | energies(generated)
+        | {
+            "patterns": len(learned),
+            "overlap": float(first),
+            "second_overlap": float(second),
+            "confidence": float(samples.softmax.max(axis=1).mean()),
+            "counts": np.bincount(classes, minlength=CLASSES).tolist(),
+        }
+    )
