@@ -1,4 +1,4 @@
-"""Schedules of least heat: exact books of words, ramps, and what the search finds."""
+"""Schedules of least heat: exact laws of generation, ramps, and the search."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from machines import MACHINES, random_parameters, some_word
 
 from thermoloom.errors import UserError
-from thermoloom.experiments.digits import HARMONIC
-from thermoloom.experiments.frontier.schedules import SLACK, least_heat, performance, scheduled
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.presets import HARMONIC
 from thermoloom.machine.protocol import ramp
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.settings import PrototypeSettings
+from thermoloom.studies.frontier.schedules import SLACK, least_heat, performance, scheduled
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
 from thermoloom.theory.marginals import harmonic_marginals, solve_marginals
 from thermoloom.theory.solver import solve_optimum
@@ -44,11 +44,11 @@ def test_density_follows_any_ramp() -> None:
     """Nearly harmonic units, carried as a density, against the recursion of harmonic ones."""
     machine = Machine(J4=0.0, duration=0.4, ramp_power=1.7, ramp_end=0.9)
     fields = np.array([-1.3, 0.4, 2.0])
-    found = solve_marginals(replace(machine, J4=1e-9), 2.0)
+    density = solve_marginals(replace(machine, J4=1e-9), 2.0)
     exact = harmonic_marginals(machine)
     for name in ("mean", "variance", "drift", "square"):
         expected = exact.at(name, fields)
-        np.testing.assert_allclose(found.at(name, fields), expected, atol=1e-6 * expected.max())
+        np.testing.assert_allclose(density.at(name, fields), expected, atol=1e-6 * expected.max())
 
 
 def test_several_words_at_once_are_each_word_alone() -> None:
@@ -95,14 +95,14 @@ def test_performance_is_that_of_samples(patterns: Patterns) -> None:
 
 
 def test_search_saves_heat_at_equal_quality(patterns: Patterns) -> None:
-    own = performance(SMALL, patterns)
-    found, best, solves = least_heat(SMALL, patterns, own["miss"], 30)
+    unchanged = performance(SMALL, patterns)
+    schedule, best, solves = least_heat(SMALL, patterns, unchanged["miss"], 30)
     assert solves <= 31
-    assert best["heat"] < 0.97 * own["heat"]
-    assert best["miss"] <= own["miss"] * (1 + SLACK)
+    assert best["heat"] < 0.97 * unchanged["heat"]
+    assert best["miss"] <= unchanged["miss"] * (1 + SLACK)
     assert best["production"] > best["speed_limit"]
-    assert performance(found, patterns) == best
-    assert found.ramp_end != SMALL.ramp_end
+    assert performance(schedule, patterns) == best
+    assert schedule.ramp_end != SMALL.ramp_end
 
 
 def test_a_quality_out_of_reach_gives_the_best_there_is(patterns: Patterns) -> None:

@@ -1,14 +1,14 @@
-"""Schedules: window edges, ramp and t_f for least heat at equal quality, every one an exact solve.
+"""Schedules of least heat at equal quality: window edges and ramp, every one an exact solve.
 
     least E[Q]    over the ends of the windows and the ramp a(t) = 2 [1 − t/(e t_f)]₊ⁿ
-    such that     miss ≤ miss of the machine's own schedule
+    such that     miss ≤ miss of the machine with its schedule unchanged
     miss²       = W₂²(generated image, image as it is imprinted)/E|imprinted image|²
 
-of a harmonic machine that draws what it is asked for. The law of its states is a Gaussian, so its
+of a harmonic machine that draws the class requested. The law of its states is a Gaussian, so its
 heat, its miss and its speed limit are exact: no sample is drawn, and nothing is noisy.
 
-The loop runs on the same images with fewer pixels, where a solve takes a second. What it finds is
-then solved with all of them, beside the machine's own schedule.
+The search runs on the same images with fewer pixels, where a solve takes a second. The schedule of
+least heat is then solved with all pixels, beside the unchanged one.
 """
 
 from __future__ import annotations
@@ -22,30 +22,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from thermoloom.experiments.works import Job
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.settings import Settings
+from thermoloom.studies.case import Job
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.threads import threads
 
 TOLERANCE = 1e-3
-"""|∇L(θ)|/|∇L(0)| at which heat and miss do not change any more."""
+"""|∇L(θ)|/|∇L(0)| below which heat and miss no longer change."""
 SLACK = 1e-3
-"""A miss is the same as another up to this fraction of it."""
+"""Two misses are equal up to this fraction."""
 BOUNDS = ((0.3, 1.0), (math.log(0.4), math.log(4.0)))
 """Bounds on the end of the ramp and on the logarithm of its power."""
 LONGEST = 1.5
 """Bound on the logarithm of the length of a window, that of the last one being 0."""
 FIRST_STEP = 0.25
+UNCHANGED, SEARCHED = "own", "best"
+"""Schedules by their names in tables: the machine's, and the one of least heat."""
 
 Performance = dict[str, float]
 
 
 def performance(machine: Machine, patterns: Patterns) -> Performance:
-    """Exact means over the patterns asked for: heat and work in E₀, entropies in nats."""
+    """Exact means over the patterns requested: heat and work in E₀, entropies in nats."""
     drive = drive_of(patterns, machine)
     fields, words = drive
     assert words is not None
@@ -111,13 +113,18 @@ def least_heat(
         constraints={"type": "ineq", "fun": lambda x: math.log(allowed / at(x)["miss"])},
         options={"rhobeg": FIRST_STEP, "maxiter": evaluations, "tol": 1e-2},
     )
-    good = [found for found in known.values() if found[1]["miss"] <= allowed * (1 + SLACK)]
-    best, seen = (
-        min(good, key=lambda found: found[1]["heat"])
-        if good
-        else min(known.values(), key=lambda found: found[1]["miss"])
+    sufficient = [entry for entry in known.values() if is_as_good(entry[1]["miss"], allowed)]
+    best, best_performance = (
+        min(sufficient, key=lambda entry: entry[1]["heat"])
+        if sufficient
+        else min(known.values(), key=lambda entry: entry[1]["miss"])
     )
-    return best, seen, len(known)
+    return best, best_performance, len(known)
+
+
+def is_as_good(miss: float, allowed: float) -> bool:
+    """Whether a miss is no larger than allowed."""
+    return miss <= allowed * (1 + SLACK)
 
 
 def with_fewer_pixels(settings: Settings, pixels: int) -> Settings:
@@ -127,33 +134,31 @@ def with_fewer_pixels(settings: Settings, pixels: int) -> Settings:
     )
 
 
-def search(job: Job, duration: float, evaluations: int, pixels: int) -> dict[str, Any]:
-    """The best schedule of one t_f at the quality of the machine's own, and both at full size.
+def least_heat_schedule(job: Job, duration: float, evaluations: int, pixels: int) -> dict[str, Any]:
+    """The schedule of least heat for one t_f, at the quality of the unchanged machine.
 
-    ``pixels``: of the images on which it is searched for; 0, all of them.
+    ``pixels``: size of the images on which it is searched for; 0: all. Both schedules are solved
+    with all pixels.
     """
     settings, patterns = job.settings, job.patterns
     if pixels:
         settings = with_fewer_pixels(settings, pixels)
         patterns = load_patterns(settings.prototypes, settings.machine)
-    own = performance(settings.machine, patterns)
-    found, small, solves = least_heat(
+    allowed = performance(settings.machine, patterns)["miss"]
+    best, small_performance, solves = least_heat(
         replace(settings.machine, duration=duration),
         patterns,
-        own["miss"],
+        allowed,
         evaluations,
         lambda done, heat: job.report(done, evaluations + 4, None),
     )
-    machine = replace(job.settings.machine, duration=duration)
-    best = replace(
-        machine, ramp_end=found.ramp_end, ramp_power=found.ramp_power, windows=found.windows
-    )
+    unchanged = replace(job.settings.machine, duration=duration)
+    schedule = {key: getattr(best, key) for key in ("ramp_end", "ramp_power", "windows")}
     return {
-        "own": performance(machine, job.patterns),
-        "best": performance(best, job.patterns),
-        "ramp_end": best.ramp_end,
-        "ramp_power": best.ramp_power,
-        "windows": list(best.windows),
-        "searched": small | {"allowed": own["miss"], "solves": solves},
-        "reached": small["miss"] <= own["miss"] * (1 + SLACK),
+        UNCHANGED: performance(unchanged, job.patterns),
+        SEARCHED: performance(replace(unchanged, **schedule), job.patterns),
+        **schedule,
+        "fewer_pixels": small_performance | {"allowed": allowed},
+        "solves": solves,
+        "reached": is_as_good(small_performance["miss"], allowed),
     }

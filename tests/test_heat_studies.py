@@ -1,4 +1,4 @@
-"""The experiments on heat, the whole way on a small machine: tables, page, resuming, refusals."""
+"""The studies of heat on a small machine: tables, page, resumption, refusals."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import SMALL, read_table, run
 from scipy import constants
+from study_runs import SMALL, read_table, run
 from test_report import Reader, leaves
 
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments.run import Performed, compute
 from thermoloom.runs.execution import Resources
+from thermoloom.studies.discovery import study
+from thermoloom.studies.frontier.study import FrontierPlan
+from thermoloom.studies.run import Performed, compute
 
 PLANS: dict[str, dict[str, dict[str, Any]]] = {
     "ledger": SMALL
     | {
-        "experiment": SMALL["experiment"]
+        "study": SMALL["study"]
         | {
             "first_cycles": 6,
             "price_read": 1e-15,
@@ -33,7 +34,7 @@ PLANS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "frontier": SMALL
     | {
-        "experiment": SMALL["experiment"]
+        "study": SMALL["study"]
         | {
             "weights": [0.0, 0.2, 0.6],
             "few_weights": [0.0, 0.2],
@@ -94,8 +95,8 @@ def test_a_second_run_does_nothing_again(
 ) -> None:
     done: Performed = request.getfixturevalue(name)
     before = {path: path.read_bytes() for path in folder.glob("runs/*/manifest.json")}
-    plan = experiment(name).plan("quick", PLANS[name])
-    again = compute(experiment(name), plan, folder, Resources(1))
+    plan = study(name).plan("quick", PLANS[name])
+    again = compute(study(name), plan, folder, Resources(1))
     assert {path: path.read_bytes() for path in folder.glob("runs/*/manifest.json")} == before
     assert again.summary["rows"] == done.summary["rows"]
 
@@ -118,12 +119,12 @@ def test_ledger_adds_up(ledger: Performed) -> None:
 def test_free_energy_bounds_dissipation_from_above(ledger: Performed) -> None:
     """Of nine pixels: between the speed limit and ⟨U(x₀)⟩ − ΔF, up to errors of sampling."""
     pytest.importorskip("pymbar", reason="extra free-energy is not installed")
-    found = ledger.summary["free_energy"]
-    assert found["refused"] is None
-    assert found["units"] == 9 + 1
-    error = found["most_production_error"]
-    assert found["most_production"] > found["speed_limit"] - 4 * error
-    assert found["least_overlap"] > 0.3
+    free = ledger.summary["free_energy"]
+    assert free["refused"] is None
+    assert free["units"] == 9 + 1
+    error = free["most_production_error"]
+    assert free["most_production"] > free["speed_limit"] - 4 * error
+    assert free["least_overlap"] > 0.3
     assert 0 < error < 0.5
 
 
@@ -134,7 +135,7 @@ def test_joules_and_prices(ledger: Performed) -> None:
     prices = ledger.summary["prices"]
     assert [row["label"] for row in prices[:2]] == ["reading a pixel", "heat (online)"]
     assert prices[0]["joules"] == pytest.approx(196 * 1e-15)
-    assert [row["joules"] for row in prices[2:]] == [None, None]  # not given, not counted
+    assert [row["joules"] for row in prices[2:]] == [None, None]  # no price, not charged
 
 
 def test_frontier_is_the_parabola_and_no_computer_is_below_it(frontier: Performed) -> None:
@@ -155,16 +156,16 @@ def test_frontier_is_the_parabola_and_no_computer_is_below_it(frontier: Performe
     assert trained["online"] > 1
 
 
-def test_other_machines_stand_beside_the_plans_own(frontier: Performed) -> None:
-    """Only what differs from the plan's machine is solved again; its own rows are the curve's."""
-    found = [(r["varied"], r["value"], r["weight"]) for r in frontier.summary["variants"]]
+def test_other_machines_stand_beside_that_of_the_plan(frontier: Performed) -> None:
+    """Only machines that differ are solved again; the rows of the plan's are the curve's."""
+    points = [(r["varied"], r["value"], r["weight"]) for r in frontier.summary["variants"]]
     durations = [("duration", value, weight) for value in (0.2, 0.3) for weight in (0.0, 0.2)]
-    assert found == durations + [("stages", T, weight) for T in (1, 2) for weight in (0.0, 0.2)]
-    own = {row["weight"]: row["heat"] for row in frontier.summary["rows"] if row["weight"] != 0.6}
+    assert points == durations + [("stages", T, weight) for T in (1, 2) for weight in (0.0, 0.2)]
+    curve = {row["weight"]: row["heat"] for row in frontier.summary["rows"]}
     for row in frontier.summary["variants"]:
         assert (row["excess"] == 0) == (row["weight"] == 0)
         if (row["varied"], row["value"]) in (("duration", 0.3), ("stages", 1)):
-            assert row["heat"] == own[row["weight"]]
+            assert row["heat"] == curve[row["weight"]]
         assert (row["work"] != 0) == (row["varied"] == "stages" and row["value"] == 2)
 
 
@@ -179,32 +180,35 @@ def test_schedules_keep_the_quality_and_the_speed_limit(frontier: Performed) -> 
     assert all(row["reached"] for row in rows if row["schedule"] == "best")
     headline = frontier.summary["schedule"]
     assert headline["saved"] > 0
-    assert headline["best_above"] < headline["own_above"]
+    assert headline["searched"]["percent_above"] < headline["unchanged"]["percent_above"]
 
 
 def test_images_without_classes_have_no_schedule(tmp_path: Path) -> None:
-    np.save(tmp_path / "own.npy", np.random.default_rng(0).random((2, 196)))
-    own = {"prototypes": {"source": "images", "path": str(tmp_path / "own.npy"), "resize": False}}
-    plan = experiment("frontier").plan("quick", PLANS["frontier"] | own)
-    assert plan.on_demand is None  # type: ignore[attr-defined]
-    assert plan.schedules() == []  # type: ignore[attr-defined]
+    path = tmp_path / "images.npy"
+    np.save(path, np.random.default_rng(0).random((2, 196)))
+    images = {"prototypes": {"source": "images", "path": str(path), "resize": False}}
+    plan = study("frontier").plan("quick", PLANS["frontier"] | images)
+    assert isinstance(plan, FrontierPlan)
+    assert plan.on_demand is None
+    assert plan.schedule_cases == []
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "message"),
+    ("name", "options", "message"),
     [
         ("frontier", {"weights": [0.1, 0.2]}, "must contain 0"),
         ("frontier", {"weights": [0.0, -0.2]}, "values must be from 0"),
         ("frontier", {"few_weights": [0.0, 0.17]}, r"weights = .*: must contain 0\.17"),
-        ("ledger", {"temperature": 0.0}, r"experiment\.temperature = 0: must be positive"),
-        ("ledger", {"price_hold": -1.0}, r"experiment\.price_hold = -1: must be positive"),
+        ("frontier", {"schedule_durations": [0.0]}, r"machine\.duration = 0"),
+        ("ledger", {"temperature": 0.0}, r"study\.temperature = 0: must be positive"),
+        ("ledger", {"price_hold": -1.0}, r"study\.price_hold = -1: must be positive"),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, own: dict[str, Any], message: str) -> None:
+def test_impossible_plans_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        experiment(name).plan("quick", {"experiment": own})
+        study(name).plan("quick", {"study": options})
 
 
 def test_few_samples_bound_no_dissipation() -> None:
     with pytest.raises(UserError, match=r"generation\.samples = 4: at least 8 are needed"):
-        experiment("ledger").plan("quick", {"generation": {"samples": 4}})
+        study("ledger").plan("quick", {"generation": {"samples": 4}})
