@@ -3,45 +3,36 @@
     written    θ*, computed for the ideal machine, on a device with one imperfection
     learning   the online rule continues there from θ*, trajectory by trajectory
 
-Each imperfection comes at several strengths, each with a device of its own; a device without any
-shows what the rule itself does to θ*. Couplings that drift are compared with a device that was
-left alone for as long as the other one learned. Preset ``ten``: ten digits on demand, by the asked
-class.
+Each imperfection has several strengths, each with a separate device. A device without imperfection
+shows how the rule itself changes θ*. Where couplings drift, a second device ages for as long
+without learning. Preset ``ten``: ten digits on request, judged by the correct class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from thermoloom.computers.pattern_store import patterns_of
-from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
-from thermoloom.experiments.cutting import measuring_tasks
-from thermoloom.experiments.digits import HARMONIC, DigitsPlan
-from thermoloom.experiments.plan import SECTION, VARIED, Experiment, Plan
-from thermoloom.experiments.results import (
-    RUNS,
-    finished,
-    save_rows,
-    trained_path,
-)
-from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.device import Device
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
 from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import spread
-from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Solver, Training
+from thermoloom.studies.case import Case, Job
+from thermoloom.studies.gather import Gathered, save_rows
+from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
+from thermoloom.studies.study import SECTION, VARIED, Figure, Plan, Study
 from thermoloom.training.trainer import Trainee, train
 
 LABELS = {
@@ -58,15 +49,27 @@ LABELS = {
 }
 """Imperfections, in the order of tables and figures."""
 NONE = "none"
+"""Imperfection of the ideal device."""
+WRITTEN, LEARNING = "written", "learning"
 QUALITY = "absolute_correlation"
-"""The measure to watch: the classifier still accepts much that no longer looks like a prototype."""
+"""Measure of samples without a requested class: the classifier still accepts much that no longer
+looks like a pattern."""
 ASKED = "asked"
-"""What is watched where classes are asked for: how often they are recognized."""
-MEASURED = {QUALITY: "correlation with the nearest prototype", ASKED: "recognized as asked"}
+"""Measure of samples of a requested class."""
+MEASURED = {
+    QUALITY: "correlation with the nearest pattern",
+    ASKED: "fraction with the correct class",
+}
 COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", ASKED, f"{ASKED}_sem", *MEASURES)
 """Numbers of a set of samples."""
-SHOWN = 8
-"""Samples of each computer whose images are kept."""
+RESOLVED = 3
+"""Standard errors that a loss of quality must exceed to count."""
+MENDED, PARTLY = 0.9, 0.25
+"""Recovered parts of a loss from which on a device counts as mended, and as mended in part."""
+SAVED = 8
+"""Number of samples of each computer whose images are saved."""
+SLOW = 2
+"""Cost of a device whose couplings are not as written, by that of one whose couplings are."""
 
 
 @dataclass(frozen=True)
@@ -103,241 +106,239 @@ class DevicesPlan(Plan):
                 if strength == 0:
                     raise UserError(f"{SECTION}.{name}: 0 is the ideal device, always included")
 
-    @property
-    def optimum(self) -> Settings:
-        """θ* of the ideal machine."""
-        return optimum_of(self.settings)
+    def device(self, imperfection: str, strength: float, seed: int, optimum: Case) -> Case:
+        """One device on which θ* is written and the rule continues."""
+        device = {} if imperfection == NONE else {imperfection: strength, "seed": seed}
+        training = {"seed": seed, "cycles": self.trajectories[-1]}
+        settings = self.settings.updated({"training": training, "device": device})
+        samples = settings.generation.samples * (1 + len(self.trajectories))
+        cycles = self.trajectories[-1] + SAMPLE_IN_CYCLES * samples
+        return Case(
+            {"imperfection": imperfection, "strength": strength, "seed": seed},
+            settings,
+            recalibration,
+            {"trajectories": self.trajectories},
+            needs=(optimum,),
+            cycles=cycles * (SLOW if settings.device.couples else 1),
+        )
 
-    def works(self) -> Iterator[tuple[str, float, int, Work]]:
-        """(imperfection, strength, seed, work) of every device."""
-        conditions = [(NONE, 0.0)]
-        conditions += [(name, strength) for name in LABELS for strength in getattr(self, name)]
-        for seed in self.seeds:
-            for name, strength in conditions:
-                training = {"seed": seed, "cycles": self.trajectories[-1]}
-                values: dict[str, dict[str, Any]] = {"training": training}
-                if name != NONE:
-                    values["device"] = {name: strength, "seed": seed}
-                samples = self.settings.generation.samples
-                more = {"trajectories": list(self.trajectories), "samples": samples}
-                settings = self.settings.updated(values)
-                yield name, strength, seed, Work("recalibration", settings, more)
+
+def cases(plan: DevicesPlan, folder: Path) -> list[Case]:
+    """θ*, then every device."""
+    optimum = Case({}, optimum_of(plan.settings), group="the optimum")
+    strengths = [(name, strength) for name in LABELS for strength in getattr(plan, name)]
+    devices = [
+        plan.device(imperfection, strength, seed, optimum)
+        for seed in plan.seeds
+        for imperfection, strength in [(NONE, 0.0), *strengths]
+    ]
+    return [optimum, *devices]
 
 
 def optimum_of(settings: Settings) -> Settings:
-    """θ* does not depend on rules, seeds and devices, so there is one for all of them."""
+    """θ* of the ideal machine, one for all seeds and devices."""
     return replace(settings, training=Training(), device=Device(), solver=Solver())
 
 
-# --- one device -----------------------------------------------------------------------------------
+# --- one device ---
 
 
-def recalibrate(job: Job, trajectories: list[int], samples: int) -> dict[str, Any]:
+def recalibration(job: Job, trajectories: list[int]) -> dict[str, Any]:
     """θ* written on a device and sampled; then the rule continues there, sampled on the way."""
     settings = job.settings
-    start = parameters_of(RunDirectory.open(trained_path(job.workdir, optimum_of(settings))))
+    start = job.parameters(optimum_of(settings))
     rows: list[dict[str, Any]] = []
     images: dict[str, Any] = {}
 
-    def sample(theta: Parameters, how: str, cycles: int, age: float = 0.0) -> None:
+    def sample(theta: Parameters, how: str, cycle: int, age: float = 0.0) -> None:
         device = replace(settings.device, age=age)
-        row, images[how] = sampled(job, theta.on(replace(settings, device=device).built), samples)
-        rows.append({"how": how, "trajectories": cycles, **row})
+        numbers, images[how] = _sampled(job, theta.on(replace(settings, device=device).built))
+        rows.append({"how": how, "trajectories": cycle, **numbers})
 
-    sample(start, "written", 0)
+    sample(start, WRITTEN, 0)
     trainee = Trainee.new(settings, start)
 
     def after_cycle(_: list[Trainee]) -> None:
         job.report(trainee.cycle, trajectories[-1], trainee.curve[-1][1])
         if trainee.cycle in trajectories and not trainee.diverged:
-            sample(trainee.parameters, "learning", trainee.cycle)
+            sample(trainee.parameters, LEARNING, trainee.cycle)
             if settings.device.drift:
-                sample(start, "written", trainee.cycle, age=trainee.cycle)
+                sample(start, WRITTEN, trainee.cycle, age=trainee.cycle)
 
-    train([trainee], drive_of(job.patterns, settings.machine), after_cycle)
+    train([trainee], job.drive, after_cycle)
     save_rows(job.run, "course", rows)
     job.run.save_table("curve", trainee.curve_columns())
-    job.run.save_arrays("images", images)
+    job.run.save_arrays("images", images, {"shape": job.patterns.shape})
     return {"diverged": trainee.diverged}
 
 
-def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], Any]:
-    """Heat, work and quality of samples; the first of them. Not finite: no numbers."""
+def _sampled(job: Job, theta: Parameters) -> tuple[dict[str, Any], NDArray[np.float32]]:
+    """Heat, work and quality of samples, None where they are not finite; the first images."""
     settings = job.settings
+    samples = settings.generation.samples
     with np.errstate(over="ignore", invalid="ignore"):
-        made = generate(theta, samples, settings.generation_seed)
-    states = made.final_states[:, : settings.machine.visible]
+        generated = generate(theta, samples, settings.generation_seed)
+    states = generated.final_states[:, : settings.machine.visible]
     if not np.isfinite(states).all():
-        return dict.fromkeys(COLUMNS), states[:SHOWN]
+        return dict.fromkeys(COLUMNS), states[:SAVED]
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
-    asked = asked_classes(theta, samples, None)
-    heat = spread(made.heat)
-    right, error = None, None
-    if asked is not None and quality.sample_class is not None:
-        right = float(np.mean(quality.sample_class == asked))
-        error = math.sqrt(right * (1 - right) / samples)
-    values = (
+    heat = spread(generated.heat)
+    correct, correct_error = None, None
+    classes = asked_classes(theta, samples, None)
+    if classes is not None and quality.sample_class is not None:
+        correct = float(np.mean(quality.sample_class == classes))
+        correct_error = math.sqrt(correct * (1 - correct) / samples)
+    numbers = (
         heat.mean,
         heat.sem,
-        float(made.work.mean()),
+        float(generated.work.mean()),
         spread(np.abs(quality.sample_correlation)).sem,
-        right,
-        error,
+        correct,
+        correct_error,
         *quality.summary().values(),
     )
-    return dict(zip(COLUMNS, values, strict=True)), states[:SHOWN]
+    return dict(zip(COLUMNS, numbers, strict=True)), states[:SAVED]
 
 
-# --- tasks, tables, summary -----------------------------------------------------------------------
+# --- tables and summary ---
 
 
-def models(plan: DevicesPlan) -> list[Settings]:
-    return [plan.optimum, *(work.settings for _, _, _, work in plan.works())]
-
-
-def tasks(plan: DevicesPlan, folder: Path, workers: int) -> list[Task]:
-    """θ* first, then every device; those whose kernels take longest begin."""
-    place = trained_path(Path(), plan.optimum)
-    if finished(folder / place) is None:
-        return measuring_tasks([("the optimum", [plan.optimum])], folder, 1)
-    works = sorted(plan.works(), key=lambda found: not found[3].settings.device.couples)
-    return [
-        work.task(f"{LABELS.get(name, name)} {strength:g}, seed {seed}", [place])
-        for name, strength, seed, work in works
-    ]
-
-
-def assemble(plan: DevicesPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+def summarize(plan: DevicesPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
     """The course of every device, and how much of its loss learning recovered."""
+    if gathered.one(imperfection=NONE) is None:
+        missing = " | ".join(gathered.missing)
+        raise UserError(f"{gathered.folder}: the ideal device was not measured: {missing}")
     rows: list[dict[str, Any]] = []
-    missing: list[str] = []
-    pictures: dict[str, Any] = {}
-    spent = 0.0
-    for name, strength, seed, work in plan.works():
-        done = work.found(folder)
-        if done is None:
-            missing.append(f"{LABELS.get(name, name)} {strength:g}, seed {seed}: not measured")
-            continue
-        about = {"imperfection": name, "strength": strength, "seed": seed}
-        rows += [about | row for row in rows_of(done.load_table("course"))]
-        spent += done.results["seconds"]
-        if seed == plan.seeds[0]:
-            kept = done.load_arrays("images")
-            pictures |= {f"{name} {strength:g} {how}": kept[how] for how in kept}
-    if not any(row["imperfection"] == NONE for row in rows):
-        raise UserError(f"{folder}: the ideal device was not measured: {' | '.join(missing)}")
+    images: dict[str, Any] = {}
+    shape = None
+    for record in gathered.of(recalibration):
+        rows += [{**record.labels, **point} for point in rows_of(record.table("course"))]
+        if record.seed == plan.seeds[0]:
+            images |= {
+                image_key(record.labels, how): states
+                for how, states in record.run.load_arrays("images").items()
+            }
+            shape = record.run.load_metadata("images")["shape"]
     save_rows(run, "courses", rows)
-    shape = patterns_of(plan.settings, folder / RUNS).shape
-    run.save_arrays("images", pictures, {"shape": shape})
+    run.save_arrays("images", images, {"shape": shape})
     measure = ASKED if any(row[ASKED] is not None for row in rows) else QUALITY
-    conditions = _conditions(rows, measure)
+    conditions = condition_rows(rows, measure)
     return {
-        "seeds": sorted({row["seed"] for row in rows}),
-        "missing": missing,
         "measure": measure,
         "measured": MEASURED[measure],
         "samples": plan.settings.generation.samples,
         "trajectories": plan.trajectories[-1],
-        "kT": plan.settings.machine.kT,
-        "imperfections": {k: v for k, v in LABELS.items() if getattr(plan, k)},
+        "imperfections": {name: LABELS[name] for name in LABELS if getattr(plan, name)},
         "conditions": conditions,
-        "groups": _groups(conditions),
+        "groups": recovery_groups(conditions),
         "rows": rows,
-        "timing": {"recalibration": spent},
     }
 
 
-def _conditions(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[dict[str, Any]]:
-    """A row for each imperfection and strength: before, after, and what came back."""
-    found = []
-    ideal = _of(rows, NONE, 0.0, "written")
+def device_name(row: Mapping[str, Any]) -> str:
+    """Imperfection and strength, for people."""
+    return f"{row['label']} {row['strength']:g}" if row["strength"] else str(row["label"])
+
+
+def image_key(row: Mapping[str, Any], how: str) -> str:
+    """Name of an array of images: those of a device, as written or after learning."""
+    return f"{row['imperfection']} {row['strength']:g} {how}"
+
+
+def condition_rows(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> list[dict[str, Any]]:
+    """A row for each imperfection and strength: before, after, and the part recovered."""
+    ideal = last_point(rows, NONE, 0.0, WRITTEN)
     error = f"{measure}_sem"
+    conditions = []
     for name, strength in dict.fromkeys((row["imperfection"], row["strength"]) for row in rows):
-        before, after = (_of(rows, name, strength, how) for how in ("written", "learning"))
-        base, last, best = before[measure], after[measure], ideal[measure]
-        lost = None if base is None else best - base
+        before, after = (last_point(rows, name, strength, how) for how in (WRITTEN, LEARNING))
+        start, end = before[measure], after[measure]
+        lost = None if start is None else ideal[measure] - start
+        change = None if start is None or end is None else end - start
         noise = math.hypot(ideal[error] or 0.0, before[error] or 0.0)
-        resolved = lost is not None and lost > 3 * noise
-        back = (last - base) / lost if resolved and lost and last is not None else None
-        found.append({
+        resolved = lost is not None and lost > RESOLVED * noise
+        conditions.append({
             "imperfection": name, "label": LABELS.get(name, "none (ideal)"), "strength": strength,
-            "before": base, "after": last, "change": None if None in (base, last) else last - base,
-            "sem": before[error], "after_sem": after[error], "lost": lost, "recovered": back,
+            "before": start, "after": end, "change": change,
+            "sem": before[error], "after_sem": after[error], "lost": lost,
+            "recovered": change / lost if resolved and lost and change is not None else None,
             "heat_before": before["heat"], "heat_after": after["heat"],
             "work_before": before["work"], "work_after": after["work"],
             "softmax_before": before["max_softmax"], "softmax_after": after["max_softmax"],
             "asked_before": before[ASKED], "asked_after": after[ASKED],
         })  # fmt: skip
-    return found
+    return conditions
 
 
-def _of(rows: Sequence[dict[str, Any]], name: str, strength: float, how: str) -> dict[str, Any]:
+def last_point(
+    rows: Sequence[dict[str, Any]], imperfection: str, strength: float, how: str
+) -> dict[str, Any]:
     """The last point of a course, mean over seeds; None where a number is missing."""
-    own = {
+    points = {
         row["seed"]: row for row in rows
-        if (row["imperfection"], row["strength"], row["how"]) == (name, strength, how)
+        if (row["imperfection"], row["strength"], row["how"]) == (imperfection, strength, how)
     }  # fmt: skip
-    columns = {
-        key: [row[key] for row in own.values()]
-        for key in rows[0]
-        if key not in ("imperfection", "how")
-    }
-    return {
-        key: None if not values or None in values else float(np.mean(values))
-        for key, values in columns.items()
-    }
+    means: dict[str, float | None] = {}
+    for column in [key for key in rows[0] if key not in ("imperfection", "how")]:
+        numbers = [point[column] for point in points.values()]
+        means[column] = None if not numbers or None in numbers else float(np.mean(numbers))
+    return means
 
 
-def _groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Imperfections that did no harm, were recovered, partly recovered, or not recovered."""
+def recovery_groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Imperfections that did no harm, were mended, mended in part, or not mended."""
     groups: dict[str, list[dict[str, Any]]] = {
         key: [] for key in ("harmless", "mended", "partly", "lost")
     }
-    for own in conditions:
-        back = own["recovered"]
-        if own["imperfection"] == NONE:
+    for row in conditions:
+        recovered = row["recovered"]
+        if row["imperfection"] == NONE:
             continue
-        if back is None:
-            groups["lost" if own["before"] is None else "harmless"].append(own)
+        if recovered is None:
+            group = "lost" if row["before"] is None else "harmless"
         else:
-            groups["mended" if back >= 0.9 else "partly" if back >= 0.25 else "lost"].append(own)
+            group = "mended" if recovered >= MENDED else "partly" if recovered >= PARTLY else "lost"
+        groups[group].append(row)
     return groups
 
 
-_FULL = DevicesPlan()
-_QUICK = replace(
-    _FULL,
+FULL = DevicesPlan()
+QUICK = replace(
+    FULL,
     settings=Settings(generation=GenerationSettings(samples=16)),
     trajectories=(3,),
-    **{name: getattr(_FULL, name)[-1:] for name in LABELS},
+    **{name: getattr(FULL, name)[-1:] for name in LABELS},
 )
-
-_ONLINE = DigitsPlan()
-_FEW: dict[str, Any] = dict.fromkeys(LABELS, ()) | {
+_TEN_STRENGTHS: dict[str, Any] = dict.fromkeys(LABELS, ()) | {
     "gain_error": (1.0,), "offset": (0.03,), "dead": (0.1, 0.3), "stuck": (0.05,),
     "spread_J2": (0.3,), "spread_mobility": (0.5,),
 }  # fmt: skip
-_TEN = replace(
-    _FULL,
+TEN = replace(
+    FULL,
     settings=Settings(
-        replace(HARMONIC, styles=10, label_amplitude=_ONLINE.online_amplitude),
+        replace(HARMONIC, styles=10, label_amplitude=ONLINE_AMPLITUDE),
         PrototypeSettings(digits=tuple(range(10)), per_digit=10),
-        training=Training(learning_rate=_ONLINE.online_rate),
+        training=Training(learning_rate=ONLINE_RATE),
         generation=GenerationSettings(samples=200),
     ),
     trajectories=(10, 30, 100),
-    **_FEW,
+    **_TEN_STRENGTHS,
 )
-"""A label unit for each of the hundred bundled images, and rates that its rule is stable at: each
-line of a label learns from every hundredth trajectory."""
+"""A label unit for each of the hundred bundled images; each line of a label learns from every
+hundredth trajectory."""
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="devices",
     title="Devices that are not as they should be",
-    presets={"full": _FULL, "paper": _FULL, "quick": _QUICK, "ten": _TEN},
-    models=models,
-    tasks=tasks,
-    assemble=assemble,
+    question="Beyond the paper: how unequal may devices be, and what can learning mend?",
+    presets={"full": FULL, "paper": FULL, "quick": QUICK, "ten": TEN},
+    cases=cases,
+    summarize=summarize,
+    figures=(
+        Figure("devices", "Devices, written and recalibrated", "draw_devices"),
+        Figure("device-samples", "Samples before and after", "draw_samples"),
+    ),
+    order=11,
     varied=(
         *VARIED,
         "training.cycles",
