@@ -32,8 +32,10 @@ from thermoloom.studies.drawing import (
     light_grid,
     panel,
 )  # fmt: skip
+from thermoloom.studies.theory import mixtures
+from thermoloom.studies.theory.heat_account import ISOTROPIC
 
-# --- training -------------------------------------------------------------------------------------
+# --- training ---
 
 
 def draw_training(saved: StudyTables) -> Figure:
@@ -59,24 +61,24 @@ def _curves(axes: Axes, table: Table) -> None:
 
 
 def _courses(axes: Axes, table: Table, line: float, **points: Any) -> None:
-    """Lines for what was predicted, points for what was measured."""
+    """Lines for predictions, points for measurements."""
     for rule in RULES:
-        own = only(table, rule=rule)
-        if len(own["cycle"]):
-            axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
+        curve = only(table, rule=rule)
+        if len(curve["cycle"]):
+            axes.plot(curve["cycle"], curve["predicted"], color=COLOURS[rule], label=rule,
                       linestyle=LINES[rule], linewidth=line)  # fmt: skip
-            axes.errorbar(own["cycle"], own["measured"], own["sd"], fmt=MARKERS[rule],
+            axes.errorbar(curve["cycle"], curve["measured"], curve["sd"], fmt=MARKERS[rule],
                           color=COLOURS[rule], markerfacecolor="white", **points)  # fmt: skip
 
 
 def _noise(axes: Axes, table: Table) -> None:
     labels = list(dict.fromkeys(table["block"].tolist()))
     for rule, offset in zip(RULES, (0.16, -0.16), strict=True):
-        own = only(table, rule=rule)
-        rows = [len(labels) - 1 - labels.index(block) + offset for block in own["block"]]
-        axes.plot(own["predicted"], rows, "|", color=COLOURS[rule], markersize=11,
+        noise = only(table, rule=rule)
+        rows = [len(labels) - 1 - labels.index(block) + offset for block in noise["block"]]
+        axes.plot(noise["predicted"], rows, "|", color=COLOURS[rule], markersize=11,
                   markeredgewidth=1.6, label=f"{rule}, predicted")  # fmt: skip
-        axes.plot(own["measured"], rows, MARKERS[rule], color=COLOURS[rule], markersize=4,
+        axes.plot(noise["measured"], rows, MARKERS[rule], color=COLOURS[rule], markersize=4,
                   markerfacecolor="white", label=f"{rule}, measured")  # fmt: skip
     axes.set_yticks(
         range(len(labels)), [block_name(b).replace(" ", "\n") for b in reversed(labels)]
@@ -89,7 +91,7 @@ def _noise(axes: Axes, table: Table) -> None:
     light_grid(axes, "x")
 
 
-# --- limits ---------------------------------------------------------------------------------------
+# --- limits ---
 
 
 def draw_limits(saved: StudyTables) -> Figure:
@@ -119,7 +121,7 @@ def _columns(rows: list[dict[str, Any]]) -> Table | None:
 
 
 def _scan(axes: Axes, table: Table, rule: str) -> None:
-    """Final loss over the learning rate; what ceased to be finite stands at the top."""
+    """Final loss over the learning rate; a loss that ceased to be finite stands at the top."""
     ended = np.isfinite(table["diverged_in"]) | ~np.isfinite(table["final_loss"])
     finite = np.where(ended, -np.inf, table["final_loss"])
     top = 10 * max(100.0, float(finite.max()))
@@ -128,8 +130,8 @@ def _scan(axes: Axes, table: Table, rule: str) -> None:
     axes.axvline(1, color=FAINT, linewidth=0.9, linestyle="--", zorder=0)
     colour = COLOURS[rule]
     for grows, fill in ((False, colour), (True, "white")):
-        chosen = (table["unstable"] == grows) & ~ended
-        axes.plot(table["factor"][chosen], shown[chosen], MARKERS[rule], color=colour,
+        alike = (table["unstable"] == grows) & ~ended
+        axes.plot(table["factor"][alike], shown[alike], MARKERS[rule], color=colour,
                   markerfacecolor=fill)  # fmt: skip
     axes.plot(table["factor"][ended], shown[ended], "x", color=colour, markersize=4.5)
     axes.set_xlabel("rate / predicted critical rate")
@@ -144,10 +146,10 @@ def _scan(axes: Axes, table: Table, rule: str) -> None:
 
 def _offset(axes: Axes, table: Table) -> None:
     for rule in RULES:
-        own = only(table, rule=rule)
-        axes.plot(own["cycle"], own["predicted"], color=COLOURS[rule], label=rule,
+        shift = only(table, rule=rule)
+        axes.plot(shift["cycle"], shift["predicted"], color=COLOURS[rule], label=rule,
                   linestyle=LINES[rule])  # fmt: skip
-        axes.plot(own["cycle"], own["measured"], MARKERS[rule], color=COLOURS[rule],
+        axes.plot(shift["cycle"], shift["measured"], MARKERS[rule], color=COLOURS[rule],
                   markerfacecolor="white", markersize=3.4)  # fmt: skip
     axes.set(xlabel="training cycle", ylabel="mean shift of hidden biases (E₀)")
     axes.legend(loc="upper right")
@@ -166,13 +168,10 @@ def _bits(axes: Axes, table: Table) -> None:
     light_grid(axes)
 
 
-# --- where the heat comes from --------------------------------------------------------------------
+# --- where the heat comes from ---
 
-LINE_STYLES = {
-    "optimum → batch": (COLOURS["batch"], "s-"),
-    "optimum → online": (COLOURS["online"], "o-"),
-    "batch → online": (GREY, "D-"),
-}
+STYLES = ((COLOURS["batch"], "s-"), (COLOURS["online"], "o-"), (GREY, "D-"))
+"""Colours and markers of ``mixtures.LINES``, in their order."""
 ACCOUNTS = {
     "difference": "batch − online",
     "around_optimum": "noise around θ*",
@@ -209,10 +208,10 @@ def draw_origin(saved: StudyTables) -> Figure:
 
 
 def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
-    if not any(row["curve"] in LINE_STYLES for row in curves):
+    if not any(row["curve"] in mixtures.LINES for row in curves):
         empty(axes, "no lines were measured")
         return
-    for name, (colour, style) in LINE_STYLES.items():
+    for name, (colour, style) in zip(mixtures.LINES, STYLES, strict=True):
         points = [row for row in curves if row["curve"] == name]
         if points:
             axes.plot([p["value"] for p in points], [p["heat"] for p in points], style,
@@ -224,7 +223,7 @@ def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
 
 def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
     """Heat is drawn over the variance, in which it is linear to lowest order."""
-    points = [row for row in origin["curves"] if row["curve"] == "isotropic noise"]
+    points = [row for row in origin["curves"] if row["curve"] == ISOTROPIC]
     size = origin["size"]
     variance = [1e4 * (size * p["value"]) ** 2 for p in points]
     heat, sd = [p["heat"] for p in points], [p["sd"] or 0.0 for p in points]

@@ -1,6 +1,6 @@
 """Mixtures of θ*, of the means that the rules approach, and of the noise around them.
 
-    θ_s = θ̄ + δ_s        mean over seeds, and what seed s adds to it
+    θ_s = θ̄ + δ_s        mean over seeds, and the deviation of seed s
 
 Heat is measured for every centre (θ*, θ̄_batch, θ̄_online) with every noise (none, δ of batch, δ of
 online, isotropic noise of the same size), along straight lines between θ*, batch and online, and
@@ -10,19 +10,13 @@ around θ* as a function of the size of isotropic noise; all with the random num
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thermoloom.computers.training_runs import parameters_of
-from thermoloom.experiments.optimum import RULE as OPTIMUM
-from thermoloom.experiments.results import save_rows, trained_path
-from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Layout, Parameters, layout
 from thermoloom.machine.quantization import mirrored
@@ -30,16 +24,24 @@ from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import spread as statistics
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
+from thermoloom.studies.case import Job
+from thermoloom.studies.gather import save_rows
+from thermoloom.studies.pairs import OPTIMUM
+from thermoloom.studies.theory.expectation import Expectation, Vector, parameters_of_vector
 from thermoloom.theory.predictions import mean_squares, offset_response, spread
-
-Vector = NDArray[np.float64]
 
 CENTRES = (OPTIMUM, *RULES)
 NOISES = ("none", *RULES, "isotropic")
-LINES = ((OPTIMUM, "batch"), (OPTIMUM, "online"), ("batch", "online"))
+LINES = {
+    f"{start} → {end}": (start, end)
+    for start, end in ((OPTIMUM, "batch"), (OPTIMUM, "online"), ("batch", "online"))
+}
+"""Ends of the straight lines in parameter space."""
+PARTS = (*CENTRES, "size", "line")
+"""Mixtures of one case: noises around a centre, sizes of noise around θ*, points on lines."""
 
 
-# --- the split ------------------------------------------------------------------------------------
+# --- the split ---
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,23 @@ class Split:
 
     layout: Layout
     optimum: Vector
-    trained: dict[str, NDArray[np.float64]]
+    trained: dict[str, Vector]
     """By rule, (seeds, parameters)."""
+
+    @classmethod
+    def of(cls, job: Job, seeds: Sequence[int]) -> Split:
+        """Trained computers of both rules and these seeds, and θ*, from their runs."""
+
+        def vector(settings: Settings) -> Vector:
+            flat: Vector = job.parameters(settings).vector[0].astype(np.float64)
+            return flat
+
+        def trained(rule: str) -> Vector:
+            training = [{"rule": rule, "seed": seed, "period": None} for seed in seeds]
+            return np.array([vector(job.settings.updated({"training": t})) for t in training])
+
+        optimum = vector(job.settings.updated({"solver": {}}))
+        return cls(layout(job.settings.machine), optimum, {rule: trained(rule) for rule in RULES})
 
     @property
     def seeds(self) -> int:
@@ -57,26 +74,26 @@ class Split:
 
     @cached_property
     def means(self) -> dict[str, Vector]:
-        """θ̄ by rule, and θ* as the mean of its own."""
+        """θ̄ by rule; θ* is its only member."""
         return {OPTIMUM: self.optimum} | {r: t.mean(axis=0) for r, t in self.trained.items()}
 
-    def deviation(self, rule: str, seed: int) -> Vector:
+    def deviation(self, rule: str, position: int) -> Vector:
         """δ of the seed at this position."""
-        deviation: Vector = self.trained[rule][seed] - self.means[rule]
+        deviation: Vector = self.trained[rule][position] - self.means[rule]
         return deviation
 
     @cached_property
     def noise(self) -> dict[str, dict[str, float]]:
         """Mean square of the noise across seeds by rule and block, divisor S − 1."""
         correction = self.seeds / (self.seeds - 1)
-        found = {}
+        noise = {}
         for rule in RULES:
             squares = [self.mean_squares(self.deviation(rule, s)) for s in range(self.seeds)]
-            found[rule] = {
+            noise[rule] = {
                 block: correction * float(np.mean([square[block] for square in squares]))
                 for block in squares[0]
             }
-        return found
+        return noise
 
     def mean_squares(self, vector: Vector) -> dict[str, float]:
         """Mean square of a parameter of each block."""
@@ -124,7 +141,7 @@ def norm_rows(split: Split) -> list[dict[str, Any]]:
     return rows
 
 
-# --- heats ----------------------------------------------------------------------------------------
+# --- heats ---
 
 
 @dataclass(frozen=True)
@@ -139,9 +156,10 @@ class Mixture:
     """Size of the noise, relative; or position on the line from ``centre`` to ``noise``."""
     theta: Vector
 
-
-PARTS = (*CENTRES, "size", "line")
-"""What is measured in one task: noises around a centre, sizes of noise around θ*, lines."""
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Everything but θ."""
+        return {key: getattr(self, key) for key in ("part", "centre", "noise", "value")}
 
 
 def mixtures(
@@ -162,89 +180,88 @@ def mixtures(
             yield Mixture("size", OPTIMUM, "isotropic", size, split.optimum + size * isotropic)
     if part == "line":
         ends = {OPTIMUM: split.optimum} | {rule: split.trained[rule][position] for rule in RULES}
-        for start, end in LINES:
+        for start, end in LINES.values():
             for along in np.linspace(0, 1, points)[1:-1] if points > 2 else []:
                 theta = (1 - along) * ends[start] + along * ends[end]
                 yield Mixture("line", start, end, float(along), theta)
 
 
-def measure_heats(
+def mixture_heats(
     job: Job,
     part: str,
     seeds: list[int],
     heat_samples: int,
     line_points: int,
     noise_sizes: list[float],
-    generation_seed: int,
 ) -> dict[str, Any]:
     """Mean heat of mixtures of one part, sampled with the random numbers of this pair."""
-    split, seed = read_split(job.workdir, job.settings, seeds), job.settings.training.seed
-    chosen = list(mixtures(split, part, seeds.index(seed), seed, line_points, noise_sizes))
-    rows = []
-    for done, mixture in enumerate(chosen):
-        heat = statistics(
-            generate(job.parameters(mixture.theta), heat_samples, generation_seed).heat
-        )
-        name = {key: getattr(mixture, key) for key in ("part", "centre", "noise", "value")}
-        rows.append(name | {"heat": heat.mean, "sem": heat.sem})
-        job.report(done + 1, len(chosen), None)
+    settings, seed, rows = job.settings, job.settings.training.seed, []
+    position = seeds.index(seed)
+    split = Split.of(job, seeds)
+    of_part = list(mixtures(split, part, position, seed, line_points, noise_sizes))
+    for mixture in of_part:
+        theta = parameters_of_vector(settings.machine, mixture.theta)
+        heat = statistics(generate(theta, heat_samples, settings.generation_seed).heat)
+        rows.append(mixture.labels | {"heat": heat.mean, "sem": heat.sem})
+        job.report(len(rows), len(of_part), None)
     save_rows(job.run, "heats", rows)
     return {}
 
 
-def read_split(folder: Path, settings: Settings, seeds: Sequence[int]) -> Split:
-    """Trained computers of both rules and all seeds, and θ*, from their runs."""
-
-    def vector(rule: str, seed: int) -> Vector:
-        changed = {"rule": rule, "seed": seed, "period": None}
-        path = trained_path(folder, settings.updated({"training": changed}))
-        flat: Vector = parameters_of(RunDirectory.open(path)).vector[0].astype(np.float64)
-        return flat
-
-    trained = {rule: np.array([vector(rule, seed) for seed in seeds]) for rule in RULES}
-    return Split(layout(settings.machine), vector(OPTIMUM, seeds[0]), trained)
+# --- the means that theory predicts ---
 
 
-# --- the means that theory predicts ---------------------------------------------------------------
+def _predicted_mean(job: Job, prediction: str) -> Parameters:
+    """E[θ] of a rule, from the run of its prediction."""
+    arrays = RunDirectory.open(job.workdir / prediction).load_arrays("mean")
+    return Parameters.from_arrays(job.settings.machine, arrays)
 
 
-def predicted_mean(job: Job, rule: str, **offset: Any) -> Parameters:
-    """E[θ] of a rule, from its prediction."""
-    own = job.settings.updated({"training": {"rule": rule, "period": None}})
-    run = RunDirectory.open(job.workdir / Work("prediction", own, offset).path)
-    return Parameters.from_arrays(own.machine, run.load_arrays("mean"))
-
-
-def measure_predicted(
-    job: Job, seeds: list[int], heat_samples: int, **offset: Any
+def predicted_mean_heats(
+    job: Job, predictions: Mapping[str, str], seeds: list[int], heat_samples: int
 ) -> dict[str, Any]:
-    """Mean heat of the E[θ] of both rules, with the random numbers of every pair."""
+    """Mean heat of the E[θ] of both rules, with the random numbers of every pair.
+
+    ``predictions``: run of each rule's prediction.
+    """
     rows = []
-    for rule in RULES:
-        theta = predicted_mean(job, rule, **offset)
+    for rule, prediction in predictions.items():
+        theta = _predicted_mean(job, prediction)
         for seed in seeds:
-            at = job.settings.updated({"training": {"seed": seed}}).generation_seed
-            heat = generate(theta, heat_samples, at).heat
+            pair = job.settings.updated({"training": {"seed": seed}})
+            heat = generate(theta, heat_samples, pair.generation_seed).heat
             rows.append({"rule": rule, "seed": seed, "heat": float(heat.mean())})
             job.report(len(rows), len(RULES) * len(seeds), None)
     save_rows(job.run, "heats", rows)
     return {}
 
 
-def measure_spread(job: Job, seeds: list[int], **offset: Any) -> dict[str, Any]:
-    """What the noise of trained computers adds to the loss, and how far their mean is from E[θ].
+def seed_noise(job: Job, predictions: Mapping[str, str], seeds: list[int]) -> dict[str, Any]:
+    """Noise of trained computers across seeds, and distances of their means from E[θ] and θ*.
 
-    By rule. And where an offset drives biases in the end, if couplings move too.
+    By rule, the noise as excess loss and the distances as mean squares of visible–hidden
+    couplings. And the shift of biases in which an offset ends where couplings move, too.
     """
-    split, loss = read_split(job.workdir, job.settings, seeds), job.loss
-    whole = len(seeds) / (len(seeds) - 1)  # deviations are from their own mean
-    found: dict[str, Any] = {}
-    for rule in RULES:
+    split = Split.of(job, seeds)
+    loss = Expectation(job.settings.machine, job.drive.fields).loss
+    correction = len(seeds) / (len(seeds) - 1)  # deviations are from the mean of the same seeds
+    by_rule = {}
+    for rule, prediction in predictions.items():
         spreads = [spread(loss, split.deviation(rule, s)) for s in range(len(seeds))]
-        theta = predicted_mean(job, rule, **offset)
-        found[rule] = {
-            "excess_loss": whole * float(np.mean([each.excess_loss for each in spreads])),
-            "from_prediction": split.mean_squares(split.means[rule] - theta.vector[0]),
+        predicted = _predicted_mean(job, prediction).vector[0]
+        centres = {"from_prediction": predicted, "from_optimum": split.optimum}
+        by_rule[rule] = {
+            "excess_loss": correction * float(np.mean([each.excess_loss for each in spreads])),
+            **{
+                name: split.mean_squares(split.means[rule] - centre)["visible_hidden"]
+                for name, centre in centres.items()
+            },
         }
-    biases = job.loss.layout["hidden_bias"].of(offset_response(loss))
-    return found | {"offset_response": float(biases.mean())}
+    biases = loss.layout["hidden_bias"].of(offset_response(loss))
+    return {
+        "seeds": len(seeds),
+        "rules": by_rule,
+        "norms": norm_rows(split),
+        "size": split.size,
+        "offset_response": float(biases.mean()),
+    }

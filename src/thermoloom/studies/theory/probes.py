@@ -1,56 +1,45 @@
-"""Short runs that predictions are compared with: rate scans, an offset, a grid of bits."""
+"""Short trainings that predictions are compared with: rate scans, an offset, a grid of bits."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thermoloom.computers.training_runs import train_runs
 from thermoloom.engines import engine
-from thermoloom.experiments.results import patterns_input, save_rows, trained_path
-from thermoloom.experiments.theory.predicted import COUPLINGS, shift_sizes
-from thermoloom.experiments.works import Job
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.quantization import levels, nonzero_fraction
-from thermoloom.patterns.drive import Drive
-from thermoloom.runs.tasks import Report, Task
-from thermoloom.settings import Settings
-from thermoloom.training import trainer
-from thermoloom.training.trainer import Trainee
+from thermoloom.runs.store import RunDirectory
+from thermoloom.studies.case import Job
+from thermoloom.studies.gather import save_rows
+from thermoloom.studies.theory.expectation import Vector
+from thermoloom.studies.theory.training_predictions import COUPLINGS, shift_sizes
+from thermoloom.training.trainer import Trainee, train
 
 STEPS = 12
 """Single steps of a path whose updates are rounded one by one."""
 
 
-def scan_task(name: str, models: list[Settings]) -> Task:
-    """Train computers that share their paths, without sampling them."""
-    return Task(
-        name=name,
-        function="thermoloom.experiments.theory.probes:train",
-        arguments={"models": [model.as_dict() for model in models]},
-        outputs=tuple(str(trained_path(Path(), model)) for model in models),
-        inputs=(patterns_input(models[0]),),
-    )
+def rate_probe(job: Job, limits: str, factor: float) -> dict[str, Any]:
+    """A short training at ``factor`` times the critical learning rate of ``limits``.
 
-
-def train(workdir: Path, report: Report, models: list[dict[str, Any]]) -> dict[str, Any]:
-    """Train ``models`` on shared paths; one that diverges is recorded as such."""
-    chosen = [Settings.from_dict(model) for model in models]
-    cycles = max(settings.training.cycles for settings in chosen)
-    # far beyond the critical rate everything overflows: that is the result
+    Far beyond the critical rate everything overflows; that is a result, not an error.
+    """
+    predicted = RunDirectory.open(job.workdir / limits).results
+    training = job.settings.training
+    critical = predicted[training.rule]["critical_rate"] / predicted["learning_rate"]
+    scale = float(f"{training.learning_rate_scale * factor * critical:.5g}")
+    every = len(job.drive.fields) if training.rule == "batch" else 1
+    rate = {"learning_rate_scale": scale, "validation_every": every}
+    trainee = Trainee.new(job.settings.updated({"training": rate}))
     with np.errstate(over="ignore", invalid="ignore"):
-        train_runs(
-            [(trained_path(workdir, settings), settings) for settings in chosen],
-            lambda _, trainee: report(trainee.cycle, cycles, None),
-        )
-    return {}
+        train([trainee], job.drive, lambda _: job.report(trainee.cycle, training.cycles, None))
+    job.run.save_table("curve", trainee.curve_columns())
+    return {"scale": scale, "diverged_in": trainee.cycle if trainee.diverged else None}
 
 
-def train_with_offset(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
+def offset_probe(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     """θ trained with a residual offset minus θ trained without, on the same paths."""
     settings, form = job.settings, layout(job.settings.machine)
     plain = settings.updated({"training": {"cycles": offset_cycles}})
@@ -60,30 +49,30 @@ def train_with_offset(job: Job, offset: float, offset_cycles: int) -> dict[str, 
     ]
     every = settings.training.validation_every
 
-    def shift() -> NDArray[np.float64]:
-        without, biased = (t.parameters.vector[0].astype(np.float64) for t in pair)
-        difference: NDArray[np.float64] = biased - without
-        return difference
+    def shift() -> dict[str, Any]:
+        vectors: list[Vector] = [t.parameters.vector[0].astype(np.float64) for t in pair]
+        return {"cycle": pair[0].cycle} | shift_sizes(form, vectors[1] - vectors[0])
 
-    rows = [{"cycle": 0} | shift_sizes(form, shift())]
+    rows = [shift()]
 
     def after_cycle(_: list[Trainee]) -> None:
         cycle = pair[0].cycle
         if cycle % every == 0 or cycle == offset_cycles:
-            rows.append({"cycle": cycle} | shift_sizes(form, shift()))
+            rows.append(shift())
         job.report(cycle, offset_cycles, None)
 
-    trainer.train(pair, Drive(job.fields), after_cycle)
+    train(pair, job.drive, after_cycle)
     save_rows(job.run, "offset", rows)
-    job.run.save_arrays("shift", job.parameters(shift()).arrays)
     return {}
 
 
-def train_on_grids(
-    job: Job, ranges: list[float], bits: list[int], grid_cycles: int
-) -> dict[str, Any]:
-    """Fractions of updates that move a coupling from zero, and of couplings moved in a training."""
+def grid_probe(job: Job, limits: str, bits: list[int], grid_cycles: int) -> dict[str, Any]:
+    """Fractions of updates that move a coupling from zero, and of couplings moved in a training.
+
+    The grid of each block spans the couplings of θ*, as in ``limits``.
+    """
     settings, machine, form = job.settings, job.settings.machine, layout(job.settings.machine)
+    ranges = RunDirectory.open(job.workdir / limits).results["ranges"]
     spans = dict(zip(COUPLINGS, ranges, strict=True))
     grid = {f"range_{name}": span for name, span in spans.items()}
     learners = {
@@ -91,13 +80,14 @@ def train_on_grids(
         for depth in bits
     }
     trained = {depth: Parameters.zeros(machine) for depth in bits}
-    chosen = [int((i + 0.5) * machine.steps / STEPS) for i in range(STEPS)]
+    rounded_steps = [int((i + 0.5) * machine.steps / STEPS) for i in range(STEPS)]
     moved: dict[tuple[str, int], list[float]] = {(n, b): [] for n in COUPLINGS for b in bits}
+    fields = job.drive.fields
     for cycle in range(grid_cycles):
-        field = job.fields[cycle % len(job.fields)]
+        field = fields[cycle % len(fields)]
         path = engine().path(machine, field, settings.training.seed, cycle)
         r = residuals(Parameters.zeros(machine), path.states)
-        for k in chosen:
+        for k in rounded_steps:
             step = slice(k, k + 1)
             update = gradient_of_residuals(machine, r[step], path.states[1:][step]).vector[0]
             for name, depth in moved:

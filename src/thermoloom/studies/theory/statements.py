@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from thermoloom.measures.paired import RULES
 from thermoloom.runs.formats import only
 from thermoloom.studies import verdicts
-from thermoloom.studies.verdicts import Evidence, Statements
+from thermoloom.studies.theory.training_predictions import COUPLINGS, SHIFTED
+from thermoloom.studies.verdicts import Evidence, Statements, own_quantity
 
 said = Statements.beside(__file__)
-LABELS = {"visible_hidden": "visible–hidden couplings", "hidden_hidden": "hidden–hidden couplings"}
+LABELS = {name: f"{name.replace('_', '–')} couplings" for name in COUPLINGS}
 Row = dict[str, Any]
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """Rows by topic, what the heat says of the hypothesis, and the headline numbers."""
+    """Rows by topic, the verdict of the heat on the hypothesis, and the headline numbers."""
     summary = evidence.summary
     scan = [row | {"unstable": is_unstable(row)} for row in summary["scan"]]
     evidence = Evidence(evidence.run, summary | {"scan": scan})
@@ -40,10 +41,10 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     """The headline numbers."""
-    verdicts = [row["verdict"] for topic in topics for row in topic["rows"]]
-    judged = [verdict for verdict in verdicts if verdict != verdicts.NOT_MEASURED]
+    judged = [row["verdict"] for topic in topics for row in topic["rows"]]
+    judged = [verdict for verdict in judged if verdict != verdicts.NOT_MEASURED]
     label = f"predictions that hold, of {len(judged)} compared with measurements"
-    held = said.quantity("predictions", label, judged.count(verdicts.HOLDS), digits="d")
+    count = own_quantity("predictions", label, judged.count(verdicts.HOLDS), digits="d")
     accounts = {} if origin is None else origin["accounts"]
     labels = {
         "optimum": "mean heat of the optimum",
@@ -53,8 +54,8 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
         "from_mean": "… from where their means lie",
         "predicted_mean": "… of the means that theory predicts",
     }
-    return [held] + [
-        said.quantity(
+    return [count] + [
+        own_quantity(
             key, label, accounts[key]["mean"], interval=accounts[key]["interval"], unit="E₀"
         )
         for key, label in labels.items()
@@ -62,7 +63,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
     ]
 
 
-# --- rows: prediction, measurement, verdict -------------------------------------------------------
+# --- rows: prediction, measurement, verdict ---
 
 
 def row(
@@ -70,14 +71,14 @@ def row(
 ) -> Row:
     """A line of the table; {name:format} in the texts stands for one of ``values``.
 
-    ``by``: the entry of verdicts.toml whose thresholds decide the verdict, if any do.
+    ``by``: the entry of statements.toml whose thresholds decide the verdict, if any do.
     """
     return {
         "quantity": quantity,
         "predicted": predicted,
         "measured": measured,
         "verdict": verdict,
-        "thresholds": verdicts.thresholds(verdicts.entry_of(said.experiment, by)) if by else [],
+        "thresholds": said.thresholds(by) if by else [],
         "values": verdicts.named(values, quantity, predicted, measured),
     }
 
@@ -91,12 +92,12 @@ def near(predicted: float, measured: float) -> bool:
 
 
 def sized(
-    quantity: str, expected: str, found: str, predicted: float, measured: float, **values: Any
+    quantity: str, texts: tuple[str, str], predicted: float, measured: float, **values: Any
 ) -> Row:
-    """A row that holds where what was measured is near what was predicted."""
+    """A row that holds where the measurement is near the prediction; ``texts`` of both."""
     verdict = verdicts.holds_if(near(predicted, measured))
     numbers = {"predicted": predicted, "measured": measured} | values
-    return row(quantity, expected, found, verdict, "sizes", **numbers)
+    return row(quantity, *texts, verdict, "sizes", **numbers)
 
 
 def solve_rows(evidence: Evidence) -> list[Row]:
@@ -152,13 +153,13 @@ def stability_rows(evidence: Evidence) -> list[Row]:
     }
     rows = []
     for rule, title in titles.items():
-        own = [entry for entry in scan if entry["rule"] == rule]
-        if not own:
+        trainings = [entry for entry in scan if entry["rule"] == rule]
+        if not trainings:
             rows.append(unmeasured(title, "no training of the scan is done"))
             continue
         predicted, spec = texts[rule]
-        stable = [entry["scale"] for entry in own if not entry["unstable"]]
-        unstable = [entry["scale"] for entry in own if entry["unstable"]]
+        stable = [entry["scale"] for entry in trainings if not entry["unstable"]]
+        unstable = [entry["scale"] for entry in trainings if entry["unstable"]]
         measured = [f"stable up to {{stable:{spec}}}"] if stable else []
         measured += [f"unstable from {{unstable:{spec}}} on"] if unstable else []
         rows.append(
@@ -166,14 +167,14 @@ def stability_rows(evidence: Evidence) -> list[Row]:
                 title,
                 predicted,
                 f"{', '.join(measured)}, in {{cycles}} cycles",
-                verdicts.holds_if(all(e["unstable"] == (e["factor"] > 1) for e in own)),
+                verdicts.holds_if(all(e["unstable"] == (e["factor"] > 1) for e in trainings)),
                 "stability",
                 critical=limits[rule]["critical_rate"] / limits["learning_rate"],
                 curvature=limits[rule]["curvature"],
                 safe=limits["online"]["safe_rate"] / limits["learning_rate"],
                 stable=max(stable, default=None),
                 unstable=min(unstable, default=None),
-                cycles=own[0]["cycles"],
+                cycles=trainings[0]["cycles"],
             )
         )
     return [*rows, *growth_rows(scan)]
@@ -188,8 +189,10 @@ def growth_rows(scan: Sequence[Row]) -> list[Row]:
     return [
         sized(
             "growth of the deviation in one round of prototypes, batch at {factor:g} × critical",
-            "× {predicted:.2f} (of the mean)",
-            "× {measured:.2f} (root of the growth of the excess loss)",
+            (
+                "× {predicted:.2f} (of the mean)",
+                "× {measured:.2f} (root of the growth of the excess loss)",
+            ),
             steepest["predicted_growth"],
             steepest["growth"],
             **steepest,
@@ -203,29 +206,29 @@ def curve_rows(evidence: Evidence) -> list[Row]:
     rows = []
     for rule in RULES:
         title = f"validation loss of {rule} training"
-        own = only(table, rule=rule)
-        if not len(own["rule"]):
+        curve = only(table, rule=rule)
+        if not len(curve["rule"]):
             rows.append(unmeasured(title, "no prediction"))
             continue
-        predicted, measured = own["predicted"], own["measured"]
-        apart = float(np.abs(predicted - measured).max())
+        predicted, measured = curve["predicted"], curve["measured"]
+        distance = float(np.abs(predicted - measured).max())
         fall = float(measured[0] - measured[-1])
         rows.append(
             row(
                 title,
                 "{half:.3f} at cycle {half_cycle}, {end:.3f} at cycle {cycles}",
-                "{half_measured:.3f} and {end_measured:.3f}; never more than {apart:.1f} % of the "
-                "fall apart (s.d. across seeds at the end {sd:.3f})",
-                verdicts.holds_if(apart <= said.limit("curves", "apart") * fall),
+                "{half_measured:.3f} and {end_measured:.3f}; never more than {distance:.1f} % of "
+                "the fall apart (s.d. across seeds at the end {sd:.3f})",
+                verdicts.holds_if(distance <= said.limit("curves", "distance") * fall),
                 "curves",
                 half=float(predicted[1]),
-                half_cycle=int(own["cycle"][1]),
+                half_cycle=int(curve["cycle"][1]),
                 end=float(predicted[-1]),
-                cycles=int(own["cycle"][-1]),
+                cycles=int(curve["cycle"][-1]),
                 half_measured=float(measured[1]),
                 end_measured=float(measured[-1]),
-                apart=100 * apart / fall,
-                sd=float(own["sd"][-1]),
+                distance=100 * distance / fall,
+                sd=float(curve["sd"][-1]),
             )
         )
     return rows
@@ -234,35 +237,43 @@ def curve_rows(evidence: Evidence) -> list[Row]:
 def noise_rows(evidence: Evidence) -> list[Row]:
     """Spread of trained computers across seeds: by block, as excess loss, and of their mean."""
     noise = evidence.summary["noise"]
-    if noise is None or len(noise["rules"]) < len(RULES):
+    if noise is None:
         return [unmeasured("noise of trained computers around their mean", "not all were trained")]
-    table, count = evidence.table("noise"), noise["seeds"]
+    table, seeds = evidence.table("noise"), noise["seeds"]
     rows = []
-    for rule, found in noise["rules"].items():
+    for rule, numbers in noise["rules"].items():
         for block, label in LABELS.items():
-            own = only(table, rule=rule, block=block)
-            predicted, measured = (float(own[kind][0]) for kind in ("predicted", "measured"))
+            sizes = only(table, rule=rule, block=block)
             rows.append(
                 sized(
                     f"noise of {label}, {rule}",
-                    "{predicted:.5f} ({stationary:.5f} once stationary)",
-                    "{measured:.5f} (standard deviation across {seeds} seeds)",
-                    predicted,
-                    measured,
-                    **found | {"seeds": count},
+                    (
+                        "{predicted:.5f} ({stationary:.5f} once stationary)",
+                        "{measured:.5f} (standard deviation across {seeds} seeds)",
+                    ),
+                    float(sizes["predicted"][0]),
+                    float(sizes["measured"][0]),
+                    **numbers | {"seeds": seeds},
                 )
             )
-        added = (found["predicted_excess"], found["measured_excess"])
-        title = f"loss per step that the noise adds, {rule}"
-        rows.append(sized(title, "{predicted:.4f}", "{measured:.4f}", *added))
+        rows.append(
+            sized(
+                f"loss per step that the noise adds, {rule}",
+                ("{predicted:.4f}", "{measured:.4f}"),
+                numbers["predicted_excess"],
+                numbers["measured_excess"],
+            )
+        )
         rows.append(
             sized(
                 f"mean of {rule} computers over seeds: distance from E[θ], visible–hidden",
-                "{predicted:.5f} (noise/√{seeds} alone)",
-                "{measured:.5f}; θ̄ − θ* itself is {from_optimum:.5f}",
-                found["noise_of_mean"],
-                found["from_prediction"],
-                **found | {"seeds": count},
+                (
+                    "{predicted:.5f} (noise/√{seeds} alone)",
+                    "{measured:.5f}; θ̄ − θ* itself is {from_optimum:.5f}",
+                ),
+                numbers["noise_of_mean"],
+                numbers["from_prediction"],
+                **numbers | {"seeds": seeds},
             )
         )
     return rows
@@ -270,19 +281,16 @@ def noise_rows(evidence: Evidence) -> list[Row]:
 
 def offset_rows(evidence: Evidence) -> list[Row]:
     """The shift that a residual offset makes, against trainings with and without it."""
-    found = evidence.summary["offset"]
-    by_rule = {} if found is None else found["rules"]
-    rows = [law_row(found)] if found is not None else []
+    offset = evidence.summary["offset"]
+    by_rule = {} if offset is None else offset["rules"]
+    rows = [law_row(offset)] if offset is not None else []
     for rule in RULES:
         title = f"mean shift of hidden biases by an offset, {rule}"
         if rule not in by_rule:
             rows.append(unmeasured(title, "no training with an offset"))
             continue
         values = by_rule[rule]
-        same = all(
-            near(values[f"predicted_{key}"], values[f"measured_{key}"])
-            for key in ("bias", "visible_hidden", "hidden_hidden")
-        )
+        same = all(near(values[f"predicted_{key}"], values[f"measured_{key}"]) for key in SHIFTED)
         predicted, measured = (
             f"{{{kind}_bias:.4f}}; couplings {{{kind}_visible_hidden:.5f}} (vh), "
             f"{{{kind}_hidden_hidden:.5f}} (hh)"
@@ -295,24 +303,24 @@ def offset_rows(evidence: Evidence) -> list[Row]:
                 measured,
                 verdicts.holds_if(same),
                 "sizes",
-                **found | values,
+                **offset | values,
             )
         )
     return rows
 
 
-def law_row(found: Row) -> Row:
+def law_row(offset: Row) -> Row:
     """The law for biases that an offset moves alone."""
-    ends = {rule: values["measured_bias"] for rule, values in found["rules"].items()}
+    ends = {rule: values["measured_bias"] for rule, values in offset["rules"].items()}
     response = "; {response:.3f} in the end where couplings move too"
     return row(
         "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
         "{alone:.3f}, on the way to {final:.2f} by {rate_percent:.2f} % per cycle"
-        + (response if found["response"] is not None else ""),
+        + (response if offset["response"] is not None else ""),
         ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
-        verdicts.holds_if(all(near(found["alone"], end) for end in ends.values())),
+        verdicts.holds_if(all(near(offset["alone"], end) for end in ends.values())),
         "sizes",
-        **found | ends,
+        **offset | ends,
     )
 
 
@@ -323,7 +331,7 @@ def bits_rows(evidence: Evidence) -> list[Row]:
         return [unmeasured(title, "no training on a grid")]
     table, limits = evidence.table("bits"), evidence.summary["limits"]
     bits = table["bits"].tolist()
-    apart = float(np.abs(table["predicted"] - table["measured"]).max())
+    distance = float(np.abs(table["predicted"] - table["measured"]).max())
     least = said.limit("bits", "idle")
     idle = [last_below(table["bits"], table[key], least) for key in ("expected_moves", "nonzero")]
     kinds = ("predicted", "measured")
@@ -333,11 +341,11 @@ def bits_rows(evidence: Evidence) -> list[Row]:
         row(
             f"{title}: fraction at {', '.join(str(b) for b in bits)} bits",
             f"{texts[0]}; half a level is the typical update at {{vanishing:.1f}} bits",
-            f"{texts[1]}; at most {{apart:.3f}} apart",
-            verdicts.holds_if(apart <= said.limit("bits", "apart")),
+            f"{texts[1]}; at most {{distance:.3f}} apart",
+            verdicts.holds_if(distance <= said.limit("bits", "distance")),
             "bits",
             vanishing=limits["vanishing_bits"]["visible_hidden"],
-            apart=apart,
+            distance=distance,
             **shares,
         ),
         row(
@@ -395,16 +403,16 @@ TOPICS: dict[str, Callable[[Evidence], list[Row]]] = {
 }
 
 
-# --- where the heat comes from --------------------------------------------------------------------
+# --- where the heat comes from ---
 
 
-def conclusion(found: dict[str, Any]) -> dict[str, Any]:
-    """What the account says of the hypothesis that noise around the optimum makes the difference.
+def conclusion(account: dict[str, Any]) -> dict[str, Any]:
+    """Whether noise around the optimum makes the difference, according to the account of the heat.
 
     A text with {name[key]:format} for the numbers of ``values``.
     """
-    difference, around = found["difference"]["mean"], found["around_optimum"]["mean"]
-    low, high = found["difference"]["interval"]
+    difference, around = account["difference"]["mean"], account["around_optimum"]["mean"]
+    low, high = account["difference"]["interval"]
     share = around / difference
     most, some = (said.limit("origin", name) for name in ("most", "some"))
     fails = "So the hypothesis fails: noise around the optimum does not make the difference"
@@ -420,7 +428,7 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
             "So the hypothesis holds in part: noise around the optimum makes some of the "
             "difference, and where the rules' means lie the rest."
         )
-    elif found["from_mean"]["mean"] / difference >= most:
+    elif account["from_mean"]["mean"] / difference >= most:
         last = f"{fails}; it is where the rules' means lie that counts."
     else:
         last = f"{fails}."
@@ -433,11 +441,11 @@ def conclusion(found: dict[str, Any]) -> dict[str, Any]:
         "{noise_around_optimum[batch][mean]:.2f} E₀ and that of online computers "
         "{noise_around_optimum[online][mean]:.2f} E₀, isotropic noise of the same size "
         "{isotropic[mean]:.2f} E₀. Noise around the optimum thus explains "
-        "{around_optimum[mean]:+.2f} E₀ of the difference, {share:.0f} %; {left:+.2f} E₀ are left. "
-        "Around their own means the noise of the two rules differs by {from_noise[mean]:+.2f} E₀; "
+        "{around_optimum[mean]:+.2f} E₀ of the difference, {share:.0f} %; {rest:+.2f} E₀ remain. "
+        "Around their means the noise of the two rules differs by {from_noise[mean]:+.2f} E₀; "
         "freed of noise, the means themselves differ by {from_mean[mean]:+.2f} E₀ (batch "
         "{mean_shift[batch][mean]:+.2f}, online {mean_shift[online][mean]:+.2f} E₀ against the "
-        f"optimum){predicted if 'predicted_mean' in found else ''}. {last}"
+        f"optimum){predicted if 'predicted_mean' in account else ''}. {last}"
     )
-    values = found | {"low": low, "high": high, "share": 100 * share, "left": difference - around}
+    values = account | {"low": low, "high": high, "share": 100 * share, "rest": difference - around}
     return {"text": text, "values": verdicts.named(values, text)}

@@ -10,83 +10,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thermoloom.experiments.cutting import cut
-from thermoloom.experiments.optimum import RULE, optimum_models, optimum_path
-from thermoloom.experiments.pairs import collect, pair_tasks
-from thermoloom.experiments.plan import VARIED, Experiment, brief
-from thermoloom.experiments.results import Model, finished, seconds_by_stage, trained_path
-from thermoloom.experiments.screens import STAGES
-from thermoloom.experiments.theory import findings
-from thermoloom.experiments.theory.findings import Findings
-from thermoloom.experiments.theory.mixtures import CENTRES, LINES, NOISES
-from thermoloom.experiments.theory.probes import scan_task
-from thermoloom.experiments.theory.scope import TheoryPlan
 from thermoloom.measures.paired import RULES
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 from thermoloom.settings import Settings
+from thermoloom.studies.case import Case, finished
+from thermoloom.studies.gather import Gathered
+from thermoloom.studies.pairs import STAGES, collect_pairs
+from thermoloom.studies.study import VARIED, Figure, Study, brief
+from thermoloom.studies.theory import tables
+from thermoloom.studies.theory.mixtures import CENTRES, LINES, NOISES
+from thermoloom.studies.theory.plan import TheoryPlan
+from thermoloom.studies.theory.training_predictions import training_limits
 
-# --- tasks ----------------------------------------------------------------------------------------
 
+def cases(plan: TheoryPlan, folder: Path) -> list[Case]:
+    """Predictions, the pairs (shared with the comparison) and θ*; then what follows from them.
 
-def tasks(plan: TheoryPlan, folder: Path, workers: int) -> list[Task]:
-    """Predictions, the pairs (shared with the comparison) and θ*; then what follows from them."""
+    Noise across seeds is that of the pairs that are complete.
+    """
+    done = [case.labels["seed"] for case in plan.pair_cases if finished(folder / case.path)]
+    complete = [seed for seed in plan.seeds if done.count(seed) == len(RULES)]
     return [
-        plan.prediction("online").task("predict online"),
-        plan.prediction("batch").task("predict batch"),
-        plan.limits.task("predict limits"),
-        *pair_tasks(plan, folder, workers, replay=False, more=optimum_models(plan)),
-        *(plan.offset_probe(rule).task(f"offset, {rule}") for rule in RULES),
-        *_mixture_tasks(plan, folder),
-        *_probe_tasks(plan, folder, workers),
+        *reversed(plan.predictions),
+        plan.limits,
+        *plan.optimum_cases,
+        *plan.pair_cases,
+        *plan.offset_probes,
+        *(case for seed in plan.seeds for case in plan.mixtures(seed)),
+        plan.predicted_heats,
+        *([plan.seed_noise(complete)] if len(complete) > 1 else []),
+        *plan.rate_probes,
+        plan.grid_probe,
     ]
 
 
-def _mixture_tasks(plan: TheoryPlan, folder: Path) -> list[Task]:
-    """Heat of mixtures of what was trained, and of what was predicted."""
-    found = []
-    solved = optimum_path(plan)
-    paths = [trained_path(Path(), model) for model in plan.models]
-    if all(finished(folder / path) for path in (*paths, solved)):
-        found += [
-            work.task(f"heat, seed {seed}, {work.more['part']}", [*paths, solved])
-            for seed in plan.seeds
-            for work in plan.origin(seed)
-        ]
-    predictions = [plan.prediction(rule) for rule in RULES]
-    if not all(work.found(folder) for work in predictions):
-        return found
-    inputs = [work.path for work in predictions]
-    found.append(plan.predicted_heat.task("heat of E[θ]", inputs))
-    complete = [
-        seed
-        for seed in plan.seeds
-        if all(Model.found(folder, plan.model(rule, seed), plan.paths) for rule in RULES)
-    ]
-    if len(complete) > 1 and finished(folder / solved):
-        own = [trained_path(Path(), plan.model(r, s)) for s in complete for r in RULES]
-        name = f"noise across {len(complete)} seeds"
-        found.append(plan.spread(complete).task(name, [*inputs, *own, solved]))
-    return found
-
-
-def _probe_tasks(plan: TheoryPlan, folder: Path, workers: int) -> list[Task]:
-    """Short trainings around what was predicted."""
-    limits = plan.limits.found(folder)
-    if limits is None:
-        return []
-    scans = {
-        (f"learning rates, {rule}", plan.seeds[0]): [[s] for _, s in plan.scan(rule, limits)]
-        for rule in reversed(RULES)
-    }
-    found = []
-    for (name, _), piece in cut(scans, workers):
-        scales = ", ".join(f"{model.training.learning_rate_scale:g}" for model in piece)
-        found.append(scan_task(f"{name}: {scales}", piece))
-    return [*found, plan.grid(limits).task("grids of bits")]
-
-
-def models(plan: TheoryPlan) -> list[Settings]:
+def foreseen(plan: TheoryPlan) -> list[Settings]:
     """Pairs and θ*; mixtures as so many samples of a computer that is not trained."""
     counts = {
         seed: len(CENTRES) * len(NOISES)
@@ -96,65 +54,45 @@ def models(plan: TheoryPlan) -> list[Settings]:
         for seed in plan.seeds
     }
     mixtures = [
-        plan.model(RULE, plan.seeds[0]).updated(
+        plan.optimum(seed).updated(
             {"generation": {"samples": count * plan.heat_samples, "seed": seed}}
         )
         for seed, count in counts.items()
     ]
-    return [*optimum_models(plan), *plan.models, *mixtures]
+    return [*(case.settings for case in (*plan.optimum_cases, *plan.pair_cases)), *mixtures]
 
 
-# --- tables and summary ---------------------------------------------------------------------------
-
-
-def assemble(plan: TheoryPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
-    """Tables of what was predicted and measured, and the account of the heat."""
-    found = Findings(plan, folder, collect(plan, folder))
-    findings.save_curves(found, run)
-    findings.save_bits(found, run)
-    origin = findings.save_origin(found, run)
-    missing = list(found.pairs.missing)
+def summarize(plan: TheoryPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
+    """Tables of predictions and measurements, and the account of the heat."""
+    pairs, limits = collect_pairs(plan, gathered), gathered.of(training_limits).one()
+    tables.save_curves(gathered, pairs, run)
+    tables.save_bits(plan, gathered, run)
+    origin = tables.save_origin(plan, gathered, run)
+    missing = list(pairs.missing)
     if origin is None:
         missing.append("where the heat comes from is left out (heats of mixtures are missing)")
+    seconds = {k: s for k, s in gathered.total_seconds.items() if k != pairs.displayed.case.kind}
     return {
         "missing": missing,
-        "pairs": len(found.pairs.seeds),
-        "seeds": found.pairs.seeds,
+        "pairs": len(pairs.seeds),
+        "seeds": pairs.seeds,
         "samples": plan.settings.generation.samples,
         "cycles": plan.settings.training.cycles,
-        "limits": None if found.limits is None else found.limits.results,
-        "solved": findings.save_paths(found, run),
-        "scan": findings.save_scan(found, run),
-        "noise": findings.save_noise(found, run),
-        "offset": findings.save_offset(found, run),
+        "limits": None if limits is None else limits.results,
+        "solved": tables.save_paths(plan, gathered, pairs, run),
+        "scan": tables.save_scan(gathered, run),
+        "noise": tables.save_noise(plan, gathered, run),
+        "offset": tables.save_offset(plan, gathered, run),
         "grid_cycles": plan.grid_cycles,
         "origin": origin,
-        "timing": timing(found),
+        "timing": seconds | gathered.seconds(STAGES),
     }
 
 
-def timing(found: Findings) -> dict[str, float]:
-    """Seconds of work by stage, over all processes."""
-    plan = found.plan
-    works = {
-        "predictions": [plan.limits, *(plan.prediction(rule) for rule in RULES)],
-        "probes": [plan.offset_probe(rule) for rule in RULES],
-        "heat of mixtures": [
-            plan.predicted_heat,
-            plan.spread(found.pairs.seeds),
-            *(work for seed in plan.seeds for work in plan.origin(seed)),
-        ],
-    }
-    if found.limits is not None:
-        works["probes"].append(plan.grid(found.limits))
-    models = (*found.pairs.models.values(), *found.optimum)
-    own = {stage: found.seconds(own) for stage, own in works.items()}
-    return own | seconds_by_stage(models, (*STAGES, "diagnostics"))
-
-
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="theory",
     title="The exact optimum, and what it explains",
+    question="Beyond the paper: what is the optimum, and what does it explain?",
     presets={
         "paper": TheoryPlan(),
         "quick": TheoryPlan(
@@ -173,8 +111,15 @@ EXPERIMENT = Experiment(
             noise_sizes=(1.4,),
         ),
     },
-    models=models,
-    tasks=tasks,
-    assemble=assemble,
+    cases=cases,
+    summarize=summarize,
+    figures=(
+        Figure("training", "Training, predicted and measured", "draw_training"),
+        Figure("limits", "Limits, predicted and measured", "draw_limits"),
+        Figure("origin", "Where the heat comes from", "draw_origin"),
+    ),
+    foreseen=foreseen,
     varied=(*VARIED, "imperfections.residual_offset", "imperfections.bits"),
+    order=6,
+    together=True,
 )

@@ -1,4 +1,4 @@
-"""The theory experiment on a computer of a few units, each number against another way to it."""
+"""The theory study on a computer of a few units, each number against another way to it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import read_table
 from machines import trained
+from study_runs import read_table
 from test_report import Reader, leaves
 
-from thermoloom.computers.training_runs import parameters_of
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
-from thermoloom.experiments.optimum import optimum_measures, optimum_path
-from thermoloom.experiments.run import Performed, compute
-from thermoloom.experiments.theory.account import accounts
-from thermoloom.experiments.theory.findings import growth_of
-from thermoloom.experiments.theory.mixtures import PARTS, Split, mixtures, norm_rows, read_split
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms, residuals
 from thermoloom.machine.machine import Machine
@@ -34,12 +27,21 @@ from thermoloom.measures.diagnostics import additional_path
 from thermoloom.measures.paired import RULES
 from thermoloom.patterns.drive import Drive, unit_fields
 from thermoloom.patterns.patterns import load_patterns
-from thermoloom.presentation.report import write_report
-from thermoloom.reproduction import paper, reproduce
-from thermoloom.reproduction.theory_verdicts import conclusion, is_unstable, last_below
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.formats import only
 from thermoloom.settings import Settings
+from thermoloom.studies import verdicts
+from thermoloom.studies.discovery import study
+from thermoloom.studies.gather import Gathered, gather
+from thermoloom.studies.pairs import OPTIMUM
+from thermoloom.studies.report import write_report
+from thermoloom.studies.run import Performed, compute
+from thermoloom.studies.theory.heat_account import heat_account, heat_curves
+from thermoloom.studies.theory.mixtures import PARTS, Split, mixtures, norm_rows
+from thermoloom.studies.theory.plan import TheoryPlan
+from thermoloom.studies.theory.statements import conclusion, is_unstable, last_below
+from thermoloom.studies.theory.tables import growth_of
+from thermoloom.studies.theory.training_predictions import training_limits
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.predictions import mean_parameters, mean_rule
 
@@ -53,7 +55,7 @@ TINY: dict[str, dict[str, Any]] = {
     "prototypes": {"resize": True},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 6},
-    "experiment": {
+    "study": {
         "seeds": [1, 2, 3],
         "paths_per_prototype": 1,
         "batch_scan": [0.8, 1.3],
@@ -68,15 +70,23 @@ TINY: dict[str, dict[str, Any]] = {
 _FOLDER = tempfile.TemporaryDirectory(prefix="thermoloom-tests-")  # removed when tests end
 
 
-def plan() -> Any:
-    return experiment("theory").plan("quick", TINY)
+def plan() -> TheoryPlan:
+    wanted = study("theory").plan("quick", TINY)
+    assert isinstance(wanted, TheoryPlan)
+    return wanted
 
 
 @cache
 def performed() -> Performed:
-    found = reproduce(experiment("theory"), plan(), Path(_FOLDER.name), Resources(1))
-    write_report(found.path)
-    return found
+    done = compute(study("theory"), plan(), Path(_FOLDER.name), Resources(1))
+    write_report(done.path)
+    return done
+
+
+@cache
+def gathered() -> Gathered:
+    folder = performed().path.parent
+    return gather(study("theory").cases(plan(), folder), folder)
 
 
 @pytest.fixture
@@ -88,7 +98,7 @@ def rows(summary: dict[str, Any], topic: str) -> list[dict[str, Any]]:
     return next(entry["rows"] for entry in summary["topics"] if entry["topic"] == topic)
 
 
-# --- the whole way --------------------------------------------------------------------------------
+# --- the whole way ---
 
 
 def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None:
@@ -98,10 +108,10 @@ def test_nothing_fails_and_every_prediction_has_its_row(done: Performed) -> None
     reasons = [r for e in done.summary["topics"] for r in e["rows"] if r["predicted"] == "–"]
     assert reasons == []
     assert done.summary["statements"] == []  # the paper makes none
-    verdicts = [r["verdict"] for topic in done.summary["topics"] for r in topic["rows"]]
-    judged = [v for v in verdicts if v != paper.NOT_MEASURED]
+    judged = [r["verdict"] for topic in done.summary["topics"] for r in topic["rows"]]
+    judged = [verdict for verdict in judged if verdict != verdicts.NOT_MEASURED]
     first = done.summary["quantities"][0]
-    assert first["value"] == judged.count(paper.HOLDS) > len(judged) / 2
+    assert first["value"] == judged.count(verdicts.HOLDS) > len(judged) / 2
     assert first["label"] == f"predictions that hold, of {len(judged)} compared with measurements"
 
 
@@ -123,13 +133,13 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     folder = tmp_path / "copy"
     shutil.copytree(done.path.parent, folder)
     manifests = {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")}
-    again = reproduce(experiment("theory"), plan(), folder, Resources(1))
+    again = compute(study("theory"), plan(), folder, Resources(1))
     assert {p: p.read_bytes() for p in folder.glob("runs/*/manifest.json")} == manifests
     assert again.summary | {"rerun": ""} == done.summary | {"rerun": ""}
-    work = plan().origin(2)[0]
-    shutil.rmtree(folder / work.path)
-    (folder / work.path).write_text("in the way")
-    broken = compute(experiment("theory"), plan(), folder, Resources(1))
+    path = folder / next(r.case.path for r in gathered() if r.labels.get("pair") == 2)
+    shutil.rmtree(path)
+    path.write_text("in the way")
+    broken = compute(study("theory"), plan(), folder, Resources(1))
     assert len(broken.failures) == 1
     assert broken.summary["origin"] is None
     assert "where the heat comes from is left out" in broken.summary["missing"][0]
@@ -137,66 +147,66 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
 
 def test_one_seed_has_no_noise_and_is_refused() -> None:
     with pytest.raises(UserError, match="at least two"):
-        experiment("theory").plan("quick", {"experiment": {"seeds": [1]}})
+        study("theory").plan("quick", {"study": {"seeds": [1]}})
 
 
-# --- the optimum ----------------------------------------------------------------------------------
+# --- the optimum ---
 
 
 def test_losses_and_heat_of_the_optimum_are_those_of_its_checkpoint(done: Performed) -> None:
-    folder, chosen = done.path.parent, plan()
-    theta = parameters_of(RunDirectory.open(optimum_path(chosen, folder)))
-    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
+    wanted, optima = plan(), gathered().where(rule=OPTIMUM)
+    theta = optima[0].parameters
+    machine, fields = wanted.settings.machine, fields_of(wanted.settings)
     table = read_table(done.path / "paths.csv")
-    own = table["loss"][table["rule"] == "optimum"]
+    losses = table["loss"][table["rule"] == "optimum"]
     expected = [
         path_terms(
-            theta, additional_path(machine, Drive(fields), i, chosen.path_seed)[1].states
+            theta, additional_path(machine, Drive(fields), i, wanted.path_seed)[1].states
         ).loss
         for i in range(3)
     ]
-    np.testing.assert_allclose(own, expected, rtol=1e-5)
-    assert (table["loss"][table["rule"] != "optimum"].reshape(6, 3) > own).all()
-    for seed, run in zip(chosen.seeds, optimum_measures(chosen, folder, chosen.seeds), strict=True):
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert (table["loss"][table["rule"] != "optimum"].reshape(6, 3) > losses).all()
+    for seed, record in zip(wanted.seeds, optima, strict=True):
         heat = generate(theta, 6, 90000 + seed).heat
-        assert run.results["heat"]["mean"] == pytest.approx(heat.mean(), rel=1e-9)
+        assert record.results["heat"]["mean"] == pytest.approx(heat.mean(), rel=1e-9)
     origin = read_table(done.path / "origin.csv")
     alone = (origin["centre"] == "optimum") & (origin["noise"] == "none")
     assert origin["heat"][alone][2] == pytest.approx(heat.mean(), rel=1e-6)
 
 
-# --- probes ---------------------------------------------------------------------------------------
+# --- probes ---
 
 
 def test_the_offset_probe_is_the_difference_of_two_trainings(done: Performed) -> None:
-    chosen = plan()
-    settings = chosen.model("online", 1).updated({"training": {"cycles": 6}})
-    biased = settings.updated({"imperfections": {"residual_offset": chosen.offset}})
-    fields = fields_of(chosen.settings)
+    wanted = plan()
+    settings = wanted.computer("online", 1).updated({"training": {"cycles": 6}})
+    biased = settings.updated({"imperfections": {"residual_offset": wanted.offset}})
+    fields = fields_of(wanted.settings)
     pair = [trained(s, fields).parameters["hidden_bias"] for s in (settings, biased)]
     table = read_table(done.path / "offset.csv")
     last = table["measured"][(table["rule"] == "online") & (table["cycle"] == 6)]
     assert last == pytest.approx([float((pair[1] - pair[0]).astype(np.float64).mean())], rel=1e-6)
     # biases alone would move by −α μ_bias a step
-    first = -settings.learning_rate * chosen.offset * 6 * settings.machine.steps
+    first = -settings.learning_rate * wanted.offset * 6 * settings.machine.steps
     assert 0.5 * first > last[0] > first
 
 
 def test_updates_that_survive_are_those_above_half_a_level(done: Performed) -> None:
-    chosen = plan()
-    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
-    limits = chosen.limits.found(done.path.parent)
-    rate, largest = chosen.base.learning_rate, limits.results["ranges"][0]
-    n, kept = machine.visible, []
-    for cycle in range(chosen.grid_cycles):
+    wanted = plan()
+    machine, fields = wanted.settings.machine, fields_of(wanted.settings)
+    limits = gathered().of(training_limits).records[0]
+    rate, largest = wanted.base.learning_rate, limits.results["ranges"][0]
+    n, surviving = machine.visible, []
+    for cycle in range(wanted.grid_cycles):
         path = engine().path(machine, fields[cycle % 3], 1, cycle).states
         r = residuals(Parameters.zeros(machine), path)
         for k in ((np.arange(12) + 0.5) * machine.steps / 12).astype(int):
             x = path[k + 1]
             update = rate * (np.outer(r[k, :n], x[n:]) + np.outer(x[:n], r[k, n:]))
-            kept.append((np.abs(update) > largest / (2**13 - 1) / 2).mean())
+            surviving.append((np.abs(update) > largest / (2**13 - 1) / 2).mean())
     table = read_table(done.path / "bits.csv")
-    assert table["measured"][table["bits"] == 14] == pytest.approx([np.mean(kept)], abs=1e-3)
+    assert table["measured"][table["bits"] == 14] == pytest.approx([np.mean(surviving)], abs=1e-3)
     assert table["measured"][table["bits"] == 8] == 0
 
 
@@ -216,7 +226,7 @@ def test_growth_is_the_root_of_that_of_the_loss() -> None:
     assert last_below(np.array([4, 8]), np.array([0.5, 0.6]), 0.01) is None
 
 
-# --- where the heat comes from --------------------------------------------------------------------
+# --- where the heat comes from ---
 
 LAYOUT = layout(Machine(visible=30, hidden=20))
 
@@ -245,9 +255,9 @@ def test_the_split_recovers_the_noise_and_a_mean_shift_below_it() -> None:
         couplings.var(axis=0, ddof=1).mean()
     )
     assert split.size == pytest.approx(0.5, rel=0.1)
-    found = {(r["rule"], r["block"]): r for r in norm_rows(split)}
+    norms = {(r["rule"], r["block"]): r for r in norm_rows(split)}
     for rule in RULES:
-        entry = found[rule, "visible_hidden"]
+        entry = norms[rule, "visible_hidden"]
         # the mean of four seeds alone is 0.27 away: the noise left in it has been taken off
         assert entry["mean_rms"] == pytest.approx(0.1, abs=0.06)
         assert entry["noise"] == pytest.approx(0.5 * 600**0.5, rel=0.1)
@@ -255,16 +265,16 @@ def test_the_split_recovers_the_noise_and_a_mean_shift_below_it() -> None:
 
 def test_mixtures_contain_the_trained_computers_and_lines_run_between_them() -> None:
     split = random_split(seeds=3, noise=0.3, shift=0.2)
-    found = [m for p in PARTS for m in mixtures(split, p, 1, seed=7, points=3, sizes=[2.0])]
-    mixed = {(c.centre, c.noise): c.theta for c in found if c.part == "mixed"}
+    every = [m for p in PARTS for m in mixtures(split, p, 1, seed=7, points=3, sizes=[2.0])]
+    mixed = {(c.centre, c.noise): c.theta for c in every if c.part == "mixed"}
     assert len(mixed) == 12
     for rule in RULES:
         np.testing.assert_allclose(mixed[rule, rule], split.trained[rule][1], atol=1e-12)
     np.testing.assert_array_equal(mixed["optimum", "none"], split.optimum)
-    lines = {(c.centre, c.noise): c.theta for c in found if c.part == "line"}
+    lines = {(c.centre, c.noise): c.theta for c in every if c.part == "line"}
     middle = (split.trained["batch"][1] + split.trained["online"][1]) / 2
     np.testing.assert_allclose(lines["batch", "online"], middle)
-    added = next(c.theta for c in found if c.part == "size") - split.optimum
+    added = next(c.theta for c in every if c.part == "size") - split.optimum
     vh, hh = (LAYOUT[name].of(added) for name in ("visible_hidden", "hidden_hidden"))
     assert vh.std() == pytest.approx(2 * split.size, rel=0.1)
     np.testing.assert_array_equal(hh, hh.T)
@@ -277,8 +287,8 @@ def heats(noise: dict[str, float], mean: dict[str, float], seeds: int = 5) -> di
     for seed in range(seeds):
         for centre, shift in {"optimum": 0.0, **mean}.items():
             for name, variance in {"none": 0.0, **noise, "isotropic": 1.0}.items():
-                kept = noise.get(centre, 0.0) / seeds
-                heat = 100 + shift + kept + variance * (1 - 1 / seeds) + 0.3 * seed
+                remaining = noise.get(centre, 0.0) / seeds
+                heat = 100 + shift + remaining + variance * (1 - 1 / seeds) + 0.3 * seed
                 entry = (seed, "mixed", centre, name, heat)
                 for key, value in zip(table, entry, strict=True):
                     table[key].append(value)
@@ -286,14 +296,16 @@ def heats(noise: dict[str, float], mean: dict[str, float], seeds: int = 5) -> di
 
 
 def test_the_account_tells_noise_from_mean_exactly_where_heat_is_linear_in_variance() -> None:
-    found = accounts(heats(noise={"batch": 9.0, "online": 4.0}, mean={"batch": 3.0, "online": 1.0}))
+    account = heat_account(
+        heats(noise={"batch": 9.0, "online": 4.0}, mean={"batch": 3.0, "online": 1.0})
+    )
     expected = {"difference": 7.0, "from_noise": 5.0, "from_mean": 2.0, "around_optimum": 5.0}
     for key, value in expected.items():
-        assert found[key]["mean"] == pytest.approx(value)
-    assert found["noise"]["batch"]["mean"] == pytest.approx(9)
-    assert found["noise_around_optimum"]["online"]["mean"] == pytest.approx(4)
-    assert found["mean_shift"]["batch"]["mean"] == pytest.approx(3)
-    assert found["isotropic"]["mean"] == pytest.approx(1)
+        assert account[key]["mean"] == pytest.approx(value)
+    assert account["noise"]["batch"]["mean"] == pytest.approx(9)
+    assert account["noise_around_optimum"]["online"]["mean"] == pytest.approx(4)
+    assert account["mean_shift"]["batch"]["mean"] == pytest.approx(3)
+    assert account["isotropic"]["mean"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -305,9 +317,9 @@ def test_the_account_tells_noise_from_mean_exactly_where_heat_is_linear_in_varia
     ],
 )
 def test_the_conclusion_follows_the_numbers(noise: Any, mean: Any, words: str) -> None:
-    by_rule = [dict(zip(RULES, pair, strict=True)) for pair in (noise, mean)]
-    found = conclusion(accounts(heats(*by_rule)))
-    text = found["text"].format(**found["values"])
+    noises, means = (dict(zip(RULES, pair, strict=True)) for pair in (noise, mean))
+    drawn = conclusion(heat_account(heats(noises, means)))
+    text = drawn["text"].format(**drawn["values"])
     assert re.search(words, text)
     share = (noise[0] - noise[1]) / (noise[0] - noise[1] + mean[0] - mean[1])
     assert f"{100 * share:.0f} %" in text
@@ -317,36 +329,44 @@ def test_an_unresolved_difference_has_no_origin() -> None:
     table = heats({"batch": 1.0, "online": 1.0}, {"batch": 0.1, "online": 0.0})
     corner = (table["centre"] == "batch") & (table["noise"] == "batch")
     table["heat"][corner] += np.array([5.0, -5.0, 4.0, -4.0, 0.0])
-    assert "not resolved" in conclusion(accounts(table))["text"]
+    assert "not resolved" in conclusion(heat_account(table))["text"]
 
 
 def test_the_measured_account_is_that_of_its_table(done: Performed) -> None:
     table = read_table(done.path / "origin.csv")
-    found = done.summary["origin"]["accounts"]
-    split = read_split(done.path.parent, plan().base, plan().seeds)
-    machine = plan().settings.machine
+    account = done.summary["origin"]["accounts"]
     by_rule = {}
     for rule in RULES:
-        trained = [
-            generate(Parameters(machine, vector[None].astype(np.float32)), 6, 90001 + s)
-            for s, vector in enumerate(split.trained[rule])
+        drawn = [
+            generate(record.parameters, 6, 90000 + seed)
+            for seed in plan().seeds
+            for record in gathered().where(rule=rule, seed=seed)
         ]
-        by_rule[rule] = np.mean([g.heat.mean() for g in trained])
-        assert found[rule]["mean"] == pytest.approx(by_rule[rule], rel=1e-5)
+        by_rule[rule] = np.mean([samples.heat.mean() for samples in drawn])
+        assert account[rule]["mean"] == pytest.approx(by_rule[rule], rel=1e-5)
     difference = by_rule["batch"] - by_rule["online"]
-    assert found["difference"]["mean"] == pytest.approx(difference, abs=1e-4)
-    parts = found["from_noise"]["mean"] + found["from_mean"]["mean"]
-    assert parts == pytest.approx(found["difference"]["mean"], abs=1e-9)
+    assert account["difference"]["mean"] == pytest.approx(difference, abs=1e-4)
+    parts = account["from_noise"]["mean"] + account["from_mean"]["mean"]
+    assert parts == pytest.approx(account["difference"]["mean"], abs=1e-9)
     assert set(table["part"]) == {"mixed", "size", "line"}
 
 
+def test_curves_of_heat_contain_their_ends(done: Performed) -> None:
+    table = read_table(done.path / "origin.csv")
+    line = [row for row in heat_curves(table) if row["curve"] == "batch → online"]
+    assert [row["value"] for row in line] == [0.0, 0.5, 1.0]
+    first = only(table, part="mixed", seed=1)
+    ends = [only(first, centre=rule, noise=rule)["heat"].item() for rule in RULES]
+    assert [line[0]["heat"], line[-1]["heat"]] == ends
+
+
 def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -> None:
-    chosen = plan()
-    machine, fields = chosen.settings.machine, fields_of(chosen.settings)
+    wanted = plan()
+    machine, fields = wanted.settings.machine, fields_of(wanted.settings)
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
     heat = {}
     for rule in RULES:
-        settings = chosen.model(rule, 1)
+        settings = wanted.computer(rule, 1)
         mean = mean_rule(machine, fields, marginals, settings.learning_rate, settings.period)
         *_, (cycle, theta) = mean_parameters(mean, 9)
         assert cycle == 9
@@ -354,11 +374,11 @@ def test_heat_of_the_predicted_means_is_that_of_the_recursion(done: Performed) -
         mean_theta = Parameters(machine, flat)
         heats_of = [generate(mean_theta, 6, 90000 + seed).heat.mean() for seed in (1, 2, 3)]
         heat[rule] = np.mean(heats_of)
-    found = done.summary["origin"]["accounts"]["predicted_mean"]["mean"]
-    assert found == pytest.approx(heat["batch"] - heat["online"], abs=1e-4)
+    difference = done.summary["origin"]["accounts"]["predicted_mean"]["mean"]
+    assert difference == pytest.approx(heat["batch"] - heat["online"], abs=1e-4)
 
 
 def test_verdicts_are_the_words_of_the_report(done: Performed) -> None:
-    verdicts = {r["verdict"] for e in done.summary["topics"] for r in e["rows"]}
-    assert verdicts <= {paper.HOLDS, paper.DIFFERS, paper.NOT_MEASURED}
-    assert all(r["verdict"] == paper.HOLDS for r in rows(done.summary, "The optimum"))
+    judged = {r["verdict"] for e in done.summary["topics"] for r in e["rows"]}
+    assert judged <= {verdicts.HOLDS, verdicts.DIFFERS, verdicts.NOT_MEASURED}
+    assert all(r["verdict"] == verdicts.HOLDS for r in rows(done.summary, "The optimum"))

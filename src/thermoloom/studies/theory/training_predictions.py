@@ -1,7 +1,7 @@
-"""What the theory says before anything is trained: limits of a rule, and its course in the mean.
+"""Training as theory predicts it before anything is trained.
 
-limits      critical learning rates, growth near them, bits at which updates vanish
-prediction  E[θ] and its noise along a training: loss, distance from θ*, spread, offset shift
+training_limits      critical learning rates, growth near them, bits at which updates vanish
+predicted_training   E[θ] and its noise along a training: loss, distance from θ*, offset shift
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.engines import engine
-from thermoloom.experiments.results import save_rows
-from thermoloom.experiments.works import Job
 from thermoloom.machine.parameters import Layout
 from thermoloom.machine.quantization import largest_magnitude
-from thermoloom.patterns.drive import Drive
+from thermoloom.studies.case import Job
+from thermoloom.studies.gather import save_rows
+from thermoloom.studies.theory.expectation import Expectation, Vector, parameters_of_vector
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.predictions import (
     MeanRule,
@@ -36,13 +35,17 @@ from thermoloom.theory.predictions import (
 from thermoloom.training.trainer import validation_path
 
 DRAWS = 50_000
-"""Random pairs, steps and states from which the fraction of surviving updates is found."""
+"""Random pairs, steps and states from which the fraction of surviving updates is estimated."""
 COUPLINGS = ("visible_hidden", "hidden_hidden")
+SHIFTED = ("bias", *COUPLINGS)
+"""Columns of the tables of shifts that an offset makes."""
 
 
-def predict_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str, Any]:
+def training_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str, Any]:
     """Critical rates of both rules, growth at ``factors`` of the batch one, update sizes."""
-    machine, fields, marginals = job.settings.machine, job.fields, job.marginals
+    machine, fields = job.settings.machine, job.drive.fields
+    expectation = Expectation(machine, fields)
+    marginals = expectation.marginals
     batch = batch_stability(machine, fields, marginals)
     online = online_stability(machine, fields, marginals)
     job.report(1, 3, None)
@@ -50,15 +53,15 @@ def predict_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str,
     growth = [round_growth(MeanRule(f * batch.critical_rate, windows)) for f in factors]
     job.run.save_table("growth", {"factor": factors, "growth": growth})
     job.report(2, 3, None)
-    rate, form = job.settings.learning_rate, job.loss.layout
-    ranges = {name: largest_magnitude(form[name].of(job.optimum)) for name in COUPLINGS}
+    rate, form = job.settings.learning_rate, expectation.loss.layout
+    ranges = {name: largest_magnitude(form[name].of(expectation.optimum)) for name in COUPLINGS}
     sizes = asdict(update_size(machine, fields, marginals))
     surviving = {
         f"surviving_{name}": [
             surviving_fraction(
-                machine, fields, marginals, rate, largest, b, form[name].symmetric, DRAWS
+                machine, fields, marginals, rate, largest, depth, form[name].symmetric, DRAWS
             )
-            for b in bits
+            for depth in bits
         ]
         for name, largest in ranges.items()
     }
@@ -75,49 +78,50 @@ def predict_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str,
     }
 
 
-def predict_rule(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
+def predicted_training(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     """E[θ] and one sample of its noise along a training of this rule, and the offset's shift."""
-    settings, machine, loss = job.settings, job.settings.machine, job.loss
-    rule = mean_rule(machine, job.fields, job.marginals, settings.learning_rate, settings.period)
+    settings, machine, fields = job.settings, job.settings.machine, job.drive.fields
+    expectation = Expectation(machine, fields)
+    loss, marginals, optimum = expectation.loss, expectation.marginals, expectation.optimum
+    rule = mean_rule(machine, fields, marginals, settings.learning_rate, settings.period)
     cycles, every = settings.training.cycles, settings.training.validation_every
-    watched = ExpectedLoss(machine, job.fields[:1], job.marginals)
-    loss_of = engine().watch(validation_path(settings, Drive(job.fields)))
+    validated = ExpectedLoss(machine, fields[:1], marginals)
+    loss_of = engine().watch(validation_path(settings, job.drive))
 
-    def on_path(vector: NDArray[np.float64]) -> float:
-        return loss_of(job.parameters(vector)).reduced_loss
+    def on_path(vector: Vector) -> float:
+        return loss_of(parameters_of_vector(machine, vector)).reduced_loss
 
-    best, rows = loss.total(job.optimum) / loss.steps, []
+    least, rows = loss.total(optimum) / loss.steps, []
     means = mean_parameters(rule, cycles, every)
     deviations = sampled_deviations(rule, cycles, every)
     for (cycle, mean), (_, deviation) in zip(means, deviations, strict=True):
-        validation = on_path(mean) + spread(watched, deviation).excess_loss
+        validation = on_path(mean) + spread(validated, deviation).excess_loss
         rows.append(
             {
                 "cycle": cycle,
                 "validation": validation,
-                "mean_excess": loss.total(mean) / loss.steps - best,
+                "mean_excess": loss.total(mean) / loss.steps - least,
                 "noise_excess": spread(loss, deviation).excess_loss,
             }
         )
         job.report(cycle, cycles, validation)
     save_rows(job.run, "curve", rows)
-    job.run.save_arrays("mean", job.parameters(mean).arrays)
-    shifts = []
-    plain = mean_parameters(rule, offset_cycles, every)
-    biased = mean_parameters(rule, offset_cycles, every, offset)
-    for (cycle, without), (_, with_offset) in zip(plain, biased, strict=True):
-        shift = with_offset - without
-        shifts.append({"cycle": cycle} | shift_sizes(loss.layout, shift))
+    job.run.save_arrays("mean", parameters_of_vector(machine, mean).arrays)
+    without_offset = mean_parameters(rule, offset_cycles, every)
+    with_offset = mean_parameters(rule, offset_cycles, every, offset)
+    shifts = [
+        {"cycle": cycle} | shift_sizes(loss.layout, shifted - plain)
+        for (cycle, plain), (_, shifted) in zip(without_offset, with_offset, strict=True)
+    ]
     save_rows(job.run, "offset", shifts)
-    job.run.save_arrays("shift", job.parameters(shift).arrays)
     return {
         "noise": asdict(spread(loss, deviation)),
-        "distance": asdict(spread(loss, mean - job.optimum)),
-        "optimum_validation": on_path(job.optimum),
+        "distance": asdict(spread(loss, mean - optimum)),
+        "optimum_validation": on_path(optimum),
     }
 
 
-def shift_sizes(form: Layout, shift: NDArray[np.float64]) -> dict[str, float]:
+def shift_sizes(form: Layout, shift: Vector) -> dict[str, float]:
     """Mean hidden bias and root mean squares of the coupling blocks of a flat vector."""
     squares = mean_squares(form, shift)
     return {"bias": float(form["hidden_bias"].of(shift).mean())} | {
