@@ -16,7 +16,7 @@ requested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
 from thermoloom.machine.protocol import ramp
 from thermoloom.measures.dissipation import FEWEST, dissipation
@@ -45,8 +44,8 @@ from thermoloom.studies.gather import Gathered, Record, save_rows
 from thermoloom.studies.pairs import OPTIMUM, STAGES, PairPlan
 from thermoloom.studies.screens import check_grid
 from thermoloom.studies.study import Figure, Study, brief
-from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
-from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
+from thermoloom.theory.expected_heat import expected_heats
+from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import is_harmonic, solve_marginals
 
 WEIGHTS = (
@@ -223,43 +222,31 @@ def summarize(plan: FrontierPlan, gathered: Gathered, run: RunDirectory) -> dict
 # --- computers ---
 
 
-@dataclass(frozen=True)
-class Expectations:
-    """Expected loss and heat of any computer of a machine, exactly."""
-
-    losses: Sequence[ExpectedLoss]
-    heats: Sequence[ExpectedHeat]
-
-    @classmethod
-    def of(cls, record: Record) -> Expectations:
-        machine = record.settings.machine
-        fields, words = drive_of(record.patterns, machine)
-        marginals = solve_marginals(machine, float(np.abs(fields).max()))
-        return cls(
-            expected_losses(machine, fields, marginals, words),
-            expected_heats(machine, fields, marginals, words),
-        )
-
-    def loss_and_heat(self, theta: Parameters) -> tuple[float, float]:
-        """E[L] of a path in nats, E[Q] in E₀."""
-        vectors = theta.vector.astype(np.float64)
-        return (
-            sum(loss.total(v) for loss, v in zip(self.losses, vectors, strict=True)),
-            sum(heat.value(v) for heat, v in zip(self.heats, vectors, strict=True)),
-        )
-
-
 def computer_rows(computers: Sequence[Record]) -> tuple[list[Row], Parabola | None]:
     """The computers of the frontier and beside it, and the frontier."""
-    expectations = Expectations.of(computers[0])
-    rows = []
-    for record in computers:
-        loss, heat = expectations.loss_and_heat(record.parameters)
-        labels = {key: record.labels.get(key) for key in ("rule", "seed", "weight")}
-        expected = {"expected_loss": loss, "expected_heat": heat}
-        rows.append(labels | expected | sample_columns(record))
+    rows = [
+        {key: record.labels.get(key) for key in ("rule", "seed", "weight")}
+        | expected
+        | sample_columns(record)
+        for record, expected in zip(computers, expectations(computers), strict=True)
+    ]
     parabola = Parabola.through(rows, computers[0].settings.machine.kT)
     return [row | excess_columns(row, parabola) for row in rows], parabola
+
+
+def expectations(computers: Sequence[Record]) -> Iterator[Row]:
+    """E[L] of a path in nats and E[Q] in E₀, exactly, of computers of one machine."""
+    machine = computers[0].settings.machine
+    fields, words = drive_of(computers[0].patterns, machine)
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    losses = expected_losses(machine, fields, marginals, words)
+    heats = expected_heats(machine, fields, marginals, words)
+    for record in computers:
+        stages = record.parameters.vector.astype(np.float64)
+        yield {
+            "expected_loss": sum(e.total(theta) for e, theta in zip(losses, stages, strict=True)),
+            "expected_heat": sum(e.value(theta) for e, theta in zip(heats, stages, strict=True)),
+        }
 
 
 def sample_columns(record: Record) -> Row:
