@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import run
 from machines import MACHINES, random_parameters, some_fields, some_path, some_word
 from plain_rules import gradient, learn_stepwise
+from study_runs import run
 from typer.testing import CliRunner
 
 import thermoloom as tl
@@ -22,7 +22,6 @@ from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms
 from thermoloom.machine.machine import Machine
@@ -31,6 +30,7 @@ from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, si
 from thermoloom.patterns.drive import Drive
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.settings import Settings
+from thermoloom.studies.discovery import study
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
@@ -402,20 +402,20 @@ def test_a_command_takes_one_wiring() -> None:
     assert str(done.exception).startswith("--radius 3 and --degree 4: a machine has one wiring;")
 
 
-# --- the experiment -------------------------------------------------------------------------------
+# --- the study ---
 
 SMALL_PLAN: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 8, "duration": 0.1},
     "prototypes": {"resize": True, "per_digit": 2},
     "generation": {"samples": 4},
-    "experiment": {
+    "study": {
         "radii": [1, 3], "degrees": [3], "online_radii": [2], "online_degrees": [2],
         "online_cycles": 3,
     },
 }  # fmt: skip
 
 
-def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
+def test_the_study_goes_all_the_way(tmp_path: Path) -> None:
     done = run(tmp_path, SMALL_PLAN, "wiring")
     assert done.failures == []
     assert done.summary["missing"] == []
@@ -424,11 +424,11 @@ def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
         ("three", "grid", "optimum")
     ) == 2
     for machine in ("three", "ten"):
-        own = [r for r in rows if r["machine"] == machine and r["rule"] == "optimum"]
-        whole = next(r for r in own if r["wiring"] == "complete")
-        assert all(r["expected_loss"] >= whole["expected_loss"] - 1e-9 for r in own)
-        assert all(r["wires"] <= whole["wires"] for r in own)
-        grids = [r["expected_loss"] for r in own if r["wiring"] == "grid"]
+        solved = [r for r in rows if r["machine"] == machine and r["rule"] == "optimum"]
+        complete = next(r for r in solved if r["wiring"] == "complete")
+        assert all(r["expected_loss"] >= complete["expected_loss"] - 1e-9 for r in solved)
+        assert all(r["wires"] <= complete["wires"] for r in solved)
+        grids = [r["expected_loss"] for r in solved if r["wiring"] == "grid"]
         assert grids == sorted(grids, reverse=True)
     trained = [r for r in rows if r["rule"] == "online"]
     assert [r["wiring"] for r in trained] == 2 * ["complete", "grid", "random"]
@@ -442,11 +442,11 @@ def test_the_experiment_goes_all_the_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"experiment": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
-        ({"prototypes": {"digits": [0, 1]}}, "digits: set by the experiment itself"),
-        ({"machine": {"topology": "grid"}}, "set by the experiment itself"),
+        ({"study": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
+        ({"prototypes": {"digits": [0, 1]}}, "digits: set by the study itself"),
+        ({"machine": {"topology": "grid"}}, "set by the study itself"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        experiment("wiring").plan("quick", values)
+        study("wiring").plan("quick", values)
