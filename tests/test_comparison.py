@@ -153,7 +153,7 @@ def test_classifier_measures_only_where_they_are_defined(
 ) -> None:
     measured = {row["key"]: row["measured"] for row in small.summary["quality"]}
     assert not measured["max_softmax"]
-    assert measured["prototype_distance"]
+    assert measured["pattern_distance"]
     assert all(row["measured"] for row in classified.summary["quality"])
     assert [sum(row["counts"]) for row in classified.summary["classes"]] == [8, 8]
     assert small.summary["classes"] == []
@@ -194,7 +194,7 @@ def test_samples_that_were_lost_are_drawn_again(small: Performed, tmp_path: Path
 def test_numbers_do_not_depend_on_how_models_are_grouped(small: Performed, tmp_path: Path) -> None:
     plan = small_plan()
     settings = plan.model("online", 2)  # alone here, with its partner there
-    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
+    paths = {"seed": plan.path_seed, "per_pattern": plan.paths_per_pattern}
     train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
     for name in ("samples.csv", "paths.csv"):
         alone = measures_path(tmp_path, settings, plan.paths) / name
@@ -216,9 +216,9 @@ def test_an_incomplete_pair_is_left_out_and_named(small: Performed, tmp_path: Pa
 
 def test_a_diverging_model_is_recorded_as_such(tmp_path: Path) -> None:
     values = {"training": {"cycles": 6, "learning_rate_scale": 1e4}}
-    plan = small_plan(**values, experiment={"seeds": [1], "paths_per_prototype": 1})
+    plan = small_plan(**values, experiment={"seeds": [1], "paths_per_pattern": 1})
     settings = plan.model("batch", 1)
-    paths = {"seed": plan.path_seed, "per_prototype": plan.paths_per_prototype}
+    paths = {"seed": plan.path_seed, "per_pattern": plan.paths_per_pattern}
     train_and_measure(tmp_path, silent, [settings.as_dict()], paths)
     measures = RunDirectory.open(measures_path(tmp_path, settings, plan.paths))
     assert measures.state == "diverged"
@@ -241,7 +241,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
 
 
 def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
-    other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_prototype": 1})
+    other = small_plan(experiment={"seeds": [1, 2, 3], "paths_per_pattern": 1})
     with pytest.raises(UserError, match=r"experiment\.seeds"):
         compute(experiment("comparison"), other, small.path.parent, Resources(1))
     assert not trained_path(small.path.parent, other.model("batch", 3)).exists()
@@ -312,7 +312,7 @@ def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
 
 def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> None:
     """Many workers train, draw samples in pieces and measure in tasks of their own."""
-    more = {"generation": {"samples": 60}, "experiment": {"seeds": [1], "paths_per_prototype": 1}}
+    more = {"generation": {"samples": 60}, "experiment": {"seeds": [1], "paths_per_pattern": 1}}
     plan, chosen = small_plan(**more), experiment("comparison")
     tables, pieces = [], []
     for folder, workers in ((tmp_path / "coarse", 1), (tmp_path / "fine", 9)):
@@ -338,18 +338,18 @@ def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> N
 
 
 def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
-    prototypes = Patterns(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
+    patterns = Patterns(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
     table = {
         "class": np.array([2, 0, 0, 7, 0]),
-        "prototype": np.array([1, 1, 1, 0, 0]),
-        "prototype_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
+        "pattern": np.array([1, 1, 1, 0, 0]),
+        "pattern_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
     }
 
-    nearest = nearest_samples(table, prototypes, 2)
+    nearest = nearest_samples(table, patterns, 2)
     assert nearest == {"0": [4, 2], "1": [], "2": [0]}
-    table["class"] = np.full(5, -1)  # no classifier: by nearest prototype
-    assert assignment(table, prototypes)[1].tolist() == ["1", "1", "1", "0", "0"]
-    nearest = nearest_samples(table, prototypes, 1)
+    table["class"] = np.full(5, -1)  # no classifier: by nearest pattern
+    assert assignment(table, patterns)[1].tolist() == ["1", "1", "1", "0", "0"]
+    nearest = nearest_samples(table, patterns, 1)
     assert nearest == {"0": [3], "1": [2], "2": []}
 
 
@@ -454,7 +454,7 @@ def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None
         for key, value in entries.items()
         if section != "experiment"
     ]
-    more = ["--seeds", "3", "--set", "experiment.paths_per_prototype=1", "--workers", "1"]
+    more = ["--seeds", "3", "--set", "experiment.paths_per_pattern=1", "--workers", "1"]
     out = ["--preset", "quick", "--out", str(tmp_path)]
     ran = CliRunner().invoke(app, ["run", "prototypes", *out, *more, *sets])
     assert ran.exit_code == 0, ran.output

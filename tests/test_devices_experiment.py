@@ -20,7 +20,7 @@ from thermoloom.runs.execution import Resources
 
 PLAN: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 8, "duration": 0.2},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "generation": {"samples": 6},
     "experiment": {"seeds": [1], "trajectories": [2, 4], "offset": [0.1, 5.0]},
 }

@@ -132,7 +132,7 @@ def test_presets_and_what_is_refused() -> None:
         with pytest.raises(UserError, match=what):
             EXPERIMENT.models(EXPERIMENT.plan("quick", {"machine": machine}))
     with pytest.raises(UserError, match="digits come from MNIST"):
-        EXPERIMENT.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
+        EXPERIMENT.plan("quick", {"patterns": {"source": "images", "path": "x.npy"}})
 
 
 def test_peers_that_need_scikit_learn_are_left_out_without_it(
@@ -161,7 +161,7 @@ def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPat
     for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
         monkeypatch.setattr(f"thermoloom.experiments.digits.peers.{name}", small)
     plan = EXPERIMENT.plan("quick")
-    patterns = first_patterns(load_patterns(plan.settings.prototypes, plan.settings.machine), 40)
+    patterns = first_patterns(load_patterns(plan.settings.patterns, plan.settings.machine), 40)
     classes = np.array([0, 1, 0, 1, 1])
     found = draw(patterns, classes, 2, 3)
     assert found.shape == (5, 784)
@@ -177,7 +177,7 @@ def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPat
 def test_means_of_the_styles_that_were_drawn() -> None:
     plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     words = drive_of(patterns, machine).words
     assert words is not None
     theta = Parameters.zeros(machine).with_styles_of(words)
@@ -192,9 +192,9 @@ def test_means_of_the_styles_that_were_drawn() -> None:
 
 def test_loss_of_the_images_that_were_learned() -> None:
     """The images themselves are nearest to their own styles, so their loss is that of learning."""
-    plan = EXPERIMENT.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
+    plan = EXPERIMENT.plan("quick", TOY | {"patterns": {"digits": [1, 4], "per_digit": 10}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     fields = unit_fields(patterns, machine)
     optimum = solve_optimum(machine, drive_of(patterns, machine))
     data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
@@ -211,7 +211,7 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     small = {"labels": 0, "styles": 1, "hidden": 32, "code": "clusters", "code_clusters": 1,
              "stages": 1, "wiring": ["visible-hidden"], "biases": [], "J4": 1.0}  # fmt: skip
     settings = EXPERIMENT.plan("quick", TOY).settings.updated(
-        {"machine": small, "prototypes": {"digits": [0, 1], "per_digit": 10}}
+        {"machine": small, "patterns": {"digits": [0, 1], "per_digit": 10}}
     )
     with RunDirectory.create(tmp_path / "run", "digits-unlabelled", {}) as run:
         job = works.Job(tmp_path, settings, run, lambda *_: None)
@@ -291,7 +291,7 @@ def test_codes_with_clusters_and_amplitude() -> None:
 def test_styles_nearest_in_the_known_pixels() -> None:
     plan = EXPERIMENT.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     classes = np.array(patterns.classes)
     known = np.arange(784) < 400
     words = drive_of(patterns, machine).words

@@ -17,7 +17,7 @@ from thermoloom.settings import Settings
 
 TINY = {
     "machine": {"visible": 196, "hidden": 16, "duration": 0.1},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
 }
 
 

@@ -184,7 +184,7 @@ def test_schedules_keep_the_quality_and_the_speed_limit(frontier: Performed) -> 
 
 def test_images_without_classes_have_no_schedule(tmp_path: Path) -> None:
     np.save(tmp_path / "own.npy", np.random.default_rng(0).random((2, 196)))
-    own = {"prototypes": {"source": "images", "path": str(tmp_path / "own.npy"), "resize": False}}
+    own = {"patterns": {"source": "images", "path": str(tmp_path / "own.npy"), "resize": False}}
     plan = experiment("frontier").plan("quick", PLANS["frontier"] | own)
     assert plan.on_demand is None  # type: ignore[attr-defined]
     assert plan.schedules() == []  # type: ignore[attr-defined]

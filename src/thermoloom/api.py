@@ -39,7 +39,7 @@ from thermoloom.patterns.mnist import bundled_digits, load_mnist
 from thermoloom.patterns.patterns import Patterns, from_images, in_turn
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import SUMMARY, StudyTables
-from thermoloom.settings import PrototypeSettings, Settings, Solver
+from thermoloom.settings import PatternSettings, Settings, Solver
 from thermoloom.training.checks import check_learning
 from thermoloom.training.trainer import Reached, Trainee, train
 
@@ -98,7 +98,7 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
     >>> tl.digits(0, 1, 2, per_class=2).names
     ('0', '1', '2', '0', '1', '2')
     """
-    chosen = PrototypeSettings(
+    chosen = PatternSettings(
         source="mnist" if mnist else "bundled", digits=classes or tuple(range(10)),
         per_digit=per_class,
     )  # fmt: skip
@@ -281,7 +281,7 @@ def _learning(machine: machine_module.Machine, device: Device | None, **settings
 
 def _about(settings: Settings, learned: Patterns) -> Settings:
     """The same, naming the content of the patterns; where they came from is not known."""
-    return replace(settings, prototypes=PrototypeSettings(content=content_sha256(learned)))
+    return replace(settings, patterns=PatternSettings(content=content_sha256(learned)))
 
 
 def _train(
@@ -551,10 +551,17 @@ class Drawn:
         return self.generated.final_states
 
     @property
-    def images(self) -> NDArray[np.float32]:
-        """Final states of the visible units, (samples, h, w), or (samples, N_v) if no image."""
+    def samples(self) -> NDArray[np.float32]:
+        """Final states of the visible units in the shape of the data: (samples, h, w) for images,
+        (samples, N_v) otherwise.
+        """
         visible = self.states[:, : self.computer.machine.visible]
         return visible.reshape(len(visible), *(self.computer.patterns.shape or (-1,)))
+
+    @property
+    def images(self) -> NDArray[np.float32]:
+        """``samples``, by the name that fits where they are images."""
+        return self.samples
 
     @property
     def heat(self) -> NDArray[np.float64]:

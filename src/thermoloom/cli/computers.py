@@ -159,7 +159,7 @@ def train(
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
@@ -438,7 +438,7 @@ def solve(
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory
 
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:

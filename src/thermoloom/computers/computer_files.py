@@ -58,7 +58,7 @@ class Kept:
     """A computer with all that is known of it."""
 
     settings: Settings
-    """How it was made; ``prototypes`` says no more than the content of the patterns."""
+    """How it was made; ``patterns`` says no more than the content of the patterns."""
     parameters: Parameters
     """θ of every stage."""
     patterns: Patterns

@@ -79,7 +79,7 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
             "style_weights": None if theta.style_weights is None else theta.style_weights.tolist(),
         },
         "ranges": ranges,
-        "prototypes": {"content": settings.prototypes.content},
+        "patterns": {"content": settings.patterns.content},
         **{name: values for name, values in settings.as_dict().items() if name in SECTIONS},
     }
     comment = [f"# {line}".rstrip() for line in _short(toml_of(head)).splitlines()]

@@ -1,6 +1,6 @@
 """Training that lasts: in a run directory, continued where it stopped.
 
-RUN/prototypes.safetensors      what is learned
+RUN/patterns.safetensors        what is learned
 RUN/checkpoint-….safetensors    where training can go on
 RUN/computer.safetensors        the trained parameters
 RUN/curve.csv                   validation loss
@@ -32,14 +32,16 @@ from thermoloom.patterns.drive import Drive, check_labels, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
-from thermoloom.settings import Settings, Solver
+from thermoloom.settings import Settings, Solver, current_names
 from thermoloom.theory.solver import Optimum, solve_optimum
 from thermoloom.training.checks import check_learning, check_training
 from thermoloom.training.trainer import CURVE, Trainee, train, validation_path
 
 KIND = "training"
+PATTERNS, OLD_PATTERNS = "patterns", "prototypes"
+"""Name of the learned patterns in a run, and their name before 0.2."""
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device", "solver")
+TRAINING_SECTIONS = ("machine", "patterns", "training", "imperfections", "device", "solver")
 """Sections that determine a computer; generation does not."""
 NOT_SOLVED = ("training", "imperfections")
 """Sections on which a solved computer does not depend."""
@@ -121,7 +123,7 @@ def solve_run(
     # solved before the directory is claimed: what has no solution leaves nothing behind
     optimum, curve = solve(settings, drive, on_iteration)
     with RunDirectory.create(path, KIND, identity) as run:
-        save_patterns(run, "prototypes", learned)
+        save_patterns(run, PATTERNS, learned)
         run.save_arrays("computer", optimum.parameters.arrays)
         run.save_table("curve", curve)
         run.finish(
@@ -160,8 +162,8 @@ def solve(
 
 def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee:
     """A trainee at the run's last good checkpoint, or at θ = 0."""
-    if not run.has("prototypes.safetensors"):
-        save_patterns(run, "prototypes", patterns)
+    if not run.has(f"{PATTERNS}.safetensors"):
+        save_patterns(run, PATTERNS, patterns)
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return Trainee.new(settings)
@@ -223,8 +225,8 @@ def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
         raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
-    sections = {k: run.settings[k] for k in TRAINING_SECTIONS if k in run.settings}
-    return Settings.from_dict(sections)
+    sections = current_names(run.settings)
+    return Settings.from_dict({k: sections[k] for k in TRAINING_SECTIONS if k in sections})
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
@@ -251,4 +253,5 @@ def _why_not_done(run: RunDirectory) -> str:
 
 def learned_patterns(run: RunDirectory) -> Patterns:
     """The patterns that a run learned, as they were then."""
-    return read_patterns(run, "prototypes")
+    before = run.has(f"{OLD_PATTERNS}.safetensors")
+    return read_patterns(run, OLD_PATTERNS if before else PATTERNS)

@@ -22,12 +22,12 @@ from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import load_patterns
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 from thermoloom.theory.solver import Optimum, solve_optimum
 
 MACHINE = replace(HARMONIC, styles=10)
 """A label unit for each of the hundred bundled images."""
-DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
+DIGITS = PatternSettings(digits=tuple(range(10)), per_digit=10)
 TOLERANCE = 1e-3
 """|∇L(θ)|/|∇L(0)| at which θ is good enough: heat and images do not change any more."""
 SAMPLES, FRAMES, SEED = 30, 40, 90101

@@ -41,7 +41,7 @@ from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Solver, Training
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings, Solver, Training
 from thermoloom.training.trainer import Trainee, train
 
 LABELS = {
@@ -59,10 +59,10 @@ LABELS = {
 """Imperfections, in the order of tables and figures."""
 NONE = "none"
 QUALITY = "absolute_correlation"
-"""The measure to watch: the classifier still accepts much that no longer looks like a prototype."""
+"""The measure to watch: the classifier still accepts much that no longer looks like a pattern."""
 ASKED = "asked"
 """What is watched where classes are asked for: how often they are recognized."""
-MEASURED = {QUALITY: "correlation with the nearest prototype", ASKED: "recognized as asked"}
+MEASURED = {QUALITY: "correlation with the nearest pattern", ASKED: "recognized as asked"}
 COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", ASKED, f"{ASKED}_sem", *MEASURES)
 """Numbers of a set of samples."""
 SHOWN = 8
@@ -321,7 +321,7 @@ _TEN = replace(
     _FULL,
     settings=Settings(
         replace(HARMONIC, styles=10, label_amplitude=_ONLINE.online_amplitude),
-        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        PatternSettings(digits=tuple(range(10)), per_digit=10),
         training=Training(learning_rate=_ONLINE.online_rate),
         generation=GenerationSettings(samples=200),
     ),

@@ -32,8 +32,8 @@ class PairPlan(Plan):
 
     path_seed: int = 555001
     """Seed of the additional noising paths."""
-    paths_per_prototype: int = 10
-    """Additional noising paths from every prototype."""
+    paths_per_pattern: int = 10
+    """Additional noising paths from every pattern."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ class PairPlan(Plan):
 
     @property
     def paths(self) -> Paths:
-        return Paths(self.path_seed, self.paths_per_prototype)
+        return Paths(self.path_seed, self.paths_per_pattern)
 
     def model(self, rule: str, seed: int) -> Settings:
         """Settings of one computer of a pair."""

@@ -18,7 +18,7 @@ from thermoloom.inputs import shown
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
 from thermoloom.sections import fitted
-from thermoloom.settings import GenerationSettings, Settings, Training, toml_of
+from thermoloom.settings import GenerationSettings, Settings, Training, current_names, toml_of
 
 SECTION = "experiment"
 """Table of a settings file, and prefix of --set, for what is the plan's own."""
@@ -81,6 +81,7 @@ class Plan:
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
         """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
+        values = current_names(values)
         rest = {section: entries for section, entries in values.items() if section != SECTION}
         own = _coerced(type(self), values.get(SECTION, {}))
         return replace(self, settings=self.settings.updated(rest), **own)
@@ -142,7 +143,8 @@ class Experiment:
         """A preset with the user's settings on top."""
         if preset not in self.presets:
             raise UserError(f"--preset {preset}: must be one of {', '.join(self.presets)}")
-        return self.presets[preset].updated(self._without_varied(preset, values or {}))
+        named = current_names(values or {})
+        return self.presets[preset].updated(self._without_varied(preset, named))
 
     def _without_varied(
         self, preset: str, values: Mapping[str, Mapping[str, Any]]
@@ -166,7 +168,7 @@ class Experiment:
 
     def preset_of(self, plan: Plan) -> str | None:
         """The preset that a plan is, if it is one."""
-        plan = plan.updated({"prototypes": {"content": ""}})
+        plan = plan.updated({"patterns": {"content": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:

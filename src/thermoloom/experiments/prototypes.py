@@ -9,15 +9,15 @@ from thermoloom.experiments.pair_tables import summed_up
 from thermoloom.experiments.pairs import PairPlan, collect, complete_pairs, pair_tasks
 from thermoloom.experiments.plan import Experiment, brief
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.settings import PatternSettings, Settings
 
-FIFTEEN = PrototypeSettings(per_digit=5)
+FIFTEEN = PatternSettings(per_digit=5)
 
 
 def assemble(plan: PairPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
     """Tables of the complete pairs, and their summary."""
     pairs = collect(plan, folder)
-    return summed_up(pairs, run) | {"prototype_count": len(pairs.patterns)}
+    return summed_up(pairs, run) | {"pattern_count": len(pairs.patterns)}
 
 
 EXPERIMENT = Experiment(
@@ -25,10 +25,10 @@ EXPERIMENT = Experiment(
     title="Fifteen prototypes",
     presets={
         "paper": PairPlan(
-            settings=Settings(prototypes=FIFTEEN), seeds=(101, 102, 103), paths_per_prototype=2
+            settings=Settings(patterns=FIFTEEN), seeds=(101, 102, 103), paths_per_pattern=2
         ),
         "quick": PairPlan(
-            settings=brief(60, 40, prototypes=FIFTEEN), seeds=(101,), paths_per_prototype=2
+            settings=brief(60, 40, patterns=FIFTEEN), seeds=(101,), paths_per_pattern=2
         ),
     },
     models=lambda plan: plan.models,

@@ -47,11 +47,11 @@ class Paths:
     """Additional noising paths on which all computers of an experiment are compared."""
 
     seed: int = 555001
-    per_prototype: int = 10
+    per_pattern: int = 10
     """0 leaves this measure out."""
 
 
-NO_PATHS = Paths(per_prototype=0)
+NO_PATHS = Paths(per_pattern=0)
 
 
 # --- where things are ---------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def measures_settings(settings: Settings, paths: Paths = NO_PATHS) -> dict[str, 
 
 def is_classified(settings: Settings) -> bool:
     """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.prototypes.source != "images" and settings.machine.visible == SIDE * SIDE
+    return settings.patterns.source != "images" and settings.machine.visible == SIDE * SIDE
 
 
 def measures_path(folder: Path, settings: Settings, paths: Paths = NO_PATHS) -> Path:

@@ -69,7 +69,7 @@ def compute(
     """
     clock = Clock()
     path = folder / experiment.name
-    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    patterns = load_patterns(plan.settings.patterns, plan.settings.machine)
     plan = replace(plan, settings=named(plan.settings, patterns))
     workers = check(experiment, plan, folder, resources)
     # claimed after all checks, so that a refused command leaves nothing, and before hours of work
@@ -99,7 +99,7 @@ def compute(
                 run.fail(str(error))
                 return Performed(path, {}, failed, warnings, clock.seconds)
             save_summary(run, summary)
-            without = (*experiment.varied, "prototypes.content")
+            without = (*experiment.varied, "patterns.content")
             run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({})
     return Performed(path, summary, failed, warnings, clock.seconds)
@@ -163,7 +163,7 @@ def compute_share(
     """
     number, count = share
     clock = Clock()
-    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    patterns = load_patterns(plan.settings.patterns, plan.settings.machine)
     plan = replace(plan, settings=named(plan.settings, patterns))
     check(experiment, plan, folder, resources)
     nothing = folder / "nothing-done-yet"
@@ -190,12 +190,11 @@ def check(experiment: Experiment, plan: Plan, folder: Path, resources: Resources
 def _check_models(models: Iterable[Settings], together: int) -> None:
     """Computers that cannot be trained, sampled or measured here, so many at a time."""
     kinds = {
-        (model.machine, model.prototypes, model.measures, model.generation): model
-        for model in models
+        (model.machine, model.patterns, model.measures, model.generation): model for model in models
     }
     for model in kinds.values():
         require_memory(measures_memory(model.machine, model.generation.samples), together)
-        patterns = load_patterns(model.prototypes, model.machine)
+        patterns = load_patterns(model.patterns, model.machine)
         check_learning(model, Drive(unit_fields(patterns, model.machine)))
         check_labels(patterns, model.machine)
         if model.measures.classifier:

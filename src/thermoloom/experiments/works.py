@@ -30,7 +30,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report, Task, resolve
-from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.settings import PatternSettings, Settings
 from thermoloom.theory.expected_loss import ExpectedLoss
 from thermoloom.theory.marginals import Marginals, solve_marginals
 from thermoloom.theory.solver import conjugate_gradients
@@ -139,7 +139,7 @@ class Job:
     @cached_property
     def patterns(self) -> Patterns:
         """What is learned, kept in the results folder."""
-        chosen, machine = self.settings.prototypes, self.settings.machine
+        chosen, machine = self.settings.patterns, self.settings.machine
         return _read(chosen, machine.visible, self.workdir / RUNS)
 
     @cached_property
@@ -168,9 +168,9 @@ class Job:
 
 
 @lru_cache(maxsize=1)
-def _read(prototypes: PrototypeSettings, visible: int, folder: Path) -> Patterns:
+def _read(patterns: PatternSettings, visible: int, folder: Path) -> Patterns:
     """Patterns that are kept, read once by all works of a process: 60,000 images take seconds."""
-    return patterns_of(Settings(Machine(visible=visible), prototypes), folder)
+    return patterns_of(Settings(Machine(visible=visible), patterns), folder)
 
 
 def carry_out(

@@ -268,7 +268,7 @@ def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any
     if not patterns.classes or len(patterns) > MOST_COMPARED:
         return []
     quality = measure_quality(images, patterns)
-    found = zip(quality.sample_prototype, quality.sample_correlation, strict=True)
+    found = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
     return [{"seen": patterns.classes[nearest], "score": number(r), "by": "the nearest pattern"}
             for nearest, r in found]  # fmt: skip
 

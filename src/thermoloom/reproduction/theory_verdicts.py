@@ -180,14 +180,14 @@ def stability_rows(evidence: Evidence) -> list[Row]:
 
 
 def growth_rows(scan: Sequence[Row]) -> list[Row]:
-    """Growth of the deviation in one round of prototypes, where batch training is unstable."""
+    """Growth of the deviation in one round of patterns, where batch training is unstable."""
     growing = [e for e in scan if e["rule"] == "batch" and e["unstable"] and e["growth"]]
     if not growing:
         return []
     steepest = growing[-1]
     return [
         sized(
-            "growth of the deviation in one round of prototypes, batch at {factor:g} × critical",
+            "growth of the deviation in one round of patterns, batch at {factor:g} × critical",
             "× {predicted:.2f} (of the mean)",
             "× {measured:.2f} (root of the growth of the excess loss)",
             steepest["predicted_growth"],

@@ -1,6 +1,6 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
-Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
+Without further settings it learns the hundred bundled digits. With ``patterns.source = mnist`` it
 learns all of MNIST and is compared with test images. The machine was chosen after looking at many,
 by the same classifier and the same kind of images; the curves show what was looked at.
 """
@@ -23,7 +23,7 @@ from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings
 
 HARMONIC = Machine(
     hidden=0,
@@ -36,7 +36,7 @@ HARMONIC = Machine(
     dt=2.5e-3,
 )
 """784 harmonic units, wired completely, and label units for a hundred styles of each class."""
-TEN = PrototypeSettings(digits=tuple(range(10)), per_digit=0)
+TEN = PatternSettings(digits=tuple(range(10)), per_digit=0)
 PAPERS_UNITS = {
     "hidden": 512, "labels": 10, "styles": 1, "wiring": list(Machine().wiring),
     "biases": ["hidden"], "J4": 1.0,
@@ -111,8 +111,8 @@ class DigitsPlan(Plan):
         unknown = [peer for peer in self.peers if peer not in PEERS]
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
-        if self.settings.prototypes.source == "images":
-            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
+        if self.settings.patterns.source == "images":
+            raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         stages = self.settings.machine.stages
@@ -271,7 +271,7 @@ def tasks(plan: DigitsPlan, folder: Path, workers: int) -> list[Task]:
 
 def models(plan: DigitsPlan) -> list[Settings]:
     """The machine, and as many samples of it as all others draw; none of them is kept."""
-    machine, classes = plan.settings.machine, max(plan.settings.prototypes.digits) + 1
+    machine, classes = plan.settings.machine, max(plan.settings.patterns.digits) + 1
     if machine.visible != SIDE * SIDE:
         raise UserError(f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784")
     if machine.labels < classes:

@@ -54,7 +54,7 @@ SAMPLED_PATHS = 200
 
 def data_of(job: Job) -> Data:
     """Test images where MNIST is available."""
-    chosen = job.settings.prototypes
+    chosen = job.settings.patterns
     return reference_data(job.patterns, chosen.path if chosen.source == "mnist" else None)
 
 

@@ -50,7 +50,7 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import PrototypeSettings, Settings, Training
+from thermoloom.settings import PatternSettings, Settings, Training
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import ExpectedLoss, expected_losses
 from thermoloom.theory.marginals import is_harmonic, solve_marginals
@@ -121,14 +121,14 @@ class FrontierPlan(PairPlan):
         own = self.weighed(0.0)
         if own.machine.labels and is_harmonic(own.machine):
             return own
-        if own.prototypes.source == "images":
+        if own.patterns.source == "images":
             return None
         return own.updated(
             {
                 "machine": {
                     "hidden": 0,
-                    "labels": max(own.prototypes.digits) + 1,
-                    "styles": max(1, min(own.prototypes.per_digit, HARMONIC.styles)),
+                    "labels": max(own.patterns.digits) + 1,
+                    "styles": max(1, min(own.patterns.per_digit, HARMONIC.styles)),
                     "wiring": HARMONIC.wiring,
                     "biases": HARMONIC.biases,
                     "J4": HARMONIC.J4,
@@ -448,7 +448,7 @@ QUICK = FrontierPlan(
 DEMAND = FrontierPlan(
     settings=Settings(
         replace(HARMONIC, styles=10, label_amplitude=30.0),
-        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        PatternSettings(digits=tuple(range(10)), per_digit=10),
         Training(cycles=1000, learning_rate=4e-4, learning_rate_decay=2000.0),
     ),
     seeds=(101,),

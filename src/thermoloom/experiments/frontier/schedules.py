@@ -123,7 +123,7 @@ def least_heat(
 def with_fewer_pixels(settings: Settings, pixels: int) -> Settings:
     """The same machine for smaller images."""
     return settings.updated(
-        {"machine": {"visible": pixels}, "prototypes": {"resize": True, "content": ""}}
+        {"machine": {"visible": pixels}, "patterns": {"resize": True, "content": ""}}
     )
 
 
@@ -135,7 +135,7 @@ def search(job: Job, duration: float, evaluations: int, pixels: int) -> dict[str
     settings, patterns = job.settings, job.patterns
     if pixels:
         settings = with_fewer_pixels(settings, pixels)
-        patterns = load_patterns(settings.prototypes, settings.machine)
+        patterns = load_patterns(settings.patterns, settings.machine)
     own = performance(settings.machine, patterns)
     found, small, solves = least_heat(
         replace(settings.machine, duration=duration),

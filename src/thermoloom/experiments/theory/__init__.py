@@ -1,6 +1,6 @@
 """Theory beside measurement: what the expected loss predicts, and where the heat comes from.
 
-Nothing of a prediction is fitted: it is made from the fields of the prototypes alone. Measured are
+Nothing of a prediction is fitted: it is made from the fields of the patterns alone. Measured are
 the pairs of the main comparison, short trainings around the critical learning rates, with an
 offset and on a grid of bits, and the heat of mixtures of θ*, batch and online computers.
 """
@@ -160,7 +160,7 @@ EXPERIMENT = Experiment(
         "quick": TheoryPlan(
             settings=brief(20, 10),
             seeds=(101, 102),
-            paths_per_prototype=1,
+            paths_per_pattern=1,
             batch_scan=(0.9, 1.2),
             batch_scan_cycles=15,
             online_scan=(0.9, 1.1),

@@ -24,7 +24,7 @@ from thermoloom.experiments.works import Work
 from thermoloom.machine.wires import measure
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Task
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings
 
 _HARMONIC = ("hidden", "labels", "stages", "wiring", "biases", "J4", "dt")
 MACHINES: dict[str, dict[str, Any]] = {
@@ -69,7 +69,7 @@ class WiringPlan(Plan):
 
     settings: Settings = field(
         default_factory=lambda: Settings(
-            prototypes=PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+            patterns=PatternSettings(digits=tuple(range(10)), per_digit=10),
             generation=GenerationSettings(samples=100),
         )
     )
@@ -255,7 +255,7 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     assemble=assemble,
     varied=(
-        *VARIED, "prototypes.digits", "machine.topology", "machine.radius", "machine.degree",
+        *VARIED, "patterns.digits", "machine.topology", "machine.radius", "machine.degree",
         "machine.edges",
     ),
 )  # fmt: skip
