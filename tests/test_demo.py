@@ -21,13 +21,13 @@ from thermoloom.experiments import demo
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Parameters
 from thermoloom.presentation import demo_page
-from thermoloom.theory.solver import Optimum
+from thermoloom.theory.solver import Solution
 
 SAMPLES = 20
 
 
 @cache
-def solved() -> Optimum:
+def solved() -> Solution:
     return demo.solve_demo()
 
 

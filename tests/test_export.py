@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.computers.circuits import save_netlist, simulated
-from thermoloom.computers.computer_files import Kept
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.tables import decode_couplings, encode_couplings
 from thermoloom.errors import UserError
 from thermoloom.machine.device import Device, felt
@@ -40,9 +40,9 @@ UNEVEN = Device(
 )  # fmt: skip
 
 
-def kept(theta: Parameters, device: Device = Device()) -> Kept:  # noqa: B008
+def kept(theta: Parameters, device: Device = Device()) -> Computer:  # noqa: B008
     none = Patterns(np.empty((0, theta.machine.visible), np.float32), ())
-    return Kept(Settings(machine=theta.machine, device=device), theta, none, {})
+    return Computer(Settings(machine=theta.machine, device=device), theta, none, {})
 
 
 @pytest.fixture(scope="module")

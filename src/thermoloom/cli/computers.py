@@ -400,11 +400,11 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
 
-    kept = open_computer(run)
+    computer = open_computer(run)
     assert shape is not None
-    settings = kept.settings
+    settings = computer.settings
     compile_now([settings], learning=False)
-    made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
+    made = trajectories(computer.parameters, SHOWN, settings.generation_seed, FRAMES)
     images = made.states[..., : settings.machine.visible]
     return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
 from thermoloom.computers.sample_archives import Order, keep_archive
 from thermoloom.computers.training_runs import KIND, PATTERNS, training_settings

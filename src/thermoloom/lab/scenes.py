@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
 from thermoloom.lab.damage import damaged
