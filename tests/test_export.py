@@ -72,7 +72,7 @@ def test_a_table_reads_back_to_the_quantized_parameters(machine: Machine, bits: 
     data = encode_couplings(Settings(machine=machine), theta, bits, (3, 4))
     found = decode_couplings(data, "it")
     assert found.settings.machine == machine
-    assert found.shape == (3, 4)
+    assert found.patterns.shape == (3, 4)
     assert found.parameters.vector.dtype == np.float32
     assert found.parameters.same_as(quantized(theta, bits))
 
