@@ -150,12 +150,12 @@ def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
 
 def default_fields(settings: Settings) -> NDArray[np.float32]:
     """Fields of the patterns of the settings, the three bundled ones unless they say otherwise."""
-    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings.machine)
+    return unit_fields(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
 def default_drive(settings: Settings) -> Drive:
     """Fields and label words of the patterns of the settings."""
-    return drive_of(load_patterns(settings.prototypes, settings.machine), settings.machine)
+    return drive_of(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
 def many_fields(prototypes: int) -> NDArray[np.float32]:
@@ -163,7 +163,7 @@ def many_fields(prototypes: int) -> NDArray[np.float32]:
     settings = Settings()
     if prototypes <= 3:
         return default_fields(settings)[:prototypes]
-    every = replace(settings.prototypes, digits=tuple(range(10)), per_digit=10)
+    every = replace(settings.patterns, digits=tuple(range(10)), per_digit=10)
     bundled = load_patterns(every, settings.machine)
     images = bundled.patterns.reshape(-1, 28, 28)
     moved = [np.roll(images, (i % 4, i // 4), axis=(1, 2)) for i in range(-(-prototypes // 100))]

@@ -27,7 +27,7 @@ from soak.inputs import SMALL
 LEARN = ["train", "-c", "small.toml", "--cycles", "4", "--checkpoint-every", "0"]
 OWN = ["train", "-c", "small.toml", "--out", "own", "--set", "source=images"]
 EXPERIMENT = ["run", "comparison", "--preset", "quick", "-c", "small.toml", "--seeds", "1",
-              "--set", "samples=4", "--set", "study.paths_per_prototype=1", "--workers", "1",
+              "--set", "samples=4", "--set", "study.paths_per_pattern=1", "--workers", "1",
               "--out", "results"]  # fmt: skip
 COMMANDS: dict[str, list[str]] = {
     "train": [*LEARN, "--out", "done"],
@@ -53,7 +53,7 @@ TARGETS: list[tuple[str, str, tuple[str, ...]]] = [
     ("manifest", "results/comparison/manifest.json", ("run", "report")),
     ("archive", "done/computer.safetensors", ("train", "generate", "show", "verify")),
     ("archive", "done/samples-90101-3.safetensors", ("generate", "show", "verify")),
-    ("archive", "done/prototypes.safetensors", ("train", "generate", "show", "verify")),
+    ("archive", "done/patterns.safetensors", ("train", "generate", "show", "verify")),
     ("computer", "mine.safetensors", ("saved",)),
     ("archive", "mine.samples-90101-3.safetensors", ("saved",)),
     ("table", "done/curve.csv", ("train", "show", "verify")),
@@ -148,7 +148,7 @@ class Good:
 def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes]]:
     """What a command said and what it made, but for times and for what was there before."""
     made = {
-        "train": ("done/computer.safetensors", "done/curve.csv", "done/prototypes.safetensors"),
+        "train": ("done/computer.safetensors", "done/curve.csv", "done/patterns.safetensors"),
         "continue": ("begun/computer.safetensors", "begun/curve.csv"),
         "generate": ("done/samples-90101-3.safetensors",),
         "show": ("done/loss.png", "done/samples.png"),

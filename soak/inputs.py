@@ -26,7 +26,7 @@ SMALL = """[machine]
 visible = 16
 hidden = 4
 duration = 0.01
-[prototypes]
+[patterns]
 resize = true
 [training]
 cycles = 2
@@ -35,7 +35,7 @@ validation_every = 1
 """Ten steps of twenty units."""
 
 SIZES = ("machine.visible", "machine.hidden", "machine.stages", "machine.code_clusters",
-         "prototypes.per_digit", "generation.samples")  # fmt: skip
+         "patterns.per_digit", "generation.samples")  # fmt: skip
 COUNTS = ("training.cycles", "training.validation_every")
 """Take time, not memory: a huge one is no mistake of its own."""
 SEEDS = ("training.seed", "training.validation_seed", "machine.code_seed")
@@ -44,7 +44,7 @@ POSITIVE = ("machine.label_amplitude", "machine.code_amplitude", "machine.kT", "
             "training.learning_rate", "training.learning_rate_scale")  # fmt: skip
 NOT_NEGATIVE = ("machine.J2", "machine.J4", "imperfections.residual_noise",
                 "imperfections.update_noise")  # fmt: skip
-CHOICES = ("machine.code", "machine.onsite", "prototypes.source", "training.rule",
+CHOICES = ("machine.code", "machine.onsite", "patterns.source", "training.rule",
            "imperfections.rounding")  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def choices(key: str) -> frozenset[str]:
     found = {
         "machine.code": ("projection", "copy", "signs", "clusters", "given"),
         "machine.onsite": ("quartic",),
-        "prototypes.source": ("bundled", "mnist", "images"),
+        "patterns.source": ("bundled", "mnist", "images"),
         "training.rule": ("online", "batch", "delayed", "optimum"),
         "imperfections.rounding": ("nearest", "stochastic"),
     }
@@ -126,7 +126,7 @@ WRONG_AND_ODD: dict[str, tuple[st.SearchStrategy[str], st.SearchStrategy[str]]] 
     **dict.fromkeys(POSITIVE, (positive_wrong, odd_numbers)),
     **dict.fromkeys(NOT_NEGATIVE, (not_negative_wrong, odd_numbers)),
     **dict.fromkeys(CHOICES, (choice_wrong, st.nothing())),
-    "prototypes.digits": (digits_wrong, st.nothing()),
+    "patterns.digits": (digits_wrong, st.nothing()),
     "imperfections.bits": (bits_wrong, st.nothing()),
 }
 
@@ -235,7 +235,7 @@ OPTIONS: list[tuple[str, tuple[str, ...], st.SearchStrategy[str]]] = [
     ("--set", ("train", "--set={}"), words.filter(lambda text: "=" not in text)),
     ("--set", ("train", "--set={}=1"), letters),
     ("--set", ("train", "--set=kT=0.1\nhidden={}"), st.integers(1, 9).map(str)),
-    ("prototypes.path", ("train", "--set=source=images", "--set=path={}"), images),
+    ("patterns.path", ("train", "--set=source=images", "--set=path={}"), images),
     ("RUN", ("generate", "--", "nowhere/{}"), words),
     ("RUN", ("show", "--", "nowhere/{}"), words),
     ("DIR", ("report", "--", "nowhere/{}"), words),

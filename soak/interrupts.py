@@ -45,7 +45,7 @@ SCENES = {
                       ("train", "--cycles", "2", "--out", "X")),
     "solve": Scene(("solve", "--out", "X"), 0.1),
     "run": Scene(("run", "prototypes", "--seeds", "101", "--set", "cycles=8", "--set", "samples=20",
-                  "--set", "study.paths_per_prototype=1", "--workers", "2", "--out", "X"),
+                  "--set", "study.paths_per_pattern=1", "--workers", "2", "--out", "X"),
                  0.2),
 }  # fmt: skip
 

@@ -15,10 +15,10 @@ from thermoloom.studies.run import Performed, compute
 
 SMALL: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.3},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "training": {"cycles": 12, "validation_every": 2},
     "generation": {"samples": 8},
-    "study": {"seeds": [1, 2], "paths_per_prototype": 1},
+    "study": {"seeds": [1, 2], "paths_per_pattern": 1},
 }
 """Two pairs on a 14 × 14 layer, so without the classifier."""
 
@@ -26,7 +26,7 @@ CLASSIFIED: dict[str, dict[str, Any]] = {
     "machine": {"hidden": 12, "duration": 0.3},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 8},
-    "study": {"seeds": [1], "paths_per_prototype": 1},
+    "study": {"seeds": [1], "paths_per_pattern": 1},
 }
 """One pair on the 28 × 28 layer, with the classifier."""
 

@@ -32,7 +32,7 @@ from thermoloom.patterns.patterns import from_images, load_patterns
 from thermoloom.runs.execution import Resources
 from thermoloom.settings import (
     Imperfections,
-    PrototypeSettings,
+    PatternSettings,
     Settings,
     Training,
     settings_file,
@@ -151,7 +151,7 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("run comparison --seeds 1,1", "study.seeds"),
     ("run comparison -s experiment.seeds=[1.5]", "study.seeds"),
     ("run comparison -s study.seeds=[]", "study.seeds"),
-    ("run comparison -s study.paths_per_prototype=-1", "paths_per_prototype"),
+    ("run comparison -s study.paths_per_pattern=-1", "paths_per_pattern"),
     ("run theory -s experiment.heat_samples=0", "heat_samples"),
     ("run theory -s experiment.batch_scan=[]", "batch_scan"),
     ("train --seed 1.5", "--seed"),
@@ -221,7 +221,7 @@ WRONG: list[tuple[list[str] | str, str]] = [
     (["report", LONG], "DIR"),
     (["runs", "--folder", LONG], "--folder"),
     (["runs", "--folder", ""], "--folder"),
-    (images(LONG), "prototypes.path"),
+    (images(LONG), "patterns.path"),
     (images("~nouser/x"), "nouser"),
     ("train -s source=mnist -s path=~nouser/x", "nouser"),
     ("run comparison -s source=images -s path=/typo", "/typo"),
@@ -240,9 +240,9 @@ WRONG: list[tuple[list[str] | str, str]] = [
     (images("words.npy"), "words.npy"),
     (images("objects.npy"), "objects.npy"),
     (images("complex.npy"), "complex.npy"),
-    (images("huge.npy"), "prototype 0"),
-    (images("nan.npy"), "prototype 0"),
-    (images("flat.npy"), "prototype 0"),
+    (images("huge.npy"), "pattern 0"),
+    (images("nan.npy"), "pattern 0"),
+    (images("flat.npy"), "pattern 0"),
     # resources
     ("run comparison --shared-disk", "--shared-disk"),
     (["run", "comparison", "--cluster", ""], "--cluster"),
@@ -260,8 +260,8 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("train --labels 2", "machine.labels = 3"),
     ("solve --labels 2.5", "--labels"),
     ("solve --code morse", "machine.code"),
-    ("solve --code given", "prototypes.code"),
-    ("solve --code given -s prototypes.code=nowhere.npy", "nowhere.npy"),
+    ("solve --code given", "patterns.code"),
+    ("solve --code given -s patterns.code=nowhere.npy", "nowhere.npy"),
     (["train", *SMALL, "-s", "source=images", "-s", "path=plain.npy", "--labels", "2"], "classes"),
     ("generate run --class 1", "machine.labels"),
     ("generate labelled --class 3", "class"),
@@ -393,7 +393,7 @@ def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_
     small = shlex.split("run comparison --preset quick --seeds 1,2 --workers 1 --out 'the results'")
     for setting in (
         "visible=49", "hidden=6", "duration=0.05", "training.cycles=4", "validation_every=1",
-        "generation.samples=4", "source=images", "study.paths_per_prototype=1",
+        "generation.samples=4", "source=images", "study.paths_per_pattern=1",
     ):  # fmt: skip
         small += ["-s", setting]
     monkeypatch.chdir(tmp_path)
@@ -500,7 +500,7 @@ def bound() -> tl.Computer:
         (lambda: generate(ZEROS, 2, 1, snapshot_samples=[True]), "samples"),
         (lambda: generate(ZEROS, 10**9, 1), "memory"),
         (lambda: engine().path(SMALL_MACHINE, FIELDS[0], 1.5, 0), "seed"),
-        (lambda: load_patterns(PrototypeSettings(), Machine(hidden=10**6)), "memory"),
+        (lambda: load_patterns(PatternSettings(), Machine(hidden=10**6)), "memory"),
         (lambda: from_images([np.eye(7) * 1j], Machine(visible=49)), "real numbers"),
         (lambda: from_images([np.ma.masked_equal(np.eye(7), 0)], Machine(visible=49)), "masked"),
         (lambda: from_images([np.eye(7) * 1e300], Machine(visible=49)), "beyond"),

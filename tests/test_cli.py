@@ -59,7 +59,7 @@ def test_settings_from_toml_set_and_options(trained: Path) -> None:
     """Options win over --set, --set over the file."""
     (trained / "my.toml").write_text(
         "[machine]\nvisible = 196\nhidden = 16\nduration = 0.1\nkT = 0.3\n"
-        "[prototypes]\nresize = true\ndigits = [4, 7]\n[training]\ncycles = 2\nseed = 9\n"
+        "[patterns]\nresize = true\ndigits = [4, 7]\n[training]\ncycles = 2\nseed = 9\n"
     )
     done = thermoloom(
         *("train", "-c", "my.toml", "--set", "kT=0.2", "--seed", "8", "--rule", "delayed"),
@@ -73,7 +73,7 @@ def test_settings_from_toml_set_and_options(trained: Path) -> None:
         settings["training"] | {"seed": 8, "rule": "delayed", "period": 10, "cycles": 2}
         == (settings["training"])
     )
-    assert settings["prototypes"]["digits"] == [4, 7]
+    assert settings["patterns"]["digits"] == [4, 7]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.patterns.codes import CODES, cluster_words, clusters, projection
 from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 from thermoloom.threads import threads
 
 SMALL = Machine(visible=5, hidden=13)
@@ -51,7 +51,7 @@ def test_projection_is_the_one_of_the_design() -> None:
 def test_fields_of_the_papers_patterns_do_not_change_between_versions() -> None:
     """Training depends on them to the bit."""
     machine = Machine()
-    code = code_of(machine, load_patterns(PrototypeSettings(), machine))
+    code = code_of(machine, load_patterns(PatternSettings(), machine))
     assert code[:, :2].tolist() == np.array(PAPER, np.float32).tolist()
 
 
@@ -160,14 +160,14 @@ def test_wrong_given_fields_are_refused_in_one_line(tmp_path: Path) -> None:
             unit_fields(wrong, machine)
         assert "\n" not in str(error.value)
     digits = Machine(code="given")
-    with pytest.raises(UserError, match=r"prototypes\.code must name an \.npy array"):
-        load_patterns(PrototypeSettings(), digits)
+    with pytest.raises(UserError, match=r"patterns\.code must name an \.npy array"):
+        load_patterns(PatternSettings(), digits)
     np.save(tmp_path / "text.npy", np.array([["a"]]))
     with pytest.raises(UserError, match=r"text\.npy: <U1 array; expected real numbers"):
-        load_patterns(PrototypeSettings(code=str(tmp_path / "text.npy")), digits)
+        load_patterns(PatternSettings(code=str(tmp_path / "text.npy")), digits)
     np.save(tmp_path / "two.npy", np.zeros((2, 512)))
     with pytest.raises(UserError, match=r"code of shape \(2, 512\) for 3 patterns"):
-        load_patterns(PrototypeSettings(code=str(tmp_path / "two.npy")), digits)
+        load_patterns(PatternSettings(code=str(tmp_path / "two.npy")), digits)
     np.save(tmp_path / "three.npy", np.arange(3 * 512.0).reshape(3, 512))
-    loaded = load_patterns(PrototypeSettings(code=str(tmp_path / "three.npy")), digits)
+    loaded = load_patterns(PatternSettings(code=str(tmp_path / "three.npy")), digits)
     assert np.array_equal(code_of(digits, loaded), np.arange(3 * 512.0).reshape(3, 512))

@@ -156,7 +156,7 @@ def test_classifier_measures_only_where_they_are_defined(
 ) -> None:
     measured = {row["key"]: row["measured"] for row in small.summary["quality"]}
     assert not measured["max_softmax"]
-    assert measured["prototype_distance"]
+    assert measured["pattern_distance"]
     assert all(row["measured"] for row in classified.summary["quality"])
     assert [sum(row["counts"]) for row in classified.summary["classes"]] == [8, 8]
     assert small.summary["classes"] == []
@@ -220,7 +220,7 @@ def test_an_incomplete_pair_is_left_out_and_named(small: Performed, tmp_path: Pa
 
 def test_a_diverging_model_is_recorded_as_such(tmp_path: Path) -> None:
     values = {"training": {"cycles": 6, "learning_rate_scale": 1e4}}
-    plan = small_plan(**values, study={"seeds": [1], "paths_per_prototype": 1})
+    plan = small_plan(**values, study={"seeds": [1], "paths_per_pattern": 1})
     case = case_of(plan, "batch", 1)
     sample_computers(tmp_path, silent, [case.as_json()])
     assert RunDirectory.open(tmp_path / case.path).state == "diverged"
@@ -243,7 +243,7 @@ def test_a_failing_task_fails_alone_and_is_reported(tmp_path: Path) -> None:
 
 
 def test_other_settings_in_the_same_place_are_refused_before_any_work(small: Performed) -> None:
-    other = small_plan(study={"seeds": [1, 2, 3], "paths_per_prototype": 1})
+    other = small_plan(study={"seeds": [1, 2, 3], "paths_per_pattern": 1})
     with pytest.raises(UserError, match=r"study\.seeds"):
         compute(study("comparison"), other, small.path.parent, Resources(1))
     assert not trained_path(small.path.parent, other.computer("batch", 3)).exists()
@@ -326,7 +326,7 @@ def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
 
 def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> None:
     """Many workers train, draw samples in pieces and measure in tasks of their own."""
-    more = {"generation": {"samples": 60}, "study": {"seeds": [1], "paths_per_prototype": 1}}
+    more = {"generation": {"samples": 60}, "study": {"seeds": [1], "paths_per_pattern": 1}}
     plan, chosen = small_plan(**more), study("comparison")
     tables, pieces = [], []
     for folder, workers in ((tmp_path / "coarse", 1), (tmp_path / "fine", 9)):
@@ -352,18 +352,18 @@ def test_a_fine_cut_gives_the_same_tables(small: Performed, tmp_path: Path) -> N
 
 
 def test_nearest_samples_of_each_target_and_none_where_there_is_none() -> None:
-    prototypes = Patterns(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
+    patterns = Patterns(np.eye(3, 4, dtype=np.float32), ("0", "1", "2"), None, (0, 1, 2))
     table = {
         "class": np.array([2, 0, 0, 7, 0]),
-        "prototype": np.array([1, 1, 1, 0, 0]),
-        "prototype_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
+        "pattern": np.array([1, 1, 1, 0, 0]),
+        "pattern_distance": np.array([5.0, 4.0, 3.0, 1.0, 2.0]),
     }
 
-    nearest = nearest_samples(table, prototypes, 2)
+    nearest = nearest_samples(table, patterns, 2)
     assert nearest == {"0": [4, 2], "1": [], "2": [0]}
-    table["class"] = np.full(5, -1)  # no classifier: by nearest prototype
-    assert assignment(table, prototypes)[1].tolist() == ["1", "1", "1", "0", "0"]
-    nearest = nearest_samples(table, prototypes, 1)
+    table["class"] = np.full(5, -1)  # no classifier: by nearest pattern
+    assert assignment(table, patterns)[1].tolist() == ["1", "1", "1", "0", "0"]
+    nearest = nearest_samples(table, patterns, 1)
     assert nearest == {"0": [3], "1": [2], "2": []}
 
 
@@ -473,7 +473,7 @@ def test_commands_run_report_and_say_where_the_time_went(tmp_path: Path) -> None
         for key, value in entries.items()
         if section != "study"
     ]
-    more = ["--seeds", "3", "--set", "study.paths_per_prototype=1", "--workers", "1"]
+    more = ["--seeds", "3", "--set", "study.paths_per_pattern=1", "--workers", "1"]
     out = ["--preset", "quick", "--out", str(tmp_path)]
     ran = CliRunner().invoke(app, ["run", "prototypes", *out, *more, *sets])
     assert ran.exit_code == 0, ran.output

@@ -35,7 +35,7 @@ def test_toml_round_trip() -> None:
     settings = Settings().updated(
         {
             "training": {"rule": "delayed", "period": 7, "learning_rate": 0.1},
-            "prototypes": {"digits": [3, 1]},
+            "patterns": {"digits": [3, 1]},
             "machine": {"kT": 0.25},
         }
     )
@@ -62,10 +62,10 @@ def test_period_of_the_rules() -> None:
         ({"training": {"rule": "delayed", "period": 5000}}, "training.period"),
         ({"training": {"period": 3}}, "training.period"),
         ({"training": {"cycles": True}}, "training.cycles"),
-        ({"prototypes": {"digits": [0, 10]}}, "prototypes.digits"),
-        ({"prototypes": {"digits": [1, 1]}}, "prototypes.digits"),
-        ({"prototypes": {"per_digit": 11}}, "prototypes.per_digit"),
-        ({"prototypes": {"source": "images"}}, "prototypes.path"),
+        ({"patterns": {"digits": [0, 10]}}, "patterns.digits"),
+        ({"patterns": {"digits": [1, 1]}}, "patterns.digits"),
+        ({"patterns": {"per_digit": 11}}, "patterns.per_digit"),
+        ({"patterns": {"source": "images"}}, "patterns.path"),
         ({"imperfections": {"residual_correlation": 1.0}}, "residual_correlation"),
         ({"imperfections": {"bits": 8}}, "imperfections.bits"),
         ({"machine": 3}, "machine"),
@@ -80,7 +80,7 @@ def test_wrong_settings_are_named_in_one_line(values: dict, names: str) -> None:
 def test_assignments() -> None:
     assert parse_assignment("kT=0.2") == {"machine": {"kT": 0.2}}
     assert parse_assignment("training.rule=batch") == {"training": {"rule": "batch"}}
-    assert parse_assignment("digits=[4, 5]") == {"prototypes": {"digits": [4, 5]}}
+    assert parse_assignment("digits=[4, 5]") == {"patterns": {"digits": [4, 5]}}
     for text, names in [("seed=3", "ambiguous"), ("kT", "key=value"), ("kTT=1", "no such")]:
         with pytest.raises(UserError, match=names):
             parse_assignment(text)
@@ -126,9 +126,10 @@ def test_the_identity_of_a_solved_computer_has_no_training() -> None:
 
 
 def test_names_of_before_are_understood() -> None:
-    """The table [physics] is [machine] now, and the projection seed belongs to it."""
-    old = {"physics": {"kT": 0.25}, "prototypes": {"projection_seed": 7, "digits": [4]}}
-    new = {"machine": {"kT": 0.25, "code_seed": 7}, "prototypes": {"digits": [4]}}
+    """[physics] is [machine] now, with the projection seed; [prototypes] is [patterns]."""
+    old = {"physics": {"kT": 0.25}, "patterns": {"projection_seed": 7, "digits": [4]}}
+    new = {"machine": {"kT": 0.25, "code_seed": 7}, "patterns": {"digits": [4]}}
     assert Settings.from_dict(old) == Settings.from_dict(new)
     assert parse_assignment("physics.kT=0.2") == {"machine": {"kT": 0.2}}
+    assert parse_assignment("patterns.resize=true") == {"patterns": {"resize": True}}
     assert parse_assignment("projection_seed=7") == {"machine": {"code_seed": 7}}

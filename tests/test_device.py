@@ -18,7 +18,7 @@ from thermoloom.engines import engine
 from thermoloom.engines.compiled.noising import start_of
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.machine.device import Built, Device, build, felt
+from thermoloom.machine.device import BuiltMachine, Device, build, felt
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.settings import Settings
@@ -41,9 +41,9 @@ MACHINE = MACHINES["all stages"]
 SPARSE = Machine(**SMALL, topology="random", degree=5)
 
 
-def built(device: Device, machine: Machine = MACHINE) -> Built:
+def built(device: Device, machine: Machine = MACHINE) -> BuiltMachine:
     found = build(machine, device)
-    assert isinstance(found, Built)
+    assert isinstance(found, BuiltMachine)
     return found
 
 
@@ -72,7 +72,10 @@ def test_a_device_without_imperfections_is_the_machine_itself() -> None:
 def test_kernels_for_units_that_differ_do_as_those_for_equal_ones() -> None:
     """Units that could differ and do not: another kernel, the same numbers to round-off."""
     given = {entry.name: getattr(MACHINE, entry.name) for entry in fields(Machine)}
-    even, theta = Built(**given, device=Device()), random_parameters(MACHINE, dtype=np.float32)
+    even, theta = (
+        BuiltMachine(**given, device=Device()),
+        random_parameters(MACHINE, dtype=np.float32),
+    )
     assert some_path(even).states == pytest.approx(some_path(MACHINE).states, abs=1e-6)
     alone = start_of(some_path(MACHINE))
     assert some_path(even).prepared == pytest.approx(alone, abs=1e-5)

@@ -26,7 +26,7 @@ from thermoloom.studies.run import Performed, compute
 
 PLAN: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 8, "duration": 0.2},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "generation": {"samples": 6},
     "study": {"seeds": [1], "trajectories": [2, 4], "offset": [0.1, 5.0]},
 }

@@ -129,7 +129,7 @@ def test_presets_and_what_is_refused() -> None:
         with pytest.raises(UserError, match=reason):
             DIGITS.plan("quick", {"machine": machine})
     with pytest.raises(UserError, match="digits come from MNIST"):
-        DIGITS.plan("quick", {"prototypes": {"source": "images", "path": "x.npy"}})
+        DIGITS.plan("quick", {"patterns": {"source": "images", "path": "x.npy"}})
 
 
 def test_peers_that_need_scikit_learn_are_left_out_without_it(
@@ -159,7 +159,7 @@ def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPat
     for name, small in {"GIBBS": 5, "UNITS": 32, "ROUNDS": 5}.items():
         monkeypatch.setattr(f"thermoloom.studies.digits.peers.{name}", small)
     plan = DIGITS.plan("quick")
-    patterns = first_patterns(load_patterns(plan.settings.prototypes, plan.settings.machine), 40)
+    patterns = first_patterns(load_patterns(plan.settings.patterns, plan.settings.machine), 40)
     classes = np.array([0, 1, 0, 1, 1])
     images = draw(patterns, classes, 2, 3)
     assert images.shape == (5, 784)
@@ -175,7 +175,7 @@ def test_peers_are_reproducible_by_seed(peer: str, monkeypatch: pytest.MonkeyPat
 def test_means_of_the_styles_that_were_drawn() -> None:
     plan = DIGITS.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     words = label_words(patterns, machine)
     np.testing.assert_array_equal(words, drive_of(patterns, machine).words)
     np.testing.assert_array_equal(words, labelled_drive(patterns, machine).words)
@@ -191,9 +191,9 @@ def test_means_of_the_styles_that_were_drawn() -> None:
 
 def test_loss_of_the_images_that_were_learned() -> None:
     """The images themselves are nearest to their own styles, so their loss is that of learning."""
-    plan = DIGITS.plan("quick", TOY | {"prototypes": {"digits": [1, 4], "per_digit": 10}})
+    plan = DIGITS.plan("quick", TOY | {"patterns": {"digits": [1, 4], "per_digit": 10}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     optimum = solve_optimum(machine, drive_of(patterns, machine))
     data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
     loss = expected_data_loss(optimum.parameters, patterns, data)
@@ -210,7 +210,7 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     settings = DIGITS.plan("quick", TOY).settings.updated(
         {
             "machine": small,
-            "prototypes": {"digits": [0, 1], "per_digit": 10},
+            "patterns": {"digits": [0, 1], "per_digit": 10},
             "generation": {"samples": 12},
         }
     )
@@ -292,7 +292,7 @@ def test_codes_with_clusters_and_amplitude() -> None:
 def test_styles_nearest_in_the_known_pixels() -> None:
     plan = DIGITS.plan("quick", {"machine": {"styles": 3}})
     machine = plan.settings.machine
-    patterns = load_patterns(plan.settings.prototypes, machine)
+    patterns = load_patterns(plan.settings.patterns, machine)
     classes = np.array(patterns.classes)
     known = np.arange(784) < 400
     words = label_words(patterns, machine)

@@ -18,7 +18,7 @@ from thermoloom.studies.gather import order_of
 
 TINY = {
     "machine": {"visible": 196, "hidden": 16, "duration": 0.1},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
 }
 
 

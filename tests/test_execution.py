@@ -147,10 +147,10 @@ def linear_algebra_threads(workdir: Path, report: Any, seconds: float) -> dict[s
 
 OWN_IMAGES: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 1.0},
-    "prototypes": {"source": "images", "path": "own-images", "resize": True},
+    "patterns": {"source": "images", "path": "own-images", "resize": True},
     "training": {"cycles": 200, "validation_every": 20},
     "generation": {"samples": 8},
-    "study": {"seeds": [1, 2, 3], "paths_per_prototype": 1},
+    "study": {"seeds": [1, 2, 3], "paths_per_pattern": 1},
 }
 
 BLIND_TO_IMAGES = """

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.computers.circuits import save_netlist, simulated
-from thermoloom.computers.computer_files import Kept
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.tables import decode_couplings, encode_couplings
 from thermoloom.errors import UserError
 from thermoloom.machine.device import Device, felt
@@ -40,9 +40,9 @@ UNEVEN = Device(
 )  # fmt: skip
 
 
-def kept(theta: Parameters, device: Device = Device()) -> Kept:  # noqa: B008
+def kept(theta: Parameters, device: Device = Device()) -> Computer:  # noqa: B008
     none = Patterns(np.empty((0, theta.machine.visible), np.float32), ())
-    return Kept(Settings(machine=theta.machine, device=device), theta, none, {})
+    return Computer(Settings(machine=theta.machine, device=device), theta, none, {})
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_table_reads_back_to_the_quantized_parameters(machine: Machine, bits: 
     data = encode_couplings(Settings(machine=machine), theta, bits, (3, 4))
     found = decode_couplings(data, "it")
     assert found.settings.machine == machine
-    assert found.shape == (3, 4)
+    assert found.patterns.shape == (3, 4)
     assert found.parameters.vector.dtype == np.float32
     assert found.parameters.same_as(quantized(theta, bits))
 

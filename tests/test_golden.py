@@ -1,7 +1,7 @@
 """Numbers of the paper's computer that must not drift: heats, losses and norms, once written down.
 
 Made by ``python tests/test_golden.py`` in a version that is trusted. Six cycles and eight samples
-are short, but everything that makes the headline number is in them: prototypes, projection,
+are short, but everything that makes the headline number is in them: patterns, projection,
 noising paths and their ramp, both rules, random streams, generation and heat.
 
 Sums inside matrix products are taken in another order by other processors and BLAS libraries, so
@@ -38,7 +38,7 @@ def measured(rule: str) -> dict[str, float]:
     settings = Settings().updated({"training": training})
     assert settings.generation_seed == 90101
     machine = settings.machine
-    fields = unit_fields(load_patterns(settings.prototypes, machine), machine)
+    fields = unit_fields(load_patterns(settings.patterns, machine), machine)
     done = trained(settings, fields)
     heats = generate(done.parameters, 8, settings.generation_seed).heat
     losses = dict(zip((0, 3, 6), done.curve_columns()["reduced_loss"].tolist(), strict=True))

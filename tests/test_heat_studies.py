@@ -186,7 +186,7 @@ def test_schedules_keep_the_quality_and_the_speed_limit(frontier: Performed) -> 
 def test_images_without_classes_have_no_schedule(tmp_path: Path) -> None:
     path = tmp_path / "images.npy"
     np.save(path, np.random.default_rng(0).random((2, 196)))
-    images = {"prototypes": {"source": "images", "path": str(path), "resize": False}}
+    images = {"patterns": {"source": "images", "path": str(path), "resize": False}}
     plan = study("frontier").plan("quick", PLANS["frontier"] | images)
     assert isinstance(plan, FrontierPlan)
     assert plan.on_demand is None

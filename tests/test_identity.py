@@ -53,7 +53,7 @@ from thermoloom.studies.study import Plan
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "training": {"cycles": 4, "validation_every": 2},
     "generation": {"samples": 5},
 }
@@ -72,7 +72,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def own(file: Path) -> Settings:
-    return tiny(prototypes={"source": "images", "path": str(file)})
+    return tiny(patterns={"source": "images", "path": str(file)})
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_every_setting_counts_but_a_default_does_not() -> None:
     for section, values in settings.items():
         for key, value in values.items():
             changed = settings | {section: values | {key: other_value(value)}}
-            source = section == "prototypes" and key in PATTERN_SOURCE
+            source = section == "patterns" and key in PATTERN_SOURCE
             assert (run_identity("training", changed) == identity) is source, key
             if key != "content":  # a manifest from before this setting was there
                 older = settings | {section: {k: v for k, v in values.items() if k != key}}
@@ -188,7 +188,7 @@ DEFAULTS = {
         "dt": 0.001,
         "duration": 2.5,
     },
-    "prototypes": {"content": ""},
+    "patterns": {"content": ""},
     "training": {
         "rule": "online",
         "period": None,
@@ -251,7 +251,7 @@ def test_patterns_count_by_content_not_by_place(images: Path, tmp_path: Path) ->
 
 
 def test_content_is_all_of_the_patterns() -> None:
-    patterns = load_patterns(tiny().prototypes, tiny().machine)
+    patterns = load_patterns(tiny().patterns, tiny().machine)
     variants = [
         patterns,
         replace(patterns, patterns=patterns.patterns[::-1]),
@@ -277,22 +277,22 @@ def test_a_run_goes_on_when_its_images_have_moved(images: Path, tmp_path: Path) 
     ended, whole = (parameters_of(RunDirectory.open(tmp_path / n)) for n in ("run", "whole"))
     assert ended.same_as(whole)
     np.save(moved, np.load(moved)[::-1])
-    with pytest.raises(UserError, match=r"holds a run with prototypes\.content"):
+    with pytest.raises(UserError, match=r"holds a run with patterns\.content"):
         train_runs([(tmp_path / "run", own(moved))])
 
 
 def test_settings_that_name_their_patterns_take_no_others(images: Path, tmp_path: Path) -> None:
     pinned = identified(own(images))
     np.save(images, np.load(images)[::-1])
-    with pytest.raises(UserError, match=r"prototypes\.content = .*the patterns differ"):
+    with pytest.raises(UserError, match=r"patterns\.content = .*the patterns differ"):
         train_runs([(tmp_path / "run", pinned)])
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="64 hexadecimal digits"):
-        tiny(prototypes={"content": "abc"})
+        tiny(patterns={"content": "abc"})
 
 
 def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:
-    learned = load_patterns(own(images).prototypes, own(images).machine)
+    learned = load_patterns(own(images).patterns, own(images).machine)
     settings = named(own(images), learned)
     keep_patterns(tmp_path, learned)
     images.unlink()
@@ -306,8 +306,8 @@ def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:
 
 
 PLANS: dict[str, dict[str, Any]] = {
-    "comparison": {"seeds": [1], "paths_per_prototype": 1},
-    "theory": {"seeds": [1, 2], "paths_per_prototype": 1},
+    "comparison": {"seeds": [1], "paths_per_pattern": 1},
+    "theory": {"seeds": [1, 2], "paths_per_pattern": 1},
     "controls": {"seeds": [1], "periods": [1, 50]},
 }
 
@@ -359,7 +359,7 @@ def test_python_and_runs_train_on_the_same_fields(tmp_path: Path) -> None:
     machine = tl.Machine(visible=49, hidden=6, duration=0.05, code_seed=7)
     bound = machine.train(tl.digits(0, 1, 2), resize=True, cycles=4, validation_every=2)
     assert theta.same_as(bound.parameters)
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     assert theta.same_as(trained(settings, unit_fields(patterns, settings.machine)).parameters)
     usual = trained(tiny(), unit_fields(patterns, tiny().machine)).parameters
     assert not usual.same_as(theta)
@@ -556,7 +556,7 @@ def test_the_advice_for_damaged_samples_leads_to_the_samples(run: Path) -> None:
     assert RunDirectory.open(run).state == "done"
 
 
-@pytest.mark.parametrize("name", ["computer.safetensors", "curve.csv", "prototypes.safetensors"])
+@pytest.mark.parametrize("name", ["computer.safetensors", "curve.csv", "patterns.safetensors"])
 def test_a_training_that_lost_its_own_files_is_repeated(run: Path, name: str) -> None:
     before = parameters_of(RunDirectory.open(run))
     generate_run(run, Order(5, 90101))

@@ -221,7 +221,7 @@ def test_a_callback_cannot_swallow_an_interrupt(small: Machine, fields: np.ndarr
 def test_interrupted_in_the_cycle_that_diverges(tmp_path: Path) -> None:
     """Divergence is on record in the cycle where it happened, not found again one later."""
     machine = {"visible": 196, "hidden": 24, "duration": 0.2}
-    settings = Settings.from_dict({"machine": machine, "prototypes": {"resize": True}})
+    settings = Settings.from_dict({"machine": machine, "patterns": {"resize": True}})
     settings = settings.updated({"training": {"rule": "batch", "learning_rate": 1e9}})
 
     def stop(_: Path, trainee: Trainee) -> None:

@@ -26,7 +26,7 @@ from thermoloom.settings import Settings
 
 SMALL = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.2},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "training": {"cycles": 40},
 }
 
@@ -155,7 +155,7 @@ def test_a_run_is_found_by_its_settings_and_patterns(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((2, 14, 14))
     np.save(tmp_path / "mine.npy", images)
     mine = Settings.from_dict(SMALL).updated(
-        {"prototypes": {"source": "images", "path": str(tmp_path / "mine.npy")}}
+        {"patterns": {"source": "images", "path": str(tmp_path / "mine.npy")}}
     )
     first = training_path(tmp_path, mine)
     assert first == training_path(tmp_path, mine)

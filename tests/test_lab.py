@@ -30,8 +30,8 @@ from msgspec.structs import replace
 from plain_rules import energy_gradient
 
 import thermoloom as tl
-from thermoloom.api import Computer
 from thermoloom.cli import laboratory
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.computer_files import latest_samples
 from thermoloom.engines import engine
 from thermoloom.errors import UserError

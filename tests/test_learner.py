@@ -43,7 +43,7 @@ def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
     What is compared is what was learned: beside θ itself an error of it would look small.
     """
     settings = Settings()
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     machine = replace(settings.machine, duration=0.2)
     path = engine().path(machine, unit_fields(patterns, machine)[0], 101, 0)
     start = random_parameters(machine, 0.02, dtype=np.float32)

@@ -26,7 +26,7 @@ from thermoloom.patterns.patterns import (
     normalized,
     scaled,
 )
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 
 SMALL = Machine(visible=6, hidden=4)
 
@@ -77,7 +77,7 @@ def test_bundle_indices_known_from_the_dataset_description() -> None:
 
 
 def test_digits_take_turns() -> None:
-    settings = PrototypeSettings(digits=(2, 0), per_digit=3)
+    settings = PatternSettings(digits=(2, 0), per_digit=3)
     loaded = load_patterns(settings, Machine())
     assert loaded.labels == ("2", "0", "2", "0", "2", "0")
     assert loaded.targets == (2, 0)
@@ -98,9 +98,9 @@ def test_in_turn_worked_by_hand() -> None:
 
 
 def test_mnist_source_equals_the_bundle(mnist_folder: Path) -> None:
-    bundled = load_patterns(PrototypeSettings(per_digit=10, digits=(7, 3)), Machine())
+    bundled = load_patterns(PatternSettings(per_digit=10, digits=(7, 3)), Machine())
     full = load_patterns(
-        PrototypeSettings(source="mnist", path=str(mnist_folder), per_digit=10, digits=(7, 3)),
+        PatternSettings(source="mnist", path=str(mnist_folder), per_digit=10, digits=(7, 3)),
         Machine(),
     )
     assert np.array_equal(bundled.patterns, full.patterns)
@@ -119,7 +119,7 @@ def test_normalized_by_hand() -> None:
 
 
 def test_bundled_patterns_have_zero_mean_and_unit_variance() -> None:
-    patterns = load_patterns(PrototypeSettings(per_digit=10), Machine()).patterns
+    patterns = load_patterns(PatternSettings(per_digit=10), Machine()).patterns
     wide = patterns.astype(np.float64)
     assert patterns.dtype == np.float32
     assert np.abs(wide.mean(axis=1)).max() < 1e-7
@@ -130,7 +130,7 @@ def test_bundled_patterns_have_zero_mean_and_unit_variance() -> None:
 def test_constant_image_is_refused_by_name(value: float) -> None:
     # the mean of 784 numbers 1.1 is not exactly 1.1: a check of the variance alone lets it pass
     images = [np.eye(28), np.full((28, 28), value)]
-    with pytest.raises(UserError, match="prototype flat: constant") as error:
+    with pytest.raises(UserError, match="pattern flat: constant") as error:
         from_images(images, Machine(), ["eye", "flat"])
     one_line(error)
 
@@ -139,12 +139,12 @@ def test_values_that_are_not_finite_are_refused_by_name() -> None:
     images = np.ones((2, 6))
     images[1, 3] = np.nan
     images[0, 0] = 2
-    with pytest.raises(UserError, match=r"prototype 1: .*not finite"):
+    with pytest.raises(UserError, match=r"pattern 1: .*not finite"):
         from_images(list(images), SMALL)
 
 
 def test_fields_refuse_another_visible_layer() -> None:
-    patterns = load_patterns(PrototypeSettings(), Machine())
+    patterns = load_patterns(PatternSettings(), Machine())
     with pytest.raises(UserError, match=r"machine.visible = 6"):
         unit_fields(patterns, SMALL)
 
@@ -154,7 +154,7 @@ def test_fields_refuse_another_visible_layer() -> None:
 
 def test_words_of_the_labels_are_those_of_the_classes() -> None:
     machine = Machine(labels=4, label_amplitude=1.5)
-    patterns = load_patterns(PrototypeSettings(digits=(3, 0), per_digit=2), machine)
+    patterns = load_patterns(PatternSettings(digits=(3, 0), per_digit=2), machine)
     words = drive_of(patterns, machine).words
     assert words is not None
     assert words.dtype == np.float32
@@ -163,7 +163,7 @@ def test_words_of_the_labels_are_those_of_the_classes() -> None:
 
 
 def test_labels_need_classes_and_enough_of_them() -> None:
-    patterns = load_patterns(PrototypeSettings(digits=(3, 0)), Machine())
+    patterns = load_patterns(PatternSettings(digits=(3, 0)), Machine())
     with pytest.raises(UserError, match=r"classes up to 3; take machine\.labels = 4") as error:
         drive_of(patterns, Machine(labels=3))
     one_line(error)
@@ -254,8 +254,8 @@ def test_download_without_network_says_the_way_out(
         raise ConnectionError(url)
 
     monkeypatch.setattr(pooch, "retrieve", no_network)
-    with pytest.raises(UserError, match=r"could not be downloaded.*prototypes\.path") as error:
-        load_patterns(PrototypeSettings(source="mnist"), Machine())
+    with pytest.raises(UserError, match=r"could not be downloaded.*patterns\.path") as error:
+        load_patterns(PatternSettings(source="mnist"), Machine())
     one_line(error)
     assert len(tried) == len(mnist.MNIST_MIRRORS)
 
@@ -280,8 +280,8 @@ def test_downloaded_file_is_checked(
 # --- the user's own images ----------------------------------------------------------------------
 
 
-def own(path: Path, resize: bool = False) -> PrototypeSettings:
-    return PrototypeSettings(source="images", path=str(path), resize=resize)
+def own(path: Path, resize: bool = False) -> PatternSettings:
+    return PatternSettings(source="images", path=str(path), resize=resize)
 
 
 def test_png_folder_sorted_by_name(tmp_path: Path) -> None:
@@ -349,10 +349,10 @@ def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
 
 def test_wrong_size_names_the_size_and_the_way_out(tmp_path: Path) -> None:
     Image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(tmp_path / "small.png")
-    with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*prototypes\.resize = true"):
+    with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*patterns\.resize = true"):
         load_patterns(own(tmp_path), Machine())
-    with pytest.raises(UserError, match=r"prototype 0: is 28 × 28 .*machine\.visible = 196"):
-        load_patterns(PrototypeSettings(), Machine(visible=196))
+    with pytest.raises(UserError, match=r"pattern 0: is 28 × 28 .*machine\.visible = 196"):
+        load_patterns(PatternSettings(), Machine(visible=196))
     np.save(tmp_path / "flat.npy", np.arange(10.0).reshape(2, 5))
     with pytest.raises(UserError, match="has 5 values"):
         load_patterns(own(tmp_path / "flat.npy", resize=True), Machine(visible=4))
@@ -381,7 +381,7 @@ def test_resize_brings_different_shapes_together(tmp_path: Path) -> None:
 
 
 def test_digits_on_a_smaller_visible_layer() -> None:
-    loaded = load_patterns(PrototypeSettings(resize=True), Machine(visible=196))
+    loaded = load_patterns(PatternSettings(resize=True), Machine(visible=196))
     assert loaded.shape == (14, 14)
     assert loaded.targets == (0, 1, 2)
 
@@ -414,7 +414,7 @@ def test_all_images_of_each_class_in_turn() -> None:
     assert in_turn(classes, (2, 0), 0) == [3, 1, 2, 4]
     with pytest.raises(UserError, match="class 7 has only 0"):
         in_turn(classes, (7,), 0)
-    everything = load_patterns(PrototypeSettings(digits=(4, 1), per_digit=0), Machine())
+    everything = load_patterns(PatternSettings(digits=(4, 1), per_digit=0), Machine())
     assert everything.classes == (4, 1) * 10
 
 

@@ -168,7 +168,7 @@ def test_online_training_follows_its_mean_recursion_and_not_that_of_batch_traini
 def test_windows_converge_to_the_product_over_single_steps():
     rate = 0.1
     exact = mean_rule(SMALL, FIELDS, MARGINALS, rate, 1, windows=SMALL.steps)
-    assert all(w.updates == 1 for windows in exact.prototypes for w in windows)
+    assert all(w.updates == 1 for windows in exact.patterns for w in windows)
     *_, (_, single) = mean_parameters(exact, 4)
     errors = []
     for windows in (3, 6, 12):
@@ -241,7 +241,7 @@ def test_gradient_noise_has_the_hessian_as_covariance():
 def dense_covariance(rule, cycles):
     """Σ ← (1 − αH/B) Σ (1 − αH/B) + α² H/B for each of the B updates of every window."""
     rate, covariance = rule.learning_rate, np.zeros((SIZE, SIZE))
-    hessians = [[(dense(w.loss) / w.updates, w.updates) for w in ws] for ws in rule.prototypes]
+    hessians = [[(dense(w.loss) / w.updates, w.updates) for w in ws] for ws in rule.patterns]
     for cycle in range(cycles):
         for hessian, updates in hessians[cycle % len(hessians)]:
             keep = np.eye(SIZE) - rate * hessian
@@ -375,7 +375,7 @@ def test_update_size_and_surviving_fraction_agree_with_simulated_updates():
 
 def test_rules_share_windows_at_another_rate():
     rule = mean_rule(SMALL, FIELDS, MARGINALS, 0.1, SMALL.steps)
-    slower = MeanRule(0.01, rule.prototypes)
+    slower = MeanRule(0.01, rule.patterns)
     first = dict(mean_parameters(slower, 1))[1]
     np.testing.assert_allclose(first * 10, dict(mean_parameters(rule, 1))[1])
 

@@ -12,7 +12,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.measures.classifier import Classifier
 from thermoloom.measures.quality import MEASURES, entropy, mean_pairwise_distance, measure_quality
 from thermoloom.patterns.patterns import Patterns, load_patterns
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 
 # two orthogonal patterns of four units, length 2
 PATTERNS = np.array([[1, 1, -1, -1], [1, -1, 1, -1]], np.float32)
@@ -25,9 +25,9 @@ def test_distances_and_correlations_by_hand() -> None:
     with np.errstate(all="raise"):
         quality = measure_quality(states, FOUR)
     # ‖2s₀ − s₀‖ = 2; ‖−s₀ − s₁‖ = ‖(−2, 0, 0, 2)‖ = √8 < ‖−2s₀‖ = 4; ‖0 − s‖ = 2
-    assert quality.sample_prototype_distance == pytest.approx([2, math.sqrt(8), 2])
-    assert quality.sample_prototype.tolist() == [0, 1, 0]
-    assert quality.prototype_distance == pytest.approx((4 + math.sqrt(8)) / 3)
+    assert quality.sample_pattern_distance == pytest.approx([2, math.sqrt(8), 2])
+    assert quality.nearest_pattern.tolist() == [0, 1, 0]
+    assert quality.pattern_distance == pytest.approx((4 + math.sqrt(8)) / 3)
     assert quality.sample_correlation == pytest.approx([1, -1, 0])
     assert quality.polarity == pytest.approx(1 / 3)
     assert quality.absolute_correlation == pytest.approx(2 / 3)
@@ -61,15 +61,15 @@ def test_without_mnist_images_the_classifier_is_left_out() -> None:
         "class_entropy",
     ]
     # own 28 × 28 images are no digits, and digits of another size are no input
-    big = load_patterns(PrototypeSettings(), Machine())
+    big = load_patterns(PatternSettings(), Machine())
     own = Patterns(big.patterns, big.labels, (28, 28))
     assert measure_quality(big.patterns, own).class_counts is None
-    small = load_patterns(PrototypeSettings(resize=True), Machine(visible=196))
+    small = load_patterns(PatternSettings(resize=True), Machine(visible=196))
     assert measure_quality(small.patterns, small).class_counts is None
 
 
 def test_classifier_measures_by_hand() -> None:
-    prototypes = load_patterns(PrototypeSettings(digits=(2, 7)), Machine())
+    patterns = load_patterns(PatternSettings(digits=(2, 7)), Machine())
     predicted = [2, 2, 7, 5]
     heights = [0.0, math.log(9), math.log(18), math.log(27)]  # probabilities 1/10, 1/2, 2/3, 3/4
 
@@ -80,7 +80,7 @@ def test_classifier_measures_by_hand() -> None:
         return logits
 
     states = np.random.default_rng(0).normal(size=(4, 784)).astype(np.float32)
-    quality = measure_quality(states, prototypes, Classifier(network, {}))
+    quality = measure_quality(states, patterns, Classifier(network, {}))
     assert quality.class_counts == (0, 0, 2, 0, 0, 1, 0, 1, 0, 0)
     assert quality.sample_class is not None
     assert quality.sample_class.tolist() == predicted
@@ -92,16 +92,16 @@ def test_classifier_measures_by_hand() -> None:
 
 
 def test_prototypes_as_samples_are_recognized() -> None:
-    prototypes = load_patterns(PrototypeSettings(per_digit=5), Machine())
-    quality = measure_quality(prototypes.patterns, prototypes)
+    patterns = load_patterns(PatternSettings(per_digit=5), Machine())
+    quality = measure_quality(patterns.patterns, patterns)
     assert quality.sample_class is not None
-    assert quality.sample_class.tolist() == list(prototypes.classes)
+    assert quality.sample_class.tolist() == list(patterns.classes)
     assert quality.target_fraction == 1
     assert quality.class_entropy == pytest.approx(math.log(3))
-    assert quality.prototype_distance == 0
-    assert quality.sample_prototype.tolist() == list(range(15))
+    assert quality.pattern_distance == 0
+    assert quality.nearest_pattern.tolist() == list(range(15))
     assert quality.polarity == 0
-    negative = measure_quality(-prototypes.patterns, prototypes)
+    negative = measure_quality(-patterns.patterns, patterns)
     assert negative.polarity == 1
     assert negative.absolute_correlation == pytest.approx(1)
 

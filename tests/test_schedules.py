@@ -16,7 +16,7 @@ from thermoloom.machine.presets import HARMONIC
 from thermoloom.machine.protocol import ramp
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns, load_patterns
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 from thermoloom.studies.frontier.schedules import SLACK, least_heat, performance, scheduled
 from thermoloom.theory.generation_law import gelbrich, generation_law, imprinted_law
 from thermoloom.theory.marginals import harmonic_marginals, solve_marginals
@@ -28,7 +28,7 @@ LABELLED = replace(MACHINES["everything"], J4=0.0, stages=3, windows=(), duratio
 
 @pytest.fixture(scope="module")
 def patterns() -> Patterns:
-    return load_patterns(PrototypeSettings(resize=True), SMALL)
+    return load_patterns(PatternSettings(resize=True), SMALL)
 
 
 def test_ramp_by_end_and_power() -> None:

@@ -39,7 +39,7 @@ from thermoloom.runs.store import RunDirectory
 
 SYSTEM: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 32, "duration": 0.2},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
 }
 """A 14 × 14 layer of 200 steps, so without the classifier."""
 
@@ -120,8 +120,8 @@ def test_heat_of_a_condition_is_the_mean_over_its_samples(name: str) -> None:
         assert len(heats) == conditions["samples"][i]
         assert conditions["heat_mean"][i] == pytest.approx(heats.mean())
         assert conditions["heat_sem"][i] == pytest.approx(stats.sem(heats))
-        distance = samples["prototype_distance"][own].mean()
-        assert conditions["prototype_distance"][i] == pytest.approx(distance)
+        distance = samples["pattern_distance"][own].mean()
+        assert conditions["pattern_distance"][i] == pytest.approx(distance)
 
 
 def test_conditions_of_a_screen_share_their_generation_numbers() -> None:
@@ -355,7 +355,7 @@ def test_what_is_missing_is_named_and_the_rest_reported(tmp_path: Path) -> None:
 
 def condition(value: float, seed: int, heats: list[float] | None) -> Measured:
     """A measured condition made up of heats; None diverged."""
-    row = {"value": value, "seed": seed, "cycles": 1, "samples": 2, "prototype_distance": 20.0}
+    row = {"value": value, "seed": seed, "cycles": 1, "samples": 2, "pattern_distance": 20.0}
     if heats is None:
         return Measured(row | {"state": "diverged", "diverged_in": 1}, {})
     found = {"state": "done", "heat_mean": np.mean(heats), "heat_sem": stats.sem(heats)}

@@ -32,6 +32,9 @@ ORDER = (
 
 The interface in ``api`` stands beside ``experiments``; the command line is on top of both.
 """
+DOORS = {("thermoloom.machine.machine", "computers")}
+"""The one exception: ``Machine.train`` and ``Machine.solve`` make computers of machines, so they
+import the room ``computers`` when they are called (and its types, for the type checker alone)."""
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -59,7 +62,11 @@ def test_data_flows_one_way() -> None:
         name = ".".join(["thermoloom", *path.relative_to(ROOT).with_suffix("").parts])
         own = room_of(name)
         others = {room_of(module) for module in imports(path)} - {own}
-        against += [f"{name} → {room}" for room in others if RANK[room] >= RANK[own]]
+        against += [
+            f"{name} → {room}"
+            for room in others
+            if RANK[room] >= RANK[own] and (name, room) not in DOORS
+        ]
     assert sorted(against) == []
 
 

@@ -23,7 +23,7 @@ from thermoloom.studies.schedule import tasks_of
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 6, "duration": 0.05},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "training": {"cycles": 3},
     "generation": {"samples": 4},
 }

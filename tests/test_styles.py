@@ -117,10 +117,10 @@ def test_generation_asks_the_units_of_the_styles_drawn() -> None:
 
 def test_weights_of_styles_last(tmp_path: Path) -> None:
     settings = Settings(machine=replace(MACHINE, visible=49, dt=0.01)).updated(
-        {"solver": {}, "prototypes": {"digits": (3, 5), "per_digit": 10}}
+        {"solver": {}, "patterns": {"digits": (3, 5), "per_digit": 10}}
     )
-    settings = settings.updated({"machine": {"labels": 6}, "prototypes": {"resize": True}})
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    settings = settings.updated({"machine": {"labels": 6}, "patterns": {"resize": True}})
+    patterns = load_patterns(settings.patterns, settings.machine)
     solve_run(tmp_path / "run", settings, patterns=patterns)
     run = RunDirectory.open(tmp_path / "run")
     theta = parameters_of(run)
@@ -134,7 +134,7 @@ def test_weights_of_styles_last(tmp_path: Path) -> None:
 
 def test_images_of_bytes_are_kept_as_bytes() -> None:
     """… and give the patterns again to the bit."""
-    patterns = load_patterns(Settings().prototypes, Settings().machine)
+    patterns = load_patterns(Settings().patterns, Settings().machine)
     kept = kept_arrays(patterns)
     assert kept["pixels"].dtype == np.uint8
     assert "patterns" not in kept

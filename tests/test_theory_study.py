@@ -47,17 +47,17 @@ from thermoloom.theory.predictions import mean_parameters, mean_rule
 
 
 def fields_of(settings: Settings) -> np.ndarray:
-    return unit_fields(load_patterns(settings.prototypes, settings.machine), settings.machine)
+    return unit_fields(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
 TINY: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 10, "duration": 0.2},
-    "prototypes": {"resize": True},
+    "patterns": {"resize": True},
     "training": {"cycles": 9, "validation_every": 3},
     "generation": {"samples": 6},
     "study": {
         "seeds": [1, 2, 3],
-        "paths_per_prototype": 1,
+        "paths_per_pattern": 1,
         "batch_scan": [0.8, 1.3],
         "offset_cycles": 6,
         "bits": [8, 14],

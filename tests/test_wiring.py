@@ -406,7 +406,7 @@ def test_a_command_takes_one_wiring() -> None:
 
 SMALL_PLAN: dict[str, dict[str, Any]] = {
     "machine": {"visible": 49, "hidden": 8, "duration": 0.1},
-    "prototypes": {"resize": True, "per_digit": 2},
+    "patterns": {"resize": True, "per_digit": 2},
     "generation": {"samples": 4},
     "study": {
         "radii": [1, 3], "degrees": [3], "online_radii": [2], "online_degrees": [2],
@@ -443,7 +443,7 @@ def test_the_study_goes_all_the_way(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"study": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
-        ({"prototypes": {"digits": [0, 1]}}, "digits: set by the study itself"),
+        ({"patterns": {"digits": [0, 1]}}, "digits: set by the study itself"),
         ({"machine": {"topology": "grid"}}, "set by the study itself"),
     ],
 )

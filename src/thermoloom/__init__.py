@@ -1,4 +1,12 @@
-"""thermoloom: simulate, train and measure generative thermodynamic computers."""
+"""thermoloom: simulate, train and measure generative thermodynamic computers.
+
+    machine  = tl.Machine(hidden=512)           its arguments are the settings of ``[machine]``
+    computer = machine.train(images)            or machine.solve(images)
+    drawn    = computer.generate(200)           samples, heat, work, quality
+    computer.save("my.safetensors")             tl.load("my.safetensors")
+
+NumPy arrays in and out. The command line opens files of ``save``, and ``load`` opens its runs.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +14,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thermoloom.api import Computer as Computer
-    from thermoloom.api import Device as Device
-    from thermoloom.api import Drawn as Drawn
-    from thermoloom.api import Images as Images
-    from thermoloom.api import Machine as Machine
     from thermoloom.api import Results as Results
-    from thermoloom.api import digits as digits
-    from thermoloom.api import edges as edges
-    from thermoloom.api import images as images
-    from thermoloom.api import load as load
     from thermoloom.api import results as results
+    from thermoloom.computers.computer import Computer as Computer
+    from thermoloom.computers.computer_files import load as load
+    from thermoloom.computers.drawn import Drawn as Drawn
     from thermoloom.errors import UserError as UserError
+    from thermoloom.machine.device import Device as Device
+    from thermoloom.machine.machine import Machine as Machine
+    from thermoloom.patterns.sources import Images as Images
+    from thermoloom.patterns.sources import digits as digits
+    from thermoloom.patterns.sources import edges as edges
+    from thermoloom.patterns.sources import images as images
 
-# Where each public name lives. Imported when first used: a worker process, or `thermoloom --help`,
-# should not wait for what it does not need.
-_HOME = dict.fromkeys(
-    (
-        "Computer", "Device", "Drawn", "Images", "Machine", "Results", "digits", "edges", "images",
-        "load",
-        "results",
-    ),
-    "api",
-) | {"UserError": "errors"}  # fmt: skip
+# The module of each public name. It is imported when the name is first used: a worker process, or
+# `thermoloom --help`, should not wait for modules that it does not need.
+_HOME = {
+    "Computer": "computers.computer",
+    "Device": "machine.device",
+    "Drawn": "computers.drawn",
+    "Images": "patterns.sources",
+    "Machine": "machine.machine",
+    "Results": "api",
+    "UserError": "errors",
+    "digits": "patterns.sources",
+    "edges": "patterns.sources",
+    "images": "patterns.sources",
+    "load": "computers.computer_files",
+    "results": "api",
+}
 __all__ = sorted(_HOME)
 
 

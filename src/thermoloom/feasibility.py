@@ -15,7 +15,7 @@ from typing import Any
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
-from thermoloom.machine.device import Built
+from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
@@ -137,7 +137,7 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
 
 def check_step(machine: Machine, field: float = 0.0) -> None:
     """Refuse a step with which the units would leave their potential."""
-    if isinstance(machine, Built):
+    if isinstance(machine, BuiltMachine):
         machine = machine.stiffest
     largest = largest_stable_step(machine, field)
     if machine.dt >= largest:

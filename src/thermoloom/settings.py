@@ -26,10 +26,10 @@ from thermoloom.sections import Section, require, unknown
 
 
 @dataclass(frozen=True)
-class PrototypeSettings(Section):
+class PatternSettings(Section):
     """Which patterns are learned."""
 
-    name: ClassVar[str] = "prototypes"
+    name: ClassVar[str] = "patterns"
 
     source: str = "bundled"
     """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
@@ -51,12 +51,12 @@ class PrototypeSettings(Section):
         sources = ("bundled", "mnist", "images")
         self._require("source", self.source in sources, f"must be one of {', '.join(sources)}")
         self._non_negative("per_digit")
-        must = "ten images per class are bundled; use prototypes.source = 'mnist' for more"
+        must = "ten images per class are bundled; use patterns.source = 'mnist' for more"
         self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
         must = "must name a folder of PNG images or an .npy file"
         self._require("path", self.source != "images" or self.path.strip() != "", must)
         if self.path:
-            user_path("prototypes.path", self.path)
+            user_path("patterns.path", self.path)
         known = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
         self._require("digits", known, "must be classes from 0 to 9, at least one")
         once = len(set(self.digits)) == len(self.digits)
@@ -79,7 +79,7 @@ class Training(Section):
     seed: int = 101
     """Seed of the noising paths (and, in separate streams, of injected errors)."""
     cycles: int = 300
-    """Number of noising trajectories; prototypes are used in turn."""
+    """Number of noising trajectories; patterns are used in turn."""
     learning_rate: float | None = None
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
@@ -88,7 +88,7 @@ class Training(Section):
     """Cycles after which α has fallen to half: cycle n, counted from 0, learns at α/(1 + n/decay);
     α is constant if not given."""
     validation_seed: int = 777001
-    """Seed of the fixed validation path, which starts from the first prototype."""
+    """Seed of the fixed validation path, which starts from the first pattern."""
     validation_every: int = 10
     """Cycles between evaluations of the validation loss."""
 
@@ -203,7 +203,7 @@ class Settings:
     """Everything that determines a result."""
 
     machine: Machine = field(default_factory=Machine)
-    prototypes: PrototypeSettings = field(default_factory=PrototypeSettings)
+    patterns: PatternSettings = field(default_factory=PatternSettings)
     training: Training = field(default_factory=Training)
     imperfections: Imperfections = field(default_factory=Imperfections)
     device: Device = field(default_factory=Device)
@@ -225,10 +225,10 @@ class Settings:
             f"α = {self.learning_rate:.2g} is not a float32 number",
         )
         require(
-            self.measures.classifier == "" or self.prototypes.source != "images",
+            self.measures.classifier == "" or self.patterns.source != "images",
             "measures.classifier",
             self.measures.classifier,
-            "an MNIST classifier does not judge your own images (prototypes.source = 'images')",
+            "an MNIST classifier does not judge your own images (patterns.source = 'images')",
         )
         if self.training.rule == "delayed":
             require(
@@ -336,10 +336,12 @@ RENAMED = {
     "projection_seed": "machine.code_seed",
     "training.heat_weight": "solver.heat_weight",
     "training.ridge": "solver.ridge",
+    "experiment.paths_per_prototype": "study.paths_per_pattern",
+    "study.paths_per_prototype": "study.paths_per_pattern",
 }
-"""Settings that had another name before 0.2."""
-RENAMED_TABLES = {"physics": "machine"}
-"""Tables of settings that had another name before 0.2."""
+"""Settings that had another name before 0.3."""
+RENAMED_TABLES = {"physics": "machine", "prototypes": "patterns", "experiment": "study"}
+"""Tables of settings that had another name before 0.3."""
 
 
 def current_name(name: str) -> str:

@@ -159,7 +159,7 @@ def train(
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
@@ -400,11 +400,11 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
 
-    kept = open_computer(run)
+    computer = open_computer(run)
     assert shape is not None
-    settings = kept.settings
+    settings = computer.settings
     compile_now([settings], learning=False)
-    made = trajectories(kept.parameters, SHOWN, settings.generation_seed, FRAMES)
+    made = trajectories(computer.parameters, SHOWN, settings.generation_seed, FRAMES)
     images = made.states[..., : settings.machine.visible]
     return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
 
@@ -438,7 +438,7 @@ def solve(
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory
 
-    patterns = load_patterns(settings.prototypes, settings.machine)
+    patterns = load_patterns(settings.patterns, settings.machine)
     settings = named(settings, patterns)
     path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:

@@ -17,7 +17,7 @@ from thermoloom.errors import UserError
 from thermoloom.interrupts import interrupts_wind_up
 
 if TYPE_CHECKING:
-    from thermoloom.api import Computer
+    from thermoloom.computers.computer import Computer
 
 PORT = 8377
 
@@ -62,7 +62,7 @@ def lab(
 
 def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
     """Refuse a RUN that is not a computer before anything begins."""
-    from thermoloom.api import load
+    from thermoloom.computers.computer_files import load
 
     computer = load(run)
     return lambda _: computer
@@ -70,22 +70,17 @@ def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
 
 def _solved(say: Callable[[str], None]) -> Computer:
     """The demo's machine."""
-    from thermoloom.api import Computer
-    from thermoloom.computers.pattern_store import named
-    from thermoloom.computers.training_runs import solve
+    from thermoloom.computers.learning import solve_computer
     from thermoloom.demo.demo_samples import DIGITS, MACHINE, TOLERANCE
-    from thermoloom.patterns.drive import drive_of
     from thermoloom.patterns.patterns import load_patterns
     from thermoloom.settings import Settings
 
     say("solving a ten-digit machine")
-    patterns = load_patterns(DIGITS, MACHINE)
-    settings = named(Settings(MACHINE, DIGITS).updated({"solver": {}}), patterns)
-    optimum, curve = solve(
-        settings, drive_of(patterns, MACHINE),
+    return solve_computer(
+        Settings(MACHINE, DIGITS).updated({"solver": {}}),
+        load_patterns(DIGITS, MACHINE),
         lambda step, size: say(
             f"solving a ten-digit machine: step {step}, relative gradient {size:.1e}"
         ),
         TOLERANCE,
-    )  # fmt: skip
-    return Computer(settings, optimum.parameters, patterns, curve)
+    )

@@ -19,7 +19,7 @@ from thermoloom.interrupts import interrupts_wind_up
 if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.settings import Settings
 
-_PATHS = (("prototypes", "path"), ("prototypes", "code"), ("measures", "classifier"))
+_PATHS = (("patterns", "path"), ("patterns", "code"), ("measures", "classifier"))
 Values = dict[str, dict[str, Any]]
 """``{section: {key: value}}``"""
 

@@ -55,7 +55,7 @@ def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = F
     table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
     table.columns[0].no_wrap = True
     for run in found:
-        hashes = ("prototypes.content", "classifier.sha256")
+        hashes = ("patterns.content", "classifier.sha256")
         telling = {k: v for k, v in run.settings.items() if k not in hashes}
         told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
         age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)

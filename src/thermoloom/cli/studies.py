@@ -193,11 +193,10 @@ def run_all(
 
 def plan_values(config: Path | None, assignments: list[str] | None, seeds: str | None) -> Values:
     """What differs from a preset: the TOML file, then --set, then --seeds."""
-    from thermoloom.studies.study import FORMER_SECTION, SECTION
+    from thermoloom.studies.study import SECTION
 
     options = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
-    current = [text.replace(f"{FORMER_SECTION}.", f"{SECTION}.", 1) for text in assignments or []]
-    return merged(config, current, options, SECTION)
+    return merged(config, assignments, options, SECTION)
 
 
 def parse_seeds(text: str) -> list[int]:

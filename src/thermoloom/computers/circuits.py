@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.computer_files import Kept
+from thermoloom.computers.computer import Computer
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.machine.device import felt
@@ -41,7 +41,7 @@ class Netlist:
 
 def save_netlist(
     path: Path,
-    kept: Kept,
+    computer: Computer,
     bits: int,
     chosen: int | None = None,
     samples: int = 100,
@@ -55,7 +55,7 @@ def save_netlist(
     """
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
-    theta = quantized(kept.exported, bits).on(kept.settings.built)
+    theta = quantized(computer.exported, bits).on(computer.settings.built)
     word, weights = label_word(theta.machine, chosen), theta.style_weights
     if weights is not None and chosen is not None:
         word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))

@@ -10,14 +10,13 @@ Every file carries the SHA-256 of its arrays and of its metadata.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
 from thermoloom.computers.sample_archives import (
     Order,
@@ -35,7 +34,7 @@ from thermoloom.computers.training_runs import (
     settings_of,
 )
 from thermoloom.errors import UserError
-from thermoloom.inputs import is_folder, read_file
+from thermoloom.inputs import is_folder, read_file, user_path
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.numerics import NUMERICS
@@ -45,7 +44,6 @@ from thermoloom.runs.formats import decode_arrays, encode_arrays
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
-from thermoloom.training.trainer import CURVE
 
 SUFFIX = ".safetensors"
 MOST_BYTES = 1 << 40
@@ -53,73 +51,46 @@ MOST_BYTES = 1 << 40
 Arrays = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """A computer with all that is known of it."""
-
-    settings: Settings
-    """How it was made; ``prototypes`` says no more than the content of the patterns."""
-    parameters: Parameters
-    """θ of every stage."""
-    patterns: Patterns
-    """What it has learned: patterns of zero mean and unit variance, names, classes."""
-    curve: dict[str, NDArray[Any]]
-    """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
-
-    @property
-    def exported(self) -> Parameters:
-        """θ on the machine as it is meant: what is written to a device knows nothing of it."""
-        theta = self.parameters
-        return Parameters(self.settings.machine, theta.vector, theta.style_weights)
-
-
 # --- the computer ---------------------------------------------------------------------------------
 
 
-def save_computer(path: Path, kept: Kept) -> None:
+def save_computer(path: Path, computer: Computer) -> None:
     """Everything in one file, or the file that was there before."""
     if path.suffix != SUFFIX:
         raise UserError(f"{path}: must end in {SUFFIX}")
-    arrays = {f"theta.{name}": array for name, array in kept.parameters.arrays.items()}
-    arrays |= {f"curve.{name}": column for name, column in kept.curve.items()}
-    arrays |= {f"learned.{name}": array for name, array in kept_arrays(kept.patterns).items()}
-    settings = {k: v for k, v in kept.settings.as_dict().items() if k in TRAINING_SECTIONS}
+    arrays = {f"theta.{name}": array for name, array in computer.parameters.arrays.items()}
+    arrays |= {f"curve.{name}": column for name, column in computer.curve.items()}
+    arrays |= {f"learned.{name}": array for name, array in kept_arrays(computer.patterns).items()}
+    settings = {k: v for k, v in computer.settings.as_dict().items() if k in TRAINING_SECTIONS}
     metadata = {
         "kind": "computer",
         "thermoloom": package_version(),
         "settings": settings,
-        "learned": pattern_names(kept.patterns),
+        "learned": pattern_names(computer.patterns),
     }
     write_atomically(path, encode_arrays(arrays, metadata))
 
 
-def save_couplings(path: Path, kept: Kept, bits: int) -> None:
+def save_couplings(path: Path, computer: Computer, bits: int) -> None:
     """θ in b bits as a table for a device."""
     if path.suffix != ".csv":
         raise UserError(f"{path}: must end in .csv")
-    data = encode_couplings(kept.settings, kept.exported, bits, kept.patterns.shape)
+    data = encode_couplings(computer.settings, computer.exported, bits, computer.patterns.shape)
     write_atomically(path, data)
 
 
-def _from_table(path: Path) -> Kept:
-    found = decode_couplings(read_file(path, MOST_BYTES), str(path))
-    width = found.settings.machine.visible
-    learned = Patterns(np.empty((0, width), np.float32), (), found.shape)
-    return Kept(found.settings, found.parameters, learned, {name: np.empty(0) for name in CURVE})
-
-
-def open_computer(path: Path) -> Kept:
+def open_computer(path: Path) -> Computer:
     """A computer from its file, its run directory or a table of its couplings."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
         theta = parameters_of(run)
-        return Kept(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
+        return Computer(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
     if is_table(path):
-        return _from_table(path)
+        return decode_couplings(read_file(path, MOST_BYTES), str(path))
     arrays, metadata = _read(path, "computer")
     try:
         settings = Settings.from_dict(metadata["settings"])
-        return Kept(
+        return Computer(
             settings,
             Parameters.from_arrays(settings.built, _under("theta", arrays)),
             patterns_from(_under("learned", arrays), metadata["learned"]),
@@ -129,11 +100,25 @@ def open_computer(path: Path) -> Kept:
         raise DamagedFileError(f"{path}: has no {error}; save it again") from None
 
 
+def load(path: str | Path) -> Computer:
+    """A computer that ``save`` or ``export`` wrote, or that is in a run directory.
+
+    A table of couplings holds neither patterns nor a loss curve.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> machine.solve(tl.digits(4), resize=True).save("four.safetensors")
+    >>> len(tl.load("four.safetensors").generate(5))
+    5
+    """
+    return open_computer(user_path("path", path))
+
+
 def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]]:
     """Settings, patterns and curve of a training that is over, whether or not it diverged."""
     if not is_folder("RUN", path):
-        kept = open_computer(path)
-        return kept.settings, kept.patterns, kept.curve
+        computer = open_computer(path)
+        return computer.settings, computer.patterns, computer.curve
     run = RunDirectory.open(path)
     settings = settings_of(run)
     if not run.has("curve.csv"):
@@ -173,13 +158,13 @@ def samples_of(
     """
     if is_folder("RUN", path):
         return generate_run(path, order, on_progress)
-    kept, file, identity = open_computer(path), archive_path(path, order), _identity(path)
+    computer, file, identity = open_computer(path), archive_path(path, order), _identity(path)
     if file.exists():
         arrays, metadata = _read(file, "samples")
         if metadata["computer"] == identity:
-            return generated_of(kept.parameters.machine, arrays)
-    generated = order.draw(kept.parameters, kept.settings, on_progress)
-    classes = order.classes_of(kept.parameters)
+            return generated_of(computer.parameters.machine, arrays)
+    generated = order.draw(computer.parameters, computer.settings, on_progress)
+    classes = order.classes_of(computer.parameters)
     about = {"kind": "samples", "computer": identity, "seed": order.seed, "classes": classes}
     write_atomically(file, encode_arrays(arrays_of(generated), about))
     return generated

@@ -2,7 +2,7 @@
 
     RUNS/patterns-ID/patterns.safetensors
 
-Settings that name the content (``prototypes.content``) mean the same patterns on every machine, and
+Settings that name the content (``patterns.content``) mean the same patterns on every machine, and
 a run is found by them without reading an image.
 """
 
@@ -31,20 +31,20 @@ def content_sha256(patterns: Patterns) -> str:
 
 def named(settings: Settings, patterns: Patterns) -> Settings:
     """Settings that name the content of these patterns; refused if they name another one."""
-    found, wanted = content_sha256(patterns), settings.prototypes.content
+    found, wanted = content_sha256(patterns), settings.patterns.content
     if wanted not in ("", found):
         raise UserError(
-            f"prototypes.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
+            f"patterns.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
             "restore the images, or leave this setting out"
         )
-    return settings.updated({"prototypes": {"content": found}})
+    return settings.updated({"patterns": {"content": found}})
 
 
 def identified(settings: Settings) -> Settings:
     """Settings that name the content of their patterns, which are loaded only to find that out."""
-    if settings.prototypes.content:
+    if settings.patterns.content:
         return settings
-    return named(settings, load_patterns(settings.prototypes, settings.machine))
+    return named(settings, load_patterns(settings.patterns, settings.machine))
 
 
 # --- kept in a results folder -------------------------------------------------------------------
@@ -52,13 +52,13 @@ def identified(settings: Settings) -> Settings:
 
 def patterns_path(folder: Path, settings: Settings) -> Path:
     """Where the patterns of these settings are kept in a folder of runs."""
-    content = identified(settings).prototypes.content
-    return run_path(folder, KIND, {"prototypes": {"content": content}})
+    content = identified(settings).patterns.content
+    return run_path(folder, KIND, {"patterns": {"content": content}})
 
 
 def keep_patterns(folder: Path, patterns: Patterns) -> None:
     """Save patterns under their content in a folder of runs; done already, nothing happens."""
-    identity = {"prototypes": {"content": content_sha256(patterns)}}
+    identity = {"patterns": {"content": content_sha256(patterns)}}
     with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
         if run.state != "done":
             save_patterns(run, KIND, patterns)
@@ -67,11 +67,11 @@ def keep_patterns(folder: Path, patterns: Patterns) -> None:
 
 def patterns_of(settings: Settings, folder: Path) -> Patterns:
     """The patterns of these settings: those kept in a folder of runs, else from their source."""
-    path = patterns_path(folder, settings) if settings.prototypes.content else None
+    path = patterns_path(folder, settings) if settings.patterns.content else None
     if path is not None and (path / MANIFEST).exists():
         patterns = read_patterns(RunDirectory.open(path), KIND)
     else:
-        patterns = load_patterns(settings.prototypes, settings.machine)
+        patterns = load_patterns(settings.patterns, settings.machine)
     named(settings, patterns)
     return patterns
 

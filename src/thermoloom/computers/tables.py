@@ -14,36 +14,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.inputs import parse_toml
 from thermoloom.machine.parameters import Block, Parameters, layout
 from thermoloom.machine.quantization import UNQUANTIZED, couplings, largest_magnitude, levels
+from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.manifest import package_version
 from thermoloom.settings import Settings, toml_of
+from thermoloom.training.trainer import CURVE
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
 SECTIONS = ("machine", "training", "imperfections", "solver")
 
 Shape = tuple[int, int] | None
-
-
-@dataclass(frozen=True, eq=False)
-class Couplings:
-    """What a table holds."""
-
-    settings: Settings
-    parameters: Parameters
-    shape: Shape
-    """Shape of the visible layer, if it is an image."""
 
 
 def is_table(path: Path) -> bool:
@@ -79,7 +71,7 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
             "style_weights": None if theta.style_weights is None else theta.style_weights.tolist(),
         },
         "ranges": ranges,
-        "prototypes": {"content": settings.prototypes.content},
+        "patterns": {"content": settings.patterns.content},
         **{name: values for name, values in settings.as_dict().items() if name in SECTIONS},
     }
     comment = [f"# {line}".rstrip() for line in _short(toml_of(head)).splitlines()]
@@ -116,8 +108,11 @@ def _rows(
 # --- reading --------------------------------------------------------------------------------------
 
 
-def decode_couplings(data: bytes, where: str) -> Couplings:
-    """What ``encode_couplings`` wrote; a changed byte is refused."""
+def decode_couplings(data: bytes, where: str) -> Computer:
+    """The computer that ``encode_couplings`` wrote, without patterns and curve.
+
+    A changed byte is refused.
+    """
     title, _, body = data.partition(b"\n")
     if title != TITLE + sha256(body).encode():
         raise DamagedFileError(f"{where}: does not match its SHA-256; export it again")
@@ -139,7 +134,9 @@ def decode_couplings(data: bytes, where: str) -> Couplings:
     )
     theta.check()
     shape = about.get("image")
-    return Couplings(settings, theta, None if shape is None else (shape[0], shape[1]))
+    image = None if shape is None else (shape[0], shape[1])
+    no_patterns = Patterns(np.empty((0, settings.machine.visible), np.float32), (), image)
+    return Computer(settings, theta, no_patterns, {name: np.empty(0) for name in CURVE})
 
 
 class _Rows:

@@ -1,6 +1,6 @@
 """Training that lasts: in a run directory, continued where it stopped.
 
-RUN/prototypes.safetensors      what is learned
+RUN/patterns.safetensors        what is learned
 RUN/checkpoint-….safetensors    where training can go on
 RUN/computer.safetensors        the trained parameters
 RUN/curve.csv                   validation loss
@@ -14,9 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from thermoloom.computers.learning import solve_computer
 from thermoloom.computers.pattern_store import (
     identified,
     named,
@@ -24,7 +22,6 @@ from thermoloom.computers.pattern_store import (
     read_patterns,
     save_patterns,
 )
-from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.parameters import Parameters
@@ -32,14 +29,15 @@ from thermoloom.patterns.drive import Drive, check_labels, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
-from thermoloom.settings import Settings, Solver
-from thermoloom.theory.solver import Optimum, solve_optimum
+from thermoloom.settings import Settings, current_names
 from thermoloom.training.checks import check_learning, check_training
-from thermoloom.training.trainer import CURVE, Trainee, train, validation_path
+from thermoloom.training.trainer import Trainee, train
 
 KIND = "training"
+PATTERNS, OLD_PATTERNS = "patterns", "prototypes"
+"""Name of the learned patterns in a run, and their name before 0.2."""
 CHECKPOINT_SECONDS = 30.0
-TRAINING_SECTIONS = ("machine", "prototypes", "training", "imperfections", "device", "solver")
+TRAINING_SECTIONS = ("machine", "patterns", "training", "imperfections", "device", "solver")
 """Sections that determine a computer; generation does not."""
 NOT_SOLVED = ("training", "imperfections")
 """Sections on which a solved computer does not depend."""
@@ -117,51 +115,31 @@ def solve_run(
     if finished_results(path, KIND, identity) is not None:
         return
     check_run(path, settings, learned)
-    drive = drive_of(learned, settings.machine)
-    # solved before the directory is claimed: what has no solution leaves nothing behind
-    optimum, curve = solve(settings, drive, on_iteration)
+    # solved before the directory is claimed: settings without a solution leave nothing behind
+    computer = solve_computer(settings, learned, on_iteration)
+    solution, curve = computer.solution, computer.curve
+    assert solution is not None
     with RunDirectory.create(path, KIND, identity) as run:
-        save_patterns(run, "prototypes", learned)
-        run.save_arrays("computer", optimum.parameters.arrays)
+        save_patterns(run, PATTERNS, learned)
+        run.save_arrays("computer", solution.parameters.arrays)
         run.save_table("curve", curve)
         run.finish(
             {
-                "iterations": optimum.iterations,
-                "seconds": optimum.seconds,
-                "relative_gradient": optimum.relative_gradient,
-                "expected_loss": optimum.expected_loss,
-                "initial_expected_loss": optimum.initial_loss,
-                "expected_heat": optimum.expected_heat,
+                "iterations": solution.iterations,
+                "seconds": solution.seconds,
+                "relative_gradient": solution.relative_gradient,
+                "expected_loss": solution.expected_loss,
+                "initial_expected_loss": solution.initial_loss,
+                "expected_heat": solution.expected_heat,
                 **{key: float(curve[key][0]) for key in ("loss", "reduced_loss")},
             }
         )
 
 
-def solve(
-    settings: Settings,
-    drive: Drive,
-    on_iteration: Callable[[int, float], None] | None = None,
-    tolerance: float = 1e-6,
-) -> tuple[Optimum, dict[str, NDArray[np.float64]]]:
-    """The optimum, and its validation loss as a curve of one point."""
-    solver = settings.solver or Solver()
-    optimum = solve_optimum(
-        settings.machine,
-        drive,
-        tolerance,
-        progress=on_iteration,
-        heat_weight=solver.heat_weight,
-        ridge=solver.ridge,
-    )
-    terms = engine().terms(optimum.parameters, validation_path(settings, drive))
-    point = (0.0, terms.loss, terms.reduced_loss)
-    return optimum, {name: np.array([value]) for name, value in zip(CURVE, point, strict=True)}
-
-
 def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee:
     """A trainee at the run's last good checkpoint, or at θ = 0."""
-    if not run.has("prototypes.safetensors"):
-        save_patterns(run, "prototypes", patterns)
+    if not run.has(f"{PATTERNS}.safetensors"):
+        save_patterns(run, PATTERNS, patterns)
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return Trainee.new(settings)
@@ -223,8 +201,8 @@ def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
         raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
-    sections = {k: run.settings[k] for k in TRAINING_SECTIONS if k in run.settings}
-    return Settings.from_dict(sections)
+    sections = current_names(run.settings)
+    return Settings.from_dict({k: sections[k] for k in TRAINING_SECTIONS if k in sections})
 
 
 def parameters_of(run: RunDirectory) -> Parameters:
@@ -251,4 +229,5 @@ def _why_not_done(run: RunDirectory) -> str:
 
 def learned_patterns(run: RunDirectory) -> Patterns:
     """The patterns that a run learned, as they were then."""
-    return read_patterns(run, "prototypes")
+    before = run.has(f"{OLD_PATTERNS}.safetensors")
+    return read_patterns(run, OLD_PATTERNS if before else PATTERNS)

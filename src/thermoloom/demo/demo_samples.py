@@ -22,12 +22,12 @@ from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import load_patterns
-from thermoloom.settings import PrototypeSettings
-from thermoloom.theory.solver import Optimum, solve_optimum
+from thermoloom.settings import PatternSettings
+from thermoloom.theory.solver import Solution, solve_optimum
 
 MACHINE = replace(HARMONIC, styles=10)
 """A label unit for each of the hundred bundled images."""
-DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=10)
+DIGITS = PatternSettings(digits=tuple(range(10)), per_digit=10)
 TOLERANCE = 1e-3
 """|∇L(θ)|/|∇L(0)| below which neither heat nor images change visibly."""
 SAMPLES, FRAMES, SEED = 30, 40, 90101
@@ -35,7 +35,7 @@ SAMPLES, FRAMES, SEED = 30, 40, 90101
 
 def solve_demo(
     machine: Machine = MACHINE, on_iteration: Callable[[int, float], None] | None = None
-) -> Optimum:
+) -> Solution:
     """The machine's optimum for the bundled digits."""
     patterns = load_patterns(DIGITS, machine)
     return solve_optimum(machine, drive_of(patterns, machine), TOLERANCE, on_iteration)

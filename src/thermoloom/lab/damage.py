@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.quantization import mirrored, quantized
 

@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
 from thermoloom.computers.sample_archives import Order, keep_archive
-from thermoloom.computers.training_runs import KIND, training_settings
+from thermoloom.computers.training_runs import KIND, PATTERNS, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
 from thermoloom.lab.scenes import Scene
@@ -61,7 +61,7 @@ def _write_run(path: Path, computer: Computer) -> None:
     computer.patterns.needed_for("run directory")
     identity = training_settings(named(computer.settings, computer.patterns))
     with RunDirectory.create(path, KIND, identity) as run:
-        save_patterns(run, "prototypes", computer.patterns)
+        save_patterns(run, PATTERNS, computer.patterns)
         run.save_arrays("computer", computer.parameters.arrays)
         run.save_table("curve", computer.curve)
         training = computer.settings.training

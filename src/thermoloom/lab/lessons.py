@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
+from thermoloom.computers.learning import reached_by, solve_computer
 from thermoloom.computers.pattern_store import named
-from thermoloom.computers.training_runs import solve
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.lab.messages import Teach
@@ -74,18 +74,17 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
         and not before.computer.settings.solved
     )  # fmt: skip
     reached = (
-        _reached(before.computer) if before and goes_on else Reached(Parameters.zeros(machine))
+        reached_by(before.computer) if before and goes_on else Reached(Parameters.zeros(machine))
     )
     learning: dict[str, dict[str, Any]] = (
         {"solver": {}} if solving else {"training": training_of(order, reached.cycle)}
     )
     settings = named(Settings(machine=machine).updated(learning), learned)
-    drive = drive_of(learned, machine)
     watch = _Watch(show)
     if solving:
-        optimum, curve = solve(settings, drive)
-        watch(optimum.parameters, [(0, curve["loss"][0])], True)
-        return Lesson(Computer(settings, optimum.parameters, learned, curve), pixels, (order,))
+        computer = solve_computer(settings, learned)
+        watch(computer.parameters, [(0, computer.curve["loss"][0])], True)
+        return Lesson(computer, pixels, (order,))
     trainee = Trainee(settings, reached)
 
     def after_cycle(_: list[Trainee]) -> bool:
@@ -93,7 +92,7 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
         watch(trainee.parameters, trainee.curve, over)
         return over
 
-    train([trainee], drive, after_cycle)
+    train([trainee], drive_of(learned, machine), after_cycle)
     if trainee.diverged:
         raise UserError(
             f"learning diverged in cycle {trainee.cycle}: the couplings grew without bound; "
@@ -104,12 +103,6 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
     taught = (*before.taught, done) if before and goes_on else (done,)
     computer = Computer(settings, trainee.parameters, learned, trainee.curve_columns())
     return Lesson(computer, pixels, taught)
-
-
-def _reached(computer: Computer) -> Reached:
-    points = zip(*computer.curve.values(), strict=True)
-    curve = tuple((int(cycle), float(x), float(y)) for cycle, x, y in points)
-    return Reached(computer.parameters, computer.settings.training.cycles, curve)
 
 
 class _Watch:

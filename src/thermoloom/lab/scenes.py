@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
 from thermoloom.lab.damage import damaged
@@ -268,7 +268,7 @@ def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any
     if not patterns.classes or len(patterns) > MOST_COMPARED:
         return []
     quality = measure_quality(images, patterns)
-    found = zip(quality.sample_prototype, quality.sample_correlation, strict=True)
+    found = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
     return [{"seen": patterns.classes[nearest], "score": number(r), "by": "the nearest pattern"}
             for nearest, r in found]  # fmt: skip
 

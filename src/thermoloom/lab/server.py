@@ -28,7 +28,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.lab import exports

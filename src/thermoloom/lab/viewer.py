@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from thermoloom.api import Computer
+from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.lab import exports, inspection, lessons, messages, scenes
 from thermoloom.machine.parameters import layout

@@ -102,9 +102,9 @@ class Device(Section):
 SPREADS = ("spread_J2", "spread_J4", "spread_mobility", "spread_temperature")
 
 
-@dataclass(frozen=True)
-class Built(Machine):
-    """The machine with the coefficients that its units have, (N,), and the couplings they feel.
+@dataclass(frozen=True, repr=False)
+class BuiltMachine(Machine):
+    """The machine as built on a device: coefficients of every unit, (N,), couplings as felt.
 
     Δt, k_BT, μ and all else that is a number here is what was meant: constants that a circuit
     beside the units knows.
@@ -228,6 +228,10 @@ def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
     return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.symmetric else drawn
 
 
+Built = BuiltMachine
+"""The name that the compiled engine knows."""
+
+
 class Felt(NamedTuple):
     """Couplings as the units of a device feel them."""
 
@@ -247,13 +251,13 @@ class Felt(NamedTuple):
 @lru_cache(maxsize=4)
 def build(machine: Machine, device: Device) -> Machine:
     """The machine as built; the machine itself where the device has no imperfection."""
-    return machine if device.ideal else Built(**_meant(machine), device=device)
+    return machine if device.ideal else BuiltMachine(**_meant(machine), device=device)
 
 
 def felt(theta: Parameters) -> Felt:
     """What units feel of a θ, on whatever machine it is."""
     machine = theta.machine
-    if isinstance(machine, Built):
+    if isinstance(machine, BuiltMachine):
         return machine.felt(theta, machine.device.age)
     return Felt(theta, None)
 
@@ -263,7 +267,7 @@ def sensed_gradient(
 ) -> Array:
     """Σ_j J̃_{i←j} x_j + b̃_i: what a learner senses of a θ that it has just written."""
     machine = theta.machine
-    if isinstance(machine, Built):
+    if isinstance(machine, BuiltMachine):
         return machine.felt(theta).gradient(states, stage, word)
     return coupling_gradient(theta, states, stage, word)
 

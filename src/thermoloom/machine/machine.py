@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
@@ -23,6 +25,11 @@ from thermoloom.machine.onsite import ONSITE, Onsite
 from thermoloom.machine.protocol import windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
 from thermoloom.sections import Section, require
+
+if TYPE_CHECKING:
+    from thermoloom.computers.computer import Computer
+    from thermoloom.computers.learning import OnCycle, OnIteration, Source
+    from thermoloom.machine.device import Device
 
 FREE = ("visible", "hidden")
 """Groups of units that move, in the order in which they lie in a state."""
@@ -43,7 +50,15 @@ numbers that were float32 once are off by 1e-7."""
 
 @dataclass(frozen=True)
 class Machine(Section):
-    """What the computer is and how it moves: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt."""
+    """Units, wiring, stages and dynamics: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt.
+
+    Its arguments are the settings of ``[machine]`` (``thermoloom settings`` lists them all); the
+    defaults are the paper's: 784 visible and 512 hidden units, one stage, no labels.
+
+    >>> import thermoloom as tl
+    >>> tl.Machine(hidden=64, labels=10, stages=4, code="clusters")
+    Machine(hidden=64, labels=10, stages=4, code='clusters')
+    """
 
     name: ClassVar[str] = "machine"
 
@@ -232,7 +247,7 @@ class Machine(Section):
 
     @property
     def step(self) -> tuple[Any, Any]:
-        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``device.Built``)."""
+        """(μΔt, √(2μk_BTΔt)): how units move; arrays (N,) where they differ (``BuiltMachine``)."""
         return self.drift, self.noise_amplitude
 
     @cached_property
@@ -244,6 +259,81 @@ class Machine(Section):
     def stage_windows(self) -> tuple[tuple[int, int], ...]:
         """(first, last) steps of each stage on a noising path."""
         return windows(self)
+
+    def __repr__(self) -> str:
+        defaults = {entry.name: entry.default for entry in fields(Machine)}
+        changed = [
+            f"{name}={getattr(self, name)!r:.60}"
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        ]
+        return f"Machine({', '.join(changed)})"
+
+    # A computer comes from its machine, so these two methods are a door to a room further down:
+    # the only one. They import it when they are called.
+
+    def train(
+        self,
+        images: Source,
+        classes: Sequence[int] | None = None,
+        *,
+        rule: str = "online",
+        cycles: int = 300,
+        seed: int = 101,
+        resize: bool = False,
+        code: NDArray[Any] | None = None,
+        device: Device | None = None,
+        on_cycle: OnCycle | None = None,
+        **settings: Any,
+    ) -> Computer:
+        """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
+
+        ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
+        ``classes``: one number per image; a machine with labels needs them. ``resize``: resize the
+        images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
+        the machine's code is ``given``. ``device``: what the machine is built of, if that is not
+        as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
+        ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.train(tl.digits(0, 1), cycles=4, resize=True)
+        >>> computer
+        Computer(Machine(visible=49, hidden=8, duration=0.05), 2 patterns, online, 4 cycles)
+        """
+        from thermoloom.computers.learning import train_machine
+
+        settings |= {"rule": rule, "cycles": cycles, "seed": seed}
+        return train_machine(
+            self, images, classes, resize=resize, code=code, device=device, on_cycle=on_cycle,
+            **settings,
+        )  # fmt: skip
+
+    def solve(
+        self,
+        images: Source,
+        classes: Sequence[int] | None = None,
+        *,
+        resize: bool = False,
+        code: NDArray[Any] | None = None,
+        on_iteration: OnIteration | None = None,
+        **settings: Any,
+    ) -> Computer:
+        """The optimum that training approaches, without any trajectory; arguments as of ``train``.
+
+        ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.generate(4, classes=[1]).classes
+        array([1, 1, 1, 1])
+        """
+        from thermoloom.computers.learning import solve_machine
+
+        return solve_machine(
+            self, images, classes, resize=resize, code=code, on_iteration=on_iteration, **settings
+        )
 
 
 def _among(key: str, chosen: Sequence[str], known: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import seed_number, whole
-from thermoloom.machine.device import Built, felt
+from thermoloom.machine.device import BuiltMachine, felt
 from thermoloom.machine.energy import group_states
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
@@ -92,7 +92,7 @@ def netlist(
     ``word``: states of the label units. Without a realization a unit of energy is 1 J, of time 1 s
     and of x 1 V.
     """
-    machine, built = theta.machine, isinstance(theta.machine, Built)
+    machine, built = theta.machine, isinstance(theta.machine, BuiltMachine)
     if machine.units > MOST_UNITS:
         raise UserError(
             f"format spice: {machine.units} units are too many for a netlist, which has at most "

@@ -49,7 +49,7 @@ class Data:
 def reference_data(patterns: Patterns, folder: str | None) -> Data:
     """MNIST's test images of the classes that were learned; without MNIST, what was learned."""
     if not patterns.digits or patterns.shape is None:
-        raise UserError("prototypes: images of MNIST classes are needed here")
+        raise UserError("patterns: images of MNIST classes are needed here")
     if folder is None:
         return Data(patterns.patterns, np.array(patterns.classes, np.intp), held_out=False)
     images, classes = load_mnist(folder or None, "test")

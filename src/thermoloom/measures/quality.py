@@ -1,8 +1,8 @@
-"""Quality of generated visible states: recognizability, nearness to a prototype, diversity.
+"""Quality of generated visible states: recognizability, nearness to a pattern, diversity.
 
 All distances are Euclidean, between unrescaled states, in float64. Beyond the paper: polarity,
 because without visible biases x → −x is nearly a symmetry of the computer, and a sample may be
-the negative of a prototype.
+the negative of a pattern.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURES = {
     "max_softmax": "mean maximum softmax",
     "target_fraction": "target-class fraction",
     "class_entropy": "class entropy (nats)",
-    "prototype_distance": "nearest-prototype distance",
+    "pattern_distance": "nearest-pattern distance",
     "pairwise_distance": "mean pairwise distance",
     "polarity": "polarity (negative fraction)",
     "absolute_correlation": "strongest absolute correlation",
@@ -51,12 +51,12 @@ class Quality:
     """Fraction of samples that the classifier assigns to a class that was learned."""
     class_entropy: float
     """−Σ_c p_c ln p_c of the fractions p_c of samples assigned to each of the ten classes."""
-    prototype_distance: float
-    """Mean distance ‖x − s‖ to the nearest prototype."""
+    pattern_distance: float
+    """Mean distance ‖x − s‖ to the nearest pattern."""
     pairwise_distance: float
     """Mean distance over all S(S − 1)/2 distinct pairs of samples."""
     polarity: float
-    """Fraction of samples whose strongest correlation with a prototype is negative."""
+    """Fraction of samples whose strongest correlation with a pattern is negative."""
     absolute_correlation: float
     """Mean over samples of max_s |r(x, s)|."""
     class_counts: tuple[int, ...] | None
@@ -65,12 +65,12 @@ class Quality:
     """Predicted class of every sample."""
     sample_max_softmax: Float64 | None
     """Largest class probability of every sample."""
-    sample_prototype: Indices
-    """Index of the nearest prototype of every sample."""
-    sample_prototype_distance: Float64
-    """Distance of every sample to its nearest prototype."""
+    nearest_pattern: Indices
+    """Index of the nearest pattern of every sample."""
+    sample_pattern_distance: Float64
+    """Distance of every sample to its nearest pattern."""
     sample_correlation: Float64
-    """r of largest |r| among the prototypes, with its sign, for every sample."""
+    """r of largest |r| among the patterns, with its sign, for every sample."""
 
     def summary(self) -> dict[str, float | None]:
         """The seed-level measures by name, None where not defined."""
@@ -107,15 +107,15 @@ def measure_quality(
         if counts is None
         else float(counts[list(patterns.targets)].sum() / len(states)),
         class_entropy=math.nan if counts is None else entropy(counts),
-        prototype_distance=float(nearest_distance.mean()),
+        pattern_distance=float(nearest_distance.mean()),
         pairwise_distance=mean_pairwise_distance(states),
         polarity=float(np.mean(strongest < 0)),
         absolute_correlation=float(np.abs(strongest).mean()),
         class_counts=None if counts is None else tuple(counts.tolist()),
         sample_class=predicted,
         sample_max_softmax=largest,
-        sample_prototype=nearest,
-        sample_prototype_distance=nearest_distance,
+        nearest_pattern=nearest,
+        sample_pattern_distance=nearest_distance,
         sample_correlation=strongest,
     )
 
@@ -159,7 +159,7 @@ def _checked(visible_states: NDArray[Any], patterns: Patterns) -> Float64:
     if states.ndim != 2 or len(states) == 0 or states.shape[1] != width:
         raise UserError(
             f"visible states of shape {states.shape}: expected (samples, {width}), as many "
-            "values as the prototypes have"
+            "values as the patterns have"
         )
     broken = np.flatnonzero(~np.isfinite(states).all(axis=1))
     if len(broken):

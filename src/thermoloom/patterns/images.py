@@ -25,13 +25,13 @@ def read_images(path: Path) -> tuple[list[NDArray[Any]], list[str], list[int]]:
     A folder of PNG, by name; a folder of folders of PNG, one for each class, by name; or an .npy
     array.
     """
-    if is_folder("prototypes.path", path):
+    if is_folder("patterns.path", path):
         return _read_folder(path)
     if not path.exists():
-        raise UserError(f"prototypes.path = {str(path)!r}: no such folder or .npy file")
+        raise UserError(f"patterns.path = {str(path)!r}: no such folder or .npy file")
     if path.suffix != ".npy":
         raise UserError(
-            f"prototypes.path = {str(path)!r}: must be a folder of PNG images or an .npy file"
+            f"patterns.path = {str(path)!r}: must be a folder of PNG images or an .npy file"
         )
     return *_read_array(path), []
 
@@ -42,7 +42,7 @@ def _read_folder(folder: Path) -> tuple[list[NDArray[Any]], list[str], list[int]
         return [read_png(path) for path in paths], [_label(path) for path in paths], []
     by_class = [found for inner in _entries(folder) if inner.is_dir() and (found := _png_in(inner))]
     if not by_class:
-        raise UserError(f"prototypes.path = {str(folder)!r}: no PNG image in this folder")
+        raise UserError(f"patterns.path = {str(folder)!r}: no PNG image in this folder")
     images, names, classes = [], [], []
     for number, found in enumerate(by_class):
         images += [read_png(path) for path in found]
@@ -55,7 +55,7 @@ def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise UserError(f"prototypes.path = {str(folder)!r}: {error.strerror}") from None
+        raise UserError(f"patterns.path = {str(folder)!r}: {error.strerror}") from None
 
 
 def _png_in(folder: Path) -> list[Path]:

@@ -103,5 +103,5 @@ def _download(name: str) -> Path:
     reason = type(failure).__name__
     raise UserError(
         f"MNIST {name}: could not be downloaded ({reason}); put the four IDX files into a folder "
-        "and name it in prototypes.path"
+        "and name it in patterns.path"
     )

@@ -17,7 +17,7 @@ from thermoloom.inputs import LARGEST, shown, user_path
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.images import read_images, read_npy
 from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
-from thermoloom.settings import PrototypeSettings
+from thermoloom.settings import PatternSettings
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -49,24 +49,24 @@ class Patterns:
     def __post_init__(self) -> None:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
             raise UserError(
-                f"prototypes: {len(self.labels)} labels do not fit patterns of shape "
+                f"patterns: {len(self.labels)} labels do not fit patterns of shape "
                 f"{self.patterns.shape}; give one label to each row"
             )
         if self.classes and len(self.classes) != len(self.labels):
             raise UserError(
-                f"prototypes: {len(self.classes)} classes for {len(self.labels)} patterns; "
+                f"patterns: {len(self.classes)} classes for {len(self.labels)} patterns; "
                 "give one class to each pattern, or none"
             )
         if any(own < 0 for own in self.classes) or (
             self.digits and max(self.classes, default=0) > 9
         ):
             raise UserError(
-                f"prototypes: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
+                f"patterns: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
                 "for MNIST digits"
             )
         if self.code is not None and self.code.shape[:1] != (len(self.patterns),):
             raise UserError(
-                f"prototypes: a code of shape {self.code.shape} for {len(self.patterns)} patterns"
+                f"patterns: a code of shape {self.code.shape} for {len(self.patterns)} patterns"
             )
 
     def __len__(self) -> int:
@@ -86,12 +86,12 @@ class Patterns:
         return tuple(dict.fromkeys(self.classes))
 
 
-def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
+def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
     """The patterns that the settings name, fitted to the visible layer of the machine."""
     require_memory(size_memory(machine))
     code = _given_code(settings, machine)
     if settings.source == "images":
-        images, labels, own = read_images(user_path("prototypes.path", settings.path))
+        images, labels, own = read_images(user_path("patterns.path", settings.path))
         return from_images(images, machine, labels, classes=own, resize=settings.resize, code=code)
     if settings.source == "bundled":
         digits, classes = bundled_digits()
@@ -109,12 +109,12 @@ def load_patterns(settings: PrototypeSettings, machine: Machine) -> Patterns:
     )
 
 
-def _given_code(settings: PrototypeSettings, machine: Machine) -> Float32 | None:
+def _given_code(settings: PatternSettings, machine: Machine) -> Float32 | None:
     if machine.code != "given":
         return None
     if not settings.code:
-        raise UserError("machine.code = 'given': prototypes.code must name an .npy array of fields")
-    path = user_path("prototypes.code", settings.code)
+        raise UserError("machine.code = 'given': patterns.code must name an .npy array of fields")
+    path = user_path("patterns.code", settings.code)
     code = read_npy(path)
     if code.dtype.kind not in "biuf":
         raise UserError(f"{path}: {code.dtype} array; expected real numbers")
@@ -138,9 +138,9 @@ def from_images(
     """
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):
-        raise UserError("prototypes: no images given; at least one is needed")
+        raise UserError("patterns: no images given; at least one is needed")
     if len(names) != len(images):
-        raise UserError(f"prototypes: {len(names)} labels for {len(images)} images; one each")
+        raise UserError(f"patterns: {len(names)} labels for {len(images)} images; one each")
     fitted = _stacked(images, names, machine, resize)
     shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
     return Patterns(
@@ -171,7 +171,7 @@ def normalized(images: NDArray[Any], names: Sequence[str] | None = None) -> Floa
         why = "constant image, it has no contrast to learn; remove it"
         if not finite[first]:
             why = "has values that are not finite; remove the image"
-        raise UserError(f"prototype {first if names is None else names[first]}: {why}")
+        raise UserError(f"pattern {first if names is None else names[first]}: {why}")
     return scaled(rows, mean, deviation)
 
 
@@ -208,7 +208,7 @@ def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     for digit, indices in zip(digits, found, strict=True):
         if len(indices) < max(per_digit, 1):
             raise UserError(
-                f"prototypes.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
+                f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
             )
     ranks = np.concatenate([np.arange(len(indices)) for indices in found])
     turns = np.repeat(np.arange(len(found)), [len(indices) for indices in found])
@@ -231,8 +231,8 @@ def _stacked(
     shapes = {image.shape for image in fitted}
     if len(shapes) > 1:
         raise UserError(
-            f"prototypes: images of different shapes {sorted(shapes)}; make them alike, or set "
-            "prototypes.resize = true"
+            f"patterns: images of different shapes {sorted(shapes)}; make them alike, or set "
+            "patterns.resize = true"
         )
     return np.stack(fitted)
 
@@ -242,16 +242,16 @@ def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
     try:
         array = np.asanyarray(image)
     except ValueError:
-        raise UserError(f"prototype {name}: its rows have different lengths") from None
+        raise UserError(f"pattern {name}: its rows have different lengths") from None
     if array.dtype.kind not in "biuf":
-        raise UserError(f"prototype {name}: has {array.dtype} values; expected real numbers")
+        raise UserError(f"pattern {name}: has {array.dtype} values; expected real numbers")
     if np.ma.is_masked(array):
-        raise UserError(f"prototype {name}: has masked values; fill them")
+        raise UserError(f"pattern {name}: has masked values; fill them")
     plain = np.asarray(array)
     if plain.size and not np.isfinite(plain).all():
-        raise UserError(f"prototype {name}: has values that are not finite; remove the image")
+        raise UserError(f"pattern {name}: has values that are not finite; remove the image")
     if plain.size and max(abs(float(plain.min())), abs(float(plain.max()))) > LARGEST:
-        raise UserError(f"prototype {name}: has values beyond ±{LARGEST:.2g}; scale the image")
+        raise UserError(f"pattern {name}: has values beyond ±{LARGEST:.2g}; scale the image")
     return plain
 
 
@@ -264,11 +264,11 @@ def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDAr
     size = " × ".join(str(n) for n in image.shape)
     if image.ndim == 2:
         raise UserError(
-            f"prototype {name}: is {size} pixels, machine.visible = {machine.visible}; "
-            "set prototypes.resize = true, or change machine.visible"
+            f"pattern {name}: is {size} pixels, machine.visible = {machine.visible}; "
+            "set patterns.resize = true, or change machine.visible"
         )
     raise UserError(
-        f"prototype {name}: has {size} values, machine.visible = {machine.visible}; "
+        f"pattern {name}: has {size} values, machine.visible = {machine.visible}; "
         "make them equal (only images (n, h, w) can be resized)"
     )
 
@@ -278,7 +278,7 @@ def _resized(image: NDArray[Any], machine: Machine) -> NDArray[Any]:
     side = math.isqrt(machine.visible)
     if side * side != machine.visible:
         raise UserError(
-            f"machine.visible = {machine.visible}: prototypes.resize = true needs a square "
+            f"machine.visible = {machine.visible}: patterns.resize = true needs a square "
             f"number, such as {side * side}"
         )
     if image.shape == (side, side):

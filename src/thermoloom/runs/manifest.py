@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 PART_OF = "part_of"
 """Result of a run that is a part: RUN/FILE, beside it, that it is joined into."""
 PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
-"""Settings of ``prototypes`` that say where patterns come from; what counts is their content."""
+"""Settings of ``patterns`` that say where patterns come from; what counts is their content."""
 
 
 # --- identity -------------------------------------------------------------------------------------
@@ -53,15 +53,15 @@ def essential(
     """``{"section.key": value}`` of the settings that are not the default.
 
     A setting that is added later, with its default, changes no identity. Patterns count by their
-    content (``prototypes.content``), wherever they came from. ``defaults``: those of ``Settings``
+    content (``patterns.content``), wherever they came from. ``defaults``: those of ``Settings``
     unless given.
     """
     usual = usual_settings(defaults)
     flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
     chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
-    if chosen.get("prototypes.content"):
+    if chosen.get("patterns.content"):
         for key in PATTERN_SOURCE:
-            chosen.pop(f"prototypes.{key}", None)
+            chosen.pop(f"patterns.{key}", None)
     return chosen
 
 

@@ -513,8 +513,8 @@ def _refuse_other_run(
         return
     was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
     changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
-    if "prototypes.content" in changed:  # say also where the other patterns come from
-        source = [f"prototypes.{key}" for key in PATTERN_SOURCE]
+    if "patterns.content" in changed:  # say also where the other patterns come from
+        source = [f"patterns.{key}" for key in PATTERN_SOURCE]
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""

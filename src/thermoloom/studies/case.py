@@ -36,12 +36,14 @@ from thermoloom.runs.formats import canonical
 from thermoloom.runs.manifest import MANIFEST, run_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.tasks import Report
-from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.settings import PatternSettings, Settings
 
 RUNS = "runs"
 """Folder, within the results folder, of the runs that studies share."""
 TIMING = "timing"
 """Results of a case: seconds by stage."""
+STAGES = ("training", "generation", "quality", "diagnostics")
+"""Stages of which a sampled computer records the seconds."""
 
 Measure = Callable[..., "dict[str, Any] | None"]
 
@@ -216,7 +218,7 @@ def _judge(settings: Settings) -> dict[str, Any]:
 
 def is_classified(settings: Settings) -> bool:
     """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.prototypes.source != "images" and settings.machine.visible == SIDE * SIDE
+    return settings.patterns.source != "images" and settings.machine.visible == SIDE * SIDE
 
 
 def trained_path(folder: Path, settings: Settings) -> Path:
@@ -242,7 +244,7 @@ class Job:
     @cached_property
     def patterns(self) -> Patterns:
         """The patterns of the settings, as they are stored in the results folder."""
-        patterns, machine = self.settings.prototypes, self.settings.machine
+        patterns, machine = self.settings.patterns, self.settings.machine
         return _read_patterns(patterns, machine.visible, self.workdir / RUNS)
 
     @cached_property
@@ -257,7 +259,7 @@ class Job:
 
 
 @lru_cache(maxsize=1)
-def _read_patterns(patterns: PrototypeSettings, visible: int, folder: Path) -> Patterns:
+def _read_patterns(patterns: PatternSettings, visible: int, folder: Path) -> Patterns:
     """Read once by all cases of a process: 60,000 images take seconds."""
     return patterns_of(Settings(Machine(visible=visible), patterns), folder)
 

@@ -29,7 +29,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.formats import Table
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
-from thermoloom.studies.case import TIMING, Case, Measure, ended, trained_path, why_missing
+from thermoloom.studies.case import STAGES, TIMING, Case, Measure, ended, trained_path, why_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +173,9 @@ class Gathered:
         total: dict[str, float] = {}
         for record in runs.values():
             timing = record.results.get(TIMING) or {}
-            seconds = record.results.get("seconds", sum(timing.values()))
-            total[record.case.kind] = total.get(record.case.kind, 0.0) + seconds
+            stages = sum(timing.get(stage, 0.0) for stage in STAGES)
+            kind = record.case.kind.replace("-", " ")
+            total[kind] = total.get(kind, 0.0) + record.results.get("seconds", stages)
         return total
 
     def seconds(self, stages: Iterable[str], **labels: Any) -> dict[str, float]:

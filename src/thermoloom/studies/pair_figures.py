@@ -58,7 +58,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
     columns = len(steps)
     height = 0.905 * len(targets) + 0.25
     figure = Figure(figsize=(WIDTH, height))
-    # a narrow column sets the prototypes apart
+    # a narrow column sets the patterns apart
     grid = GridSpec(
         len(targets), columns + 2, figure=figure, width_ratios=[1] * columns + [0.08, 1],
         left=0.09, right=0.995, top=1 - 0.22 / height, bottom=0.005, wspace=0.05, hspace=0.04,
@@ -82,11 +82,11 @@ def draw_trajectories(saved: StudyTables) -> Figure:
                                   xytext=(-6, -8), textcoords="offset points", ha="right",
                                   va="center", fontsize=6, color=FAINT)  # fmt: skip
         axes = figure.add_subplot(grid[row, -1])
-        pattern = arrays["prototypes"][about["labels"].index(target)]
+        pattern = arrays["patterns"][about["labels"].index(target)]
         image(axes, pattern, shape, limits)
     times = [f"$t = {duration * int(step) / int(steps[-1]):.3g}$" for step in steps]
     places = [*range(columns), columns + 1]
-    for column, text in zip(places, [*times, "prototype"], strict=True):
+    for column, text in zip(places, [*times, "pattern"], strict=True):
         place = grid[0, column].get_position(figure)
         figure.text((place.x0 + place.x1) / 2, place.y1 + 0.06 / height, text, ha="center",
                     color=INK if column < columns else FAINT)  # fmt: skip
@@ -94,7 +94,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
 
 
 def _no_sample(about: dict[str, Any], target: str) -> str:
-    how = "the classifier assigns" if about["classified"] else "nearest prototype assigns"
+    how = "the classifier assigns" if about["classified"] else "nearest pattern assigns"
     return f"{target}: {how} no sample to it"
 
 
@@ -224,7 +224,7 @@ def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: StudyTables) 
                                 ha="right", va="center", labelpad=5,
                                 parse_math=False)  # fmt: skip
     which = f"{about['rule']}, seed {about['seed']}"
-    tag(figure, 0.01, 0.948, "a", f"   nearest to a prototype ({which})")
+    tag(figure, 0.01, 0.948, "a", f"   nearest to a pattern ({which})")
 
 
 def _class_counts(axes: Any, classes: np.ndarray[Any, Any], targets: list[int]) -> None:
@@ -270,7 +270,7 @@ def _quality(axes: Any, saved: StudyTables) -> None:
         "max_softmax": "maximum softmax",
         "target_fraction": "target fraction",
         "class_entropy": "class entropy",
-        "prototype_distance": "prototype distance",
+        "pattern_distance": "pattern distance",
         "pairwise_distance": "pairwise distance",
         "absolute_correlation": "strongest correlation",
     }

@@ -85,7 +85,7 @@ def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "nearest": images[displayed],
         "limits": np.percentile(images, (1, 99)),
-        "prototypes": patterns.patterns,
+        "patterns": patterns.patterns,
     }
     snapshot_samples: list[int] = []
     if pairs.replay is not None:
@@ -289,7 +289,7 @@ def summarize_pairs(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
         "missing": pairs.missing,
         "samples": pairs.plan.settings.generation.samples,
         "cycles": pairs.plan.settings.training.cycles,
-        "additional_paths": pairs.plan.paths_per_prototype * len(pairs.patterns),
+        "additional_paths": pairs.plan.paths_per_pattern * len(pairs.patterns),
         "heat": heat_reduction(pairs),
         "heat_rows": heat_rows(pairs),
         "quality": quality_rows(pairs),

@@ -18,15 +18,13 @@ from thermoloom.measures.diagnostics import EnergyDrop, cross_energies
 from thermoloom.measures.paired import RULES, PairedModels, number
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.settings import Settings
-from thermoloom.studies.case import Case
+from thermoloom.studies.case import STAGES, Case
 from thermoloom.studies.gather import Gathered, Record
 from thermoloom.studies.sampled_computer import replay
 from thermoloom.studies.study import Plan
 
 OPTIMUM = "optimum"
 """Label of θ* in the column ``rule``."""
-STAGES = ("training", "generation", "quality", "diagnostics")
-"""Stages of which a sampled computer records the seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class PairPlan(Plan):
 
     path_seed: int = 555001
     """Seed of the additional noising paths."""
-    paths_per_prototype: int = 10
+    paths_per_pattern: int = 10
     """Additional noising paths from every pattern."""
 
     def __post_init__(self) -> None:
@@ -66,7 +64,7 @@ class PairPlan(Plan):
     @property
     def paths(self) -> dict[str, int]:
         """Arguments of a case that is compared on the additional paths."""
-        return {"path_seed": self.path_seed, "paths_per_prototype": self.paths_per_prototype}
+        return {"path_seed": self.path_seed, "paths_per_pattern": self.paths_per_pattern}
 
     @property
     def pair_cases(self) -> list[Case]:

@@ -70,7 +70,7 @@ def compute(
     """
     clock = Clock()
     path = folder / study.name
-    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    patterns = load_patterns(plan.settings.patterns, plan.settings.machine)
     plan = replace(plan, settings=named(plan.settings, patterns))
     workers = check(study, plan, folder, resources)
     # claimed after all checks, so that a refused command leaves nothing, and before hours of work
@@ -97,7 +97,7 @@ def compute(
                     raise
                 run.fail(str(error))
                 return Performed(path, {}, failed, warnings, clock.seconds)
-            without = (*study.varied, "prototypes.content")
+            without = (*study.varied, "patterns.content")
             run.save_bytes("settings.toml", plan.to_toml(without).encode())
             run.finish({})
     return Performed(path, summary, failed, warnings, clock.seconds)
@@ -181,7 +181,7 @@ def compute_share(
     """
     number, count = share
     clock = Clock()
-    patterns = load_patterns(plan.settings.prototypes, plan.settings.machine)
+    patterns = load_patterns(plan.settings.patterns, plan.settings.machine)
     plan = replace(plan, settings=named(plan.settings, patterns))
     check(study, plan, folder, resources)
     nothing = folder / "nothing-done-yet"
@@ -208,12 +208,11 @@ def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
 def _check_models(models: Iterable[Settings], together: int) -> None:
     """Computers that cannot be trained, sampled or measured here, so many at a time."""
     kinds = {
-        (model.machine, model.prototypes, model.measures, model.generation): model
-        for model in models
+        (model.machine, model.patterns, model.measures, model.generation): model for model in models
     }
     for model in kinds.values():
         require_memory(measures_memory(model.machine, model.generation.samples), together)
-        patterns = load_patterns(model.prototypes, model.machine)
+        patterns = load_patterns(model.patterns, model.machine)
         check_learning(model, Drive(unit_fields(patterns, model.machine)))
         check_labels(patterns, model.machine)
         if model.measures.classifier:

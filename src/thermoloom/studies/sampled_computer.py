@@ -289,7 +289,7 @@ def _terms_on_paths(
     patterns: Patterns,
     clock: Clock,
     path_seed: int = 0,
-    paths_per_prototype: int = 0,
+    paths_per_pattern: int = 0,
 ) -> list[Terms]:
     """(pattern, terms) on every additional path; the seconds per path are recorded as well.
 
@@ -305,7 +305,7 @@ def _terms_on_paths(
         seconds.append(time.perf_counter() - began)
         return pattern, engine().terms(theta, path, drive.fields[pattern])
 
-    count = paths_per_prototype * len(drive.fields)
+    count = paths_per_pattern * len(drive.fields)
     terms_of_paths = in_threads(terms, [(index,) for index in range(count)])
     if seconds:
         clock.seconds["one_path"] = sum(seconds) / len(seconds)
@@ -322,8 +322,8 @@ def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
         "heat": generated.heat,
         "class": none if classes is None else classes,
         "max_softmax": nan if scores is None else scores,
-        "prototype": quality.sample_prototype,
-        "prototype_distance": quality.sample_prototype_distance,
+        "pattern": quality.nearest_pattern,
+        "pattern_distance": quality.sample_pattern_distance,
         "correlation": quality.sample_correlation,
     }
 
@@ -332,7 +332,7 @@ def _path_columns(terms: list[Terms]) -> dict[str, Any]:
     values = [term for _, term in terms]
     return {
         "path": list(range(len(terms))),
-        "prototype": [pattern for pattern, _ in terms],
+        "pattern": [pattern for pattern, _ in terms],
         **{name: [getattr(t, name) for t in values] for name in PathTerms._fields},
         "identity_error": [t.identity_error for t in values],
     }
@@ -406,7 +406,7 @@ def nearest_samples(
     fewer samples than ``count`` has a shorter list, perhaps an empty one.
     """
     labels, assigned = assignment(samples, patterns)
-    order = np.argsort(samples["prototype_distance"], kind="stable")
+    order = np.argsort(samples["pattern_distance"], kind="stable")
     return {label: [int(i) for i in order if assigned[i] == label][:count] for label in labels}
 
 
@@ -417,7 +417,7 @@ def assignment(
     if classified(samples):
         return [str(t) for t in patterns.targets], samples["class"].astype(np.str_)
     names = np.array(patterns.labels, dtype=np.str_)
-    return list(dict.fromkeys(patterns.labels)), names[samples["prototype"]]
+    return list(dict.fromkeys(patterns.labels)), names[samples["pattern"]]
 
 
 def classified(samples: Mapping[str, NDArray[Any]]) -> bool:

@@ -71,7 +71,7 @@ def _computer_tasks(cases: Iterable[Case], folder: Path, workers: int) -> list[T
         settings, path = case.settings, trained_path(Path(), case.settings)
         if path not in trainings:
             trainings[path] = []
-            paths = (settings.machine, settings.device, settings.prototypes, settings.training.seed)
+            paths = (settings.machine, settings.device, settings.patterns, settings.training.seed)
             shared.setdefault((case.group, *paths), []).append(trainings[path])
         if case.path not in [other.path for other in trainings[path]]:
             trainings[path].append(case)

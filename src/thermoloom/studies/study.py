@@ -21,7 +21,13 @@ from thermoloom.inputs import shown
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.sections import fitted
-from thermoloom.settings import GenerationSettings, Settings, Training, toml_of
+from thermoloom.settings import (
+    GenerationSettings,
+    Settings,
+    Training,
+    current_names,
+    toml_of,
+)
 from thermoloom.studies.case import Case, Source
 from thermoloom.studies.discovery import load_module
 from thermoloom.studies.gather import Gathered
@@ -31,8 +37,6 @@ if TYPE_CHECKING:  # loads matplotlib
 
 SECTION = "study"
 """Table of a settings file, and prefix of --set, for the fields of a plan."""
-FORMER_SECTION = "experiment"
-"""Name of that table before version 0.3; still accepted."""
 MOST_SEEDS = 10_000
 """Most seeds of one study; each is a training."""
 VARIED = ("training.rule", "training.period", "training.seed")
@@ -96,9 +100,8 @@ class Plan:
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
         """A copy with ``{section: {key: value}}`` replaced; unknown names are refused."""
-        sections = dict(values)
-        options = {**sections.pop(FORMER_SECTION, {}), **sections.pop(SECTION, {})}
-        checked = _checked_options(type(self), options)
+        sections = current_names(values)
+        checked = _checked_options(type(self), sections.pop(SECTION, {}))
         return replace(self, settings=self.settings.updated(sections), **checked)
 
     def to_toml(self, without: Sequence[str] = ()) -> str:
@@ -197,7 +200,8 @@ class Study:
         preset = preset or next(iter(self.presets))
         if preset not in self.presets:
             raise UserError(f"--preset {preset}: must be one of {', '.join(self.presets)}")
-        return self.presets[preset].updated(self._without_varied(preset, values or {}))
+        current = current_names(values or {})
+        return self.presets[preset].updated(self._without_varied(preset, current))
 
     def _without_varied(
         self, preset: str, values: Mapping[str, Mapping[str, Any]]
@@ -221,7 +225,7 @@ class Study:
 
     def preset_of(self, plan: Plan) -> str | None:
         """The preset that a plan is, if it is one."""
-        plan = plan.updated({"prototypes": {"content": ""}})
+        plan = plan.updated({"patterns": {"content": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:

@@ -46,15 +46,15 @@ class PathModes:
     """Moments of the units along a window of steps, expanded in orthonormal functions of time."""
 
     mean: Array64
-    """m as (prototypes, N, modes)."""
+    """m as (patterns, N, modes)."""
     drift: Array64
-    """d as (prototypes, N, modes), projected onto the modes."""
+    """d as (patterns, N, modes), projected onto the modes."""
     one: Array64
     """The constant 1 as (modes,)."""
     variance: Array64
-    """Σ_k v, (prototypes, N)."""
+    """Σ_k v, (patterns, N)."""
     square: Array64
-    """Σ_k Σ_i q, (prototypes,)."""
+    """Σ_k Σ_i q, (patterns,)."""
 
 
 class TimeModes:

@@ -3,7 +3,7 @@
 A noising path is independent of the θ it meets, so the mean of θ over paths obeys the linear
 recursion of the rule with expected gradients,
 
-    E[θ] ← E[θ] − α ∇E[L_w](E[θ])        for the windows w between updates, prototypes in turn,
+    E[θ] ← E[θ] − α ∇E[L_w](E[θ])        for the windows w between updates, patterns in turn,
 
 exactly for the batch rule. For shorter periods it leaves out that states of one path remember
 each other: a relative α μΔt/(2k_BT) |m|² (memory of a unit, in steps), some per cent with the
@@ -66,20 +66,20 @@ class Window:
 
 @dataclass(frozen=True)
 class MeanRule:
-    """A training rule with expected gradients: windows of each prototype's path, in order."""
+    """A training rule with expected gradients: windows of each pattern's path, in order."""
 
     learning_rate: float
-    prototypes: tuple[tuple[Window, ...], ...]
+    patterns: tuple[tuple[Window, ...], ...]
     accuracy: float = 1e-3
     """Where the series of updates within a window is cut, relative to the change of θ."""
 
     @property
     def size(self) -> int:
-        return self.prototypes[0][0].loss.layout.size
+        return self.patterns[0][0].loss.layout.size
 
-    def learn(self, theta: Array64, prototype: int, offset: float = 0.0) -> Array64:
-        """E[θ] after one trajectory of this prototype; ``offset`` is added to every residual."""
-        for window in self.prototypes[prototype]:
+    def learn(self, theta: Array64, pattern: int, offset: float = 0.0) -> Array64:
+        """E[θ] after one trajectory of this pattern; ``offset`` is added to every residual."""
+        for window in self.patterns[pattern]:
             slope = window.loss.slope(theta)
             if offset:
                 slope += offset * offset_gradient(window.loss)
@@ -88,10 +88,10 @@ class MeanRule:
         return theta
 
     def deviate(
-        self, deviation: Array64, prototype: int, rng: np.random.Generator | None = None
+        self, deviation: Array64, pattern: int, rng: np.random.Generator | None = None
     ) -> Array64:
         """What one trajectory leaves of a deviation from the mean and, with ``rng``, adds to it."""
-        for window in self.prototypes[prototype]:
+        for window in self.patterns[pattern]:
             pull = window.loss.curvature(deviation)
             if rng is not None:
                 pull -= gradient_noise(window.loss, rng)
@@ -159,11 +159,11 @@ def mean_parameters(
 def _course(
     rule: MeanRule, step: Callable[[Array64, int], Array64], cycles: int, every: int
 ) -> Iterator[tuple[int, Array64]]:
-    """(cycles done, state) from 0 on, prototypes in turn."""
+    """(cycles done, state) from 0 on, patterns in turn."""
     state = np.zeros(rule.size)
     yield 0, state
     for cycle in range(cycles):
-        state = step(state, cycle % len(rule.prototypes))
+        state = step(state, cycle % len(rule.patterns))
         if (cycle + 1) % every == 0 or cycle + 1 == cycles:
             yield cycle + 1, state
 
@@ -191,20 +191,20 @@ def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
 
 
 def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
-    """Spectral radius of Π_p (1 − αH_p): growth of a deviation in one round over all prototypes.
+    """Spectral radius of Π_p (1 − αH_p): growth of a deviation in one round over all patterns.
 
-    By Arnoldi iteration. The steep directions of the prototypes overlap without being the same,
+    By Arnoldi iteration. The steep directions of the patterns overlap without being the same,
     so the largest eigenvalues are complex pairs, on which a power iteration never settles.
     """
 
     def one_round(deviation: Array64) -> Array64:
         deviation = deviation.ravel()
-        for prototype in range(len(rule.prototypes)):
-            deviation = rule.deviate(deviation, prototype)
+        for pattern in range(len(rule.patterns)):
+            deviation = rule.deviate(deviation, pattern)
         return deviation
 
     rng = np.random.default_rng(0)
-    start = sum(gradient_noise(windows[0].loss, rng) for windows in rule.prototypes)
+    start = sum(gradient_noise(windows[0].loss, rng) for windows in rule.patterns)
     operator = LinearOperator((rule.size, rule.size), matvec=one_round, dtype=np.float64)
     values = eigs(
         operator,
@@ -223,13 +223,13 @@ class BatchStability:
     """Where batch training with expected gradients becomes unstable."""
 
     curvature: float
-    """λ_max of the Hessian averaged over prototypes."""
+    """λ_max of the Hessian averaged over patterns."""
     curvatures: tuple[float, ...]
-    """λ_max of each prototype's Hessian."""
+    """λ_max of each pattern's Hessian."""
     averaged_rate: float
-    """2/λ_max: the critical α if each update averaged over all prototypes."""
+    """2/λ_max: the critical α if each update averaged over all patterns."""
     critical_rate: float
-    """The α at which one round of prototypes in turn, Π_p (1 − αH_p), has spectral radius 1."""
+    """The α at which one round of patterns in turn, Π_p (1 − αH_p), has spectral radius 1."""
 
 
 def batch_stability(
@@ -238,12 +238,12 @@ def batch_stability(
     """Critical learning rates of the batch rule, the last one bisected to ``tolerance``."""
     rule = mean_rule(machine, fields, marginals, 1.0, machine.steps)
     curvature = largest_curvature(ExpectedLoss(machine, fields, marginals))
-    curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.prototypes)
+    curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.patterns)
 
     def unstable(rate: float) -> bool:
-        return round_growth(MeanRule(rate, rule.prototypes)) > 1
+        return round_growth(MeanRule(rate, rule.patterns)) > 1
 
-    # Below 2/λ of the steepest prototype no factor of the round can stretch anything.
+    # Below 2/λ of the steepest pattern no factor of the round can stretch anything.
     low, high = 2 / max(curvatures), 2.2 / curvature
     while not unstable(high):
         low, high = high, 1.5 * high
@@ -486,7 +486,7 @@ class UpdateSize:
 def update_size(machine: Machine, fields: Fields, marginals: Marginals) -> UpdateSize:
     """E[(r_i x_j' + r_j x_i')²] = (q_i E[x_j'²] + q_j E[x_i'²] + 2 d_i m_i d_j m_j)/(2k_BT)².
 
-    Averaged over steps, prototypes and pairs; E[D x'] is taken as d m, since D and x' of one
+    Averaged over steps, patterns and pairs; E[D x'] is taken as d m, since D and x' of one
     unit are all but uncorrelated.
     """
     sums = np.zeros(2)
@@ -525,12 +525,12 @@ def surviving_fraction(
 
     At θ = 0, where training starts. Given the states, an update is taken as Gaussian with mean
     (d_i x_j' + d_j x_i')/(2k_BT) and variance c (x_i'² + x_j'²), and the states as N(m, v), for
-    random prototypes, steps and visible–hidden (or hidden–hidden) pairs.
+    random patterns, steps and visible–hidden (or hidden–hidden) pairs.
     """
     rng = np.random.default_rng(seed)
     half_spacing = largest_coupling / (2 ** (bits - 1) - 1) / 2
     visible, units = machine.visible, machine.units
-    prototype = rng.integers(len(fields), size=samples)
+    pattern = rng.integers(len(fields), size=samples)
     steps = rng.integers(machine.steps, size=samples)
     second = rng.integers(visible, units, size=samples)
     if hidden:  # any other hidden unit
@@ -542,7 +542,7 @@ def surviving_fraction(
         first = rng.integers(visible, size=samples)
     states, drifts = [], []
     for unit in (first, second):
-        field = fields[prototype, unit].astype(np.float64)
+        field = fields[pattern, unit].astype(np.float64)
         mean, variance, drift = (
             _entries(marginals, name, field, steps) for name in ("mean", "variance", "drift")
         )

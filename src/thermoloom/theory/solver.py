@@ -35,8 +35,8 @@ from thermoloom.threads import threads
 
 
 @dataclass(frozen=True)
-class Optimum:
-    """The parameters that minimize the expected loss, and how they were found."""
+class Solution:
+    """The parameters that minimize the expected loss, and how they were computed."""
 
     parameters: Parameters
     """θ* in float32."""
@@ -64,7 +64,7 @@ def solve_optimum(
     max_iterations: int = 1000,
     heat_weight: float = 0.0,
     ridge: float = 0.0,
-) -> Optimum:
+) -> Solution:
     """(H + ρ) θ = −(g₀ + λq/k_BT) of every stage, until the gradient has fallen by ``tolerance``.
 
     ``heat_weight`` is λ, the price of a k_BT of expected heat in units of the loss; ``ridge`` is ρ.
@@ -92,9 +92,9 @@ def solve_optimum(
         total += loss.total(theta[stage])
         initial += loss.zero_value
         largest = max(largest, _relative_gradient(loss, theta[stage], linear, ridge))
-    found = layout(machine).symmetrized(theta).astype(np.float32)
-    return Optimum(
-        parameters=Parameters(machine, found).with_styles_of(words),
+    symmetric = layout(machine).symmetrized(theta).astype(np.float32)
+    return Solution(
+        parameters=Parameters(machine, symmetric).with_styles_of(words),
         expected_loss=total / machine.steps,
         initial_loss=initial / machine.steps,
         relative_gradient=largest,

@@ -215,10 +215,10 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
     for other in (t.settings for t in trainees[1:]):
         same = (
             other.built == first.built
-            and other.prototypes == first.prototypes
+            and other.patterns == first.patterns
             and other.training.seed == first.training.seed
         )
         if not same:
             raise UserError(
-                "learners that share paths need equal machine, device, prototypes and training.seed"
+                "learners that share paths need equal machine, device, patterns and training.seed"
             )

@@ -87,7 +87,7 @@ def quality_statements(evidence: Evidence) -> Found:
         change(said, evidence, "softmax", "quality.max_softmax", 0),
         change(said, evidence, "target_fraction", "quality.target_fraction", -1),
         change(said, evidence, "class_entropy", "quality.class_entropy", +1),
-        change(said, evidence, "prototype_distance", "quality.prototype_distance", -1),
+        change(said, evidence, "pattern_distance", "quality.pattern_distance", -1),
         change(said, evidence, "diversity", "quality.pairwise_distance", -1),
     ]
 
@@ -104,7 +104,7 @@ def class_statements(evidence: Evidence) -> Found:
     counts = [int((samples["class"] == digit).sum()) for digit in range(3)]
     total, known = len(samples["class"]), sum(counts)
     off = ~np.isin(samples["class"], targets)
-    nearest = np.array(patterns["classes"])[samples["prototype"][off]]
+    nearest = np.array(patterns["classes"])[samples["pattern"][off]]
     near = int(np.isin(nearest, (1, 2)).sum())
     mostly = known > said.limit("mostly_targets", "share") * total
     uneven = counts[2] == max(counts) and counts[1] == min(counts)

@@ -28,7 +28,7 @@ from thermoloom.measures.quality import MEASURES, measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings, Solver, Training
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings, Solver, Training
 from thermoloom.studies.case import Case, Job
 from thermoloom.studies.gather import Gathered, save_rows
 from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
@@ -317,7 +317,7 @@ TEN = replace(
     FULL,
     settings=Settings(
         replace(HARMONIC, styles=10, label_amplitude=ONLINE_AMPLITUDE),
-        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        PatternSettings(digits=tuple(range(10)), per_digit=10),
         training=Training(learning_rate=ONLINE_RATE),
         generation=GenerationSettings(samples=200),
     ),

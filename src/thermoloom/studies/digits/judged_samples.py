@@ -21,7 +21,7 @@ loss is of the order of the square."""
 
 def reference_images(job: Job) -> Data:
     """The images that samples are compared with: test images where MNIST is available."""
-    source = job.settings.prototypes
+    source = job.settings.patterns
     return reference_data(job.patterns, source.path if source.source == "mnist" else None)
 
 

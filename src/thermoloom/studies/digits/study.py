@@ -1,6 +1,6 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
-Without further settings it learns the hundred bundled digits. With ``prototypes.source = mnist`` it
+Without further settings it learns the hundred bundled digits. With ``patterns.source = mnist`` it
 learns all of MNIST and is compared with test images. The machine was chosen from many candidates,
 by the same classifier and the same kind of images; the curves show some of them.
 
@@ -25,7 +25,7 @@ from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings
 from thermoloom.studies.case import Case
 from thermoloom.studies.digits.classification import classification
 from thermoloom.studies.digits.curves import optimized_windows, varied_machine
@@ -38,7 +38,7 @@ from thermoloom.studies.gather import Gathered, Record, save_rows
 from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
 from thermoloom.studies.study import SECTION, Figure, Plan, Study
 
-TEN_DIGITS = PrototypeSettings(digits=tuple(range(10)), per_digit=0)
+TEN_DIGITS = PatternSettings(digits=tuple(range(10)), per_digit=0)
 PAPERS_UNITS = {
     "hidden": 512, "labels": 10, "styles": 1, "wiring": list(Machine().wiring),
     "biases": ["hidden"], "J4": 1.0,
@@ -123,14 +123,14 @@ class DigitsPlan(Plan):
             code_settings(code)
 
     def _check_machine(self) -> None:
-        machine, prototypes = self.settings.machine, self.settings.prototypes
-        if prototypes.source == "images":
-            raise UserError("prototypes.source: digits come from MNIST; use bundled or mnist")
+        machine, prototypes = self.settings.machine, self.settings.patterns
+        if patterns.source == "images":
+            raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
         if machine.visible != SIDE * SIDE:
             raise UserError(
                 f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784"
             )
-        classes = max(prototypes.digits) + 1
+        classes = max(patterns.digits) + 1
         if machine.labels < classes:
             raise UserError(
                 f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"

@@ -130,7 +130,7 @@ def is_as_good(miss: float, allowed: float) -> bool:
 def with_fewer_pixels(settings: Settings, pixels: int) -> Settings:
     """The same machine for smaller images."""
     return settings.updated(
-        {"machine": {"visible": pixels}, "prototypes": {"resize": True, "content": ""}}
+        {"machine": {"visible": pixels}, "patterns": {"resize": True, "content": ""}}
     )
 
 
@@ -143,7 +143,7 @@ def least_heat_schedule(job: Job, duration: float, evaluations: int, pixels: int
     settings, patterns = job.settings, job.patterns
     if pixels:
         settings = with_fewer_pixels(settings, pixels)
-        patterns = load_patterns(settings.prototypes, settings.machine)
+        patterns = load_patterns(settings.patterns, settings.machine)
     allowed = performance(settings.machine, patterns)["miss"]
     best, small_performance, solves = least_heat(
         replace(settings.machine, duration=duration),

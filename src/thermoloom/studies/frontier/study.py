@@ -32,7 +32,7 @@ from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import PrototypeSettings, Settings, Training
+from thermoloom.settings import PatternSettings, Settings, Training
 from thermoloom.studies.case import Case
 from thermoloom.studies.frontier.schedules import (
     SEARCHED,
@@ -135,7 +135,7 @@ class FrontierPlan(PairPlan):
         None for images without classes.
         """
         optimum = self.weighted(0.0)
-        patterns = optimum.prototypes
+        patterns = optimum.patterns
         if optimum.machine.labels and is_harmonic(optimum.machine):
             return optimum
         if patterns.source == "images":
@@ -457,7 +457,7 @@ QUICK = FrontierPlan(
 DEMAND = FrontierPlan(
     settings=Settings(
         replace(HARMONIC, styles=10, label_amplitude=ONLINE_AMPLITUDE),
-        PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+        PatternSettings(digits=tuple(range(10)), per_digit=10),
         Training(cycles=1000, learning_rate=ONLINE_RATE, learning_rate_decay=2000.0),
     ),
     seeds=(101,),

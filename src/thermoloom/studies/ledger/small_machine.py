@@ -40,7 +40,7 @@ def shrunk(settings: Settings, pixels: int) -> Settings:
     return settings.updated(
         {
             "machine": {"visible": pixels, "hidden": hidden, "dt": dt},
-            "prototypes": {"resize": True, "content": ""},
+            "patterns": {"resize": True, "content": ""},
         }
     )
 

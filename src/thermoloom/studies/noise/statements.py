@@ -174,7 +174,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     resolved = change.mean < 0 and change.resolved(said.limit("low_noise", "lowest"))
     below = sum(curve.heat(value) < curve.heat(0) for value in low)
     mostly = below > said.limit("low_noise", "share") * len(low)
-    distance, reference = (curve.mean(value, "prototype_distance") for value in (lowest, 0))
+    distance, reference = (curve.mean(value, "pattern_distance") for value in (lowest, 0))
     return said.statement(
         "low_noise",
         verdicts.DIFFERS

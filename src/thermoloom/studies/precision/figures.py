@@ -34,7 +34,7 @@ MARKERS = {NEAREST: "s", STOCHASTIC: "o"}
 NAMES = {NEAREST: "rounding to nearest", STOCHASTIC: "stochastic rounding"}
 QUALITY = {
     "max_softmax": ("maximum softmax", BLUE, "s"),
-    "prototype_distance": ("prototype distance", GREEN, "^"),
+    "pattern_distance": ("pattern distance", GREEN, "^"),
     "pairwise_distance": ("pairwise distance", PURPLE, "D"),
 }
 

@@ -20,12 +20,12 @@ from thermoloom.studies import verdicts
 from thermoloom.studies.verdicts import Evidence, Statements
 
 said = Statements.beside(__file__)
-SUMMARIES = ("max_softmax", "prototype_distance", "pairwise_distance")
+SUMMARIES = ("max_softmax", "pattern_distance", "pairwise_distance")
 """Measures of quality that the paper's statements speak of."""
 WORDS = {
     "heat": "heat",
     "max_softmax": "softmax",
-    "prototype_distance": "prototype distance",
+    "pattern_distance": "pattern distance",
     "pairwise_distance": "diversity",
 }
 LOW_BITS, ENOUGH_BITS = (4, 6, 8), 16

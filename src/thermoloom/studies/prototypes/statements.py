@@ -19,6 +19,6 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             change(said, evidence, "softmax", "quality.max_softmax", 0),
             change(said, evidence, "target_fraction", "quality.target_fraction", 0),
             change(said, evidence, "diversity", "quality.pairwise_distance", -1),
-            change(said, evidence, "prototype_distance", "quality.prototype_distance", +1),
+            change(said, evidence, "pattern_distance", "quality.pattern_distance", +1),
         ],
     }

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import PrototypeSettings, Settings
+from thermoloom.settings import PatternSettings, Settings
 from thermoloom.studies.case import Case
 from thermoloom.studies.gather import Gathered
 from thermoloom.studies.pair_tables import summarize_pairs
 from thermoloom.studies.pairs import PairPlan, collect_pairs, complete_pairs
 from thermoloom.studies.study import Figure, Study, brief
 
-FIFTEEN = PrototypeSettings(per_digit=5)
+FIFTEEN = PatternSettings(per_digit=5)
 
 
 def cases(plan: PairPlan, folder: Path) -> list[Case]:
@@ -24,7 +24,7 @@ def cases(plan: PairPlan, folder: Path) -> list[Case]:
 def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
     """Tables of the complete pairs, and their summary."""
     pairs = collect_pairs(plan, gathered)
-    return summarize_pairs(pairs, run) | {"prototype_count": len(pairs.patterns)}
+    return summarize_pairs(pairs, run) | {"pattern_count": len(pairs.patterns)}
 
 
 STUDY = Study(
@@ -33,10 +33,10 @@ STUDY = Study(
     question="Fifteen prototypes: does it persist with more patterns?",
     presets={
         "paper": PairPlan(
-            settings=Settings(prototypes=FIFTEEN), seeds=(101, 102, 103), paths_per_prototype=2
+            settings=Settings(patterns=FIFTEEN), seeds=(101, 102, 103), paths_per_pattern=2
         ),
         "quick": PairPlan(
-            settings=brief(60, 40, prototypes=FIFTEEN), seeds=(101,), paths_per_prototype=2
+            settings=brief(60, 40, patterns=FIFTEEN), seeds=(101,), paths_per_pattern=2
         ),
     },
     cases=cases,

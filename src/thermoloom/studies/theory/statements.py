@@ -181,7 +181,7 @@ def stability_rows(evidence: Evidence) -> list[Row]:
 
 
 def growth_rows(scan: Sequence[Row]) -> list[Row]:
-    """Growth of the deviation in one round of prototypes, where batch training is unstable."""
+    """Growth of the deviation in one round of patterns, where batch training is unstable."""
     growing = [e for e in scan if e["rule"] == "batch" and e["unstable"] and e["growth"]]
     if not growing:
         return []

@@ -98,7 +98,7 @@ STUDY = Study(
         "quick": TheoryPlan(
             settings=brief(20, 10),
             seeds=(101, 102),
-            paths_per_prototype=1,
+            paths_per_pattern=1,
             batch_scan=(0.9, 1.2),
             batch_scan_cycles=15,
             online_scan=(0.9, 1.1),

@@ -49,7 +49,7 @@ def training_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str
     batch = batch_stability(machine, fields, marginals)
     online = online_stability(machine, fields, marginals)
     job.report(1, 3, None)
-    windows = mean_rule(machine, fields, marginals, 1.0, machine.steps).prototypes
+    windows = mean_rule(machine, fields, marginals, 1.0, machine.steps).patterns
     growth = [round_growth(MeanRule(f * batch.critical_rate, windows)) for f in factors]
     job.run.save_table("growth", {"factor": factors, "growth": growth})
     job.report(2, 3, None)

@@ -27,7 +27,7 @@ from thermoloom.measures.quality import measure_quality
 from thermoloom.measures.statistics import spread
 from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import GenerationSettings, PrototypeSettings, Settings
+from thermoloom.settings import GenerationSettings, PatternSettings, Settings
 from thermoloom.studies.case import TIMING, Case, Job, is_classified
 from thermoloom.studies.first_patterns import first_patterns
 from thermoloom.studies.gather import Gathered, Record, save_rows
@@ -74,7 +74,7 @@ class WiringPlan(Plan):
 
     settings: Settings = field(
         default_factory=lambda: Settings(
-            prototypes=PrototypeSettings(digits=tuple(range(10)), per_digit=10),
+            patterns=PatternSettings(digits=tuple(range(10)), per_digit=10),
             generation=GenerationSettings(samples=100),
         )
     )
@@ -280,7 +280,7 @@ STUDY = Study(
     order=10,
     varied=(
         *VARIED,
-        "prototypes.digits",
+        "patterns.digits",
         *(f"machine.{key}" for key in ("topology", "radius", "degree", "edges")),
     ),
 )

@@ -1,0 +1,233 @@
+"""A computer: a machine with parameters, the patterns that it has learned, and how it did.
+
+computer = machine.train(images)            or machine.solve(images)
+drawn    = computer.generate(200)           samples, heat, work, quality
+computer.save("my.safetensors")             tl.load("my.safetensors")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thermoloom.computers.drawn import Drawn
+from thermoloom.errors import UserError
+from thermoloom.generation import asked_classes, generate
+from thermoloom.inputs import user_path, whole
+from thermoloom.machine.device import Device
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.realization import Realization, realize
+from thermoloom.patterns.clamps import clamp_of
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.patterns.sources import Source
+from thermoloom.settings import Settings
+from thermoloom.theory.solver import Solution
+
+if TYPE_CHECKING:
+    from thermoloom.computers.learning import OnCycle
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Computer:
+    """A machine that has learned: θ (``parameters``), ``patterns``, ``settings``, ``curve``.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+    >>> computer = machine.train(tl.digits(0, 1), cycles=4, resize=True)
+    >>> computer.patterns.labels, computer.curve["cycle"], computer["visible_hidden"].shape
+    (('0', '1'), array([0., 4.]), (1, 49, 8))
+    """
+
+    settings: Settings
+    """How it was trained or solved; ``patterns`` names the content of the patterns only."""
+    parameters: Parameters
+    """θ of every stage."""
+    patterns: Patterns
+    """What it has learned: patterns of zero mean and unit variance, names, classes."""
+    curve: dict[str, Array]
+    """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
+    solution: Solution | None = None
+    """How it was solved; None if it was trained, or read from a file."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as it is meant, without imperfections of a device."""
+        return self.settings.machine
+
+    @property
+    def exported(self) -> Parameters:
+        """θ on the machine as it is meant: couplings that are exported know no device."""
+        theta = self.parameters
+        return Parameters(self.settings.machine, theta.vector, theta.style_weights)
+
+    def __getitem__(self, block: str) -> Array:
+        """A block of θ, such as ``visible_hidden``, ``hidden_hidden``, ``hidden_bias``: (T, …)."""
+        if block not in self.parameters.layout:
+            known = ", ".join(self.parameters.arrays)
+            raise UserError(f"{block}: no such block of θ; this machine has {known}")
+        return self.parameters[block]
+
+    def __repr__(self) -> str:
+        training = self.settings.training
+        how = "solved" if self.settings.solved else f"{training.rule}, {training.cycles} cycles"
+        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
+
+    def train(
+        self,
+        images: Source | None = None,
+        classes: Sequence[int] | None = None,
+        *,
+        cycles: int = 300,
+        resize: bool = False,
+        code: Array | None = None,
+        on_cycle: OnCycle | None = None,
+        **settings: Any,
+    ) -> Computer:
+        """Another computer, trained for ``cycles`` more from this one's θ.
+
+        Without images it continues with those that it has learned, exactly as if it had never
+        stopped (with update noise: to round-off). Rule, seed and everything else stay as they were
+        unless given; a computer that was solved is trained online.
+
+        >>> import thermoloom as tl
+        >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
+        >>> parts = machine.train(images, cycles=4, resize=True).train(cycles=2)
+        >>> whole = machine.train(images, cycles=6, resize=True)
+        >>> bool((parts["hidden_bias"] == whole["hidden_bias"]).all())
+        True
+        """
+        from thermoloom.computers.learning import continue_training
+
+        return continue_training(
+            self, images, classes, cycles, resize=resize, code=code, on_cycle=on_cycle, **settings
+        )
+
+    def on(self, device: Device) -> Computer:
+        """The same θ, written on a device: it generates there, and ``train`` continues there.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> chip = computer.on(tl.Device(gain_error=0.3, dead=0.05))
+        >>> recalibrated = chip.train(cycles=4)
+        >>> [bool((c.generate(3).heat == computer.generate(3).heat).any()) for c in (chip,
+        ...  recalibrated)]
+        [False, False]
+        """
+        settings = replace(self.settings, device=device)
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta)
+
+    def generate(
+        self,
+        samples: int = 200,
+        seed: int | None = None,
+        *,
+        classes: Sequence[int] | int | None = None,
+        clamp: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        hold: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Drawn:
+        """Samples of the frozen computer, and the heat that it gives off.
+
+        ``seed``: 90000 + the training seed by default. ``classes``: what the label units ask
+        for, in turn; by default all classes in turn. ``clamp``: an image with some known pixels,
+        or several in turn; ``mask`` is true where they are known (without it: where the
+        image is finite). Known pixels follow their reversed noising path, as in training, or are
+        held at rest (``hold``). Their grey values are scaled to those of the learned patterns at
+        these pixels; pixels that are not known have no influence.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.train(tl.digits(0, 1), cycles=4, resize=True)
+        >>> image = np.eye(7); image[4:] = np.nan
+        >>> computer.generate(3, clamp=image).images.shape
+        (3, 7, 7)
+        """
+        machine = self.machine
+        if clamp is None and (mask is not None or hold):
+            raise UserError("mask, hold: say which pixels of an image are known; give clamp too")
+        count, known = whole("samples", samples, 1), None
+        if clamp is not None:
+            marked = None if mask is None else np.asarray(mask)
+            known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
+        seed = self.settings.generation_seed if seed is None else seed
+        generated = generate(self.parameters, count, seed, classes, known, on_progress=on_progress)
+        requested = asked_classes(self.parameters, count, classes)
+        return Drawn(self, generated, requested, clamped=known is not None)
+
+    def save(self, path: str | Path) -> None:
+        """Everything in one .safetensors file, which ``load`` and the command line open.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> machine.train(tl.digits(0, 1), cycles=4, resize=True).save("my.safetensors")
+        >>> tl.load("my.safetensors")
+        Computer(Machine(visible=49, hidden=8, duration=0.05), 2 patterns, online, 4 cycles)
+        """
+        from thermoloom.computers.computer_files import save_computer
+
+        save_computer(user_path("path", path), self)
+
+    def export(
+        self,
+        path: str | Path,
+        bits: int = 32,
+        *,
+        chosen: int | None = None,
+        samples: int = 100,
+        seed: int = 1,
+        **device: float,
+    ) -> None:
+        """Couplings for a device: a table (.csv, which ``load`` reads back) or, of at most 32
+        units, a netlist for ngspice (.cir).
+
+        ``bits``: of a coupling, 2 to 24, or 32 for float32 as it is. A netlist generates
+        ``samples`` images of the class ``chosen``, in the units of the ``device`` (as of
+        ``units``), or in the machine's own.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.export("five.csv", bits=5)
+        >>> tl.load("five.csv").generate(3).states.shape
+        (3, 13)
+        >>> computer.export("small.cir", capacitance=1e-15, conductance=1e-6)
+        """
+        from thermoloom.computers.circuits import save_netlist
+        from thermoloom.computers.computer_files import save_couplings
+
+        file = user_path("path", path)
+        if file.suffix == ".cir":
+            save_netlist(file, self, bits, chosen, samples, seed, device)
+        elif device or chosen is not None:
+            raise UserError(f"{path}: a table takes neither a class nor a device's units")
+        else:
+            save_couplings(file, self, bits)
+
+    def units(self, **device: float) -> Realization:
+        """The machine on a device: joules, volts, seconds.
+
+        E₀ from one of ``temperature`` (kelvin, 300 by default), ``energy`` (E₀ in joules) and
+        ``voltage`` (of x = 1); the unit of time from ``time_unit`` (seconds) or ``conductance``
+        (siemens), with the ``capacitance`` of a node (farads).
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> device = computer.units(capacitance=1e-15, conductance=1e-6)
+        >>> print(f"{1e3 * device.voltage:.2f} mV, {1e9 * device.time:.2f} ns")
+        6.44 mV, 1.00 ns
+        >>> device.summary(heat=computer.generate(5).heat.mean())["heat_J"] < 1e-17
+        True
+        """
+        return realize(self.machine, **device)

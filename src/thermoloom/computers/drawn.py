@@ -1,0 +1,124 @@
+"""Samples that a computer has drawn, with their heat, work and quality."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.machine.generated import Generated
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from thermoloom.computers.computer import Computer
+    from thermoloom.measures.heat_ledger import Ledger
+    from thermoloom.measures.quality import Quality
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Drawn:
+    """Samples of a computer, with their heat and work in E₀.
+
+    >>> import thermoloom as tl
+    >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
+    >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
+    >>> drawn.images.shape, drawn.heat.shape, drawn.work.shape, drawn.states.shape
+    ((5, 7, 7), (5,), (5,), (5, 57))
+    """
+
+    computer: Computer
+    generated: Generated
+    """The complete result: states at start and end, energies by part and stage."""
+    classes: NDArray[np.int64] | None
+    """The class requested for each sample, where the machine has labels."""
+    clamped: bool = False
+    """Whether some pixels were given."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __repr__(self) -> str:
+        work = f", work {self.work.mean():.1f}" if self.computer.machine.stages > 1 else ""
+        return f"Drawn({len(self)} samples, heat {self.heat.mean():.1f}{work} E0)"
+
+    @property
+    def states(self) -> NDArray[np.float32]:
+        """Final states of all units, (samples, N), visible units first."""
+        return self.generated.final_states
+
+    @property
+    def samples(self) -> NDArray[np.float32]:
+        """Final states of the visible units in the shape of the data: (samples, h, w) for images,
+        (samples, N_v) otherwise.
+        """
+        visible = self.states[:, : self.computer.machine.visible]
+        return visible.reshape(len(visible), *(self.computer.patterns.shape or (-1,)))
+
+    @property
+    def images(self) -> NDArray[np.float32]:
+        """``samples``, by the name that fits where they are images."""
+        return self.samples
+
+    @property
+    def heat(self) -> NDArray[np.float64]:
+        """Q of every sample in E₀, positive when given off to the environment."""
+        return self.generated.heat
+
+    @property
+    def work(self) -> NDArray[np.float64]:
+        """W of every sample in E₀, done on the machine by switching stages and moving clamps."""
+        return self.generated.work
+
+    def ledger(self) -> Ledger:
+        """Heat and work by stage and part, discretization error, bounds on entropy production.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
+        >>> ledger = machine.solve(tl.digits(0, 1), resize=True).generate(20, seed=1).ledger()
+        >>> [row["stage"] for row in ledger.stages], ledger.parts
+        ([2, 1], ('onsite', 'visible_hidden', 'hidden_hidden', 'bias'))
+        >>> least, most = ledger.dissipation.production
+        >>> ledger.first_law_error < 1e-9, least < most
+        (True, True)
+        """
+        from thermoloom.measures.heat_ledger import Ledger
+
+        bounded = self.computer.settings.device.bounded
+        return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
+
+    def quality(self, classifier: str = "") -> Quality:
+        """How recognizable and diverse the samples are, and how close to a pattern.
+
+        ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
+        >>> drawn.quality().samples
+        5
+        """
+        from thermoloom.measures.quality import measure_quality
+
+        flat = self.images.reshape(len(self), -1)
+        return measure_quality(flat, self.computer.patterns, classifier)
+
+    def show(self, most: int = 60) -> Figure:
+        """The first samples on one sheet: a matplotlib figure, which notebooks display.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
+        >>> drawn.show().savefig("samples.png")
+        """
+        from thermoloom.presentation.sheets import sample_figure
+
+        shape = self.computer.patterns.shape
+        if shape is None:
+            raise UserError("the visible layer is not an image, so there is nothing to show")
+        names = None if self.classes is None else [str(number) for number in self.classes]
+        title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
+        return sample_figure(self.images, shape, title, most, names)

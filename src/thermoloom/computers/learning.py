@@ -1,0 +1,177 @@
+"""Computers from patterns, in memory: trained by the local rule, or solved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thermoloom.computers.computer import Computer
+from thermoloom.computers.pattern_store import named
+from thermoloom.engines import engine
+from thermoloom.errors import UserError
+from thermoloom.inputs import whole
+from thermoloom.machine.device import Device
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.patterns.drive import drive_of
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.patterns.sources import Source as Source
+from thermoloom.patterns.sources import patterns_from_source
+from thermoloom.settings import Imperfections, Settings, Solver, Training
+from thermoloom.theory.solver import solve_optimum
+from thermoloom.training.checks import check_learning
+from thermoloom.training.trainer import CURVE, Reached, Trainee, train, validation_path
+
+Array = NDArray[Any]
+OnCycle = Callable[[int, float], None]
+"""``on_cycle(cycles done, latest validation loss)``"""
+OnIteration = Callable[[int, float], None]
+"""``on_iteration(iterations done, relative gradient)``"""
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def train_machine(
+    machine: Machine,
+    images: Source,
+    classes: Sequence[int] | None,
+    *,
+    resize: bool,
+    code: Array | None,
+    device: Device | None,
+    on_cycle: OnCycle | None,
+    **settings: Any,
+) -> Computer:
+    """A machine trained from θ = 0; ``settings`` of [training] and [imperfections] by name."""
+    learning = _settings(machine, device, (Training, Imperfections), settings)
+    patterns = patterns_from_source(images, classes, machine, resize, code)
+    return train_computer(learning, patterns, Reached(Parameters.zeros(learning.built)), on_cycle)
+
+
+def continue_training(
+    computer: Computer,
+    images: Source | None,
+    classes: Sequence[int] | None,
+    cycles: int,
+    *,
+    resize: bool,
+    code: Array | None,
+    on_cycle: OnCycle | None,
+    **settings: Any,
+) -> Computer:
+    """Another computer, trained further; with its patterns where no images are named."""
+    machine, device = computer.machine, computer.settings.device
+    before, reached = computer.settings, reached_by(computer)
+    if before.solved:
+        before = Settings(machine=machine)
+    learning = asdict(before.training) | asdict(before.imperfections) | settings
+    if learning["rule"] != "delayed" and "period" not in settings:
+        learning["period"] = None
+    learning["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+    further = _settings(machine, device, (Training, Imperfections), learning)
+    if images is None:
+        computer.patterns.needed_for("train")
+        patterns = computer.patterns
+    else:
+        patterns = patterns_from_source(images, classes, machine, resize, code)
+    return train_computer(further, patterns, reached, on_cycle)
+
+
+def reached_by(computer: Computer) -> Reached:
+    """Where the training of a computer goes on; a solved one starts with cycle 0."""
+    if computer.settings.solved:
+        return Reached(computer.parameters)
+    points = zip(*computer.curve.values(), strict=True)
+    curve = tuple((int(cycle), float(x), float(y)) for cycle, x, y in points)
+    return Reached(computer.parameters, computer.settings.training.cycles, curve)
+
+
+def train_computer(
+    settings: Settings, patterns: Patterns, reached: Reached, on_cycle: OnCycle | None = None
+) -> Computer:
+    """Continue training until ``training.cycles``; a divergence is an error."""
+    trainee = Trainee(settings, reached)
+
+    def after_cycle(_: list[Trainee]) -> None:
+        if on_cycle and trainee.curve:
+            on_cycle(trainee.cycle, trainee.curve[-1][1])
+
+    train([trainee], drive_of(patterns, settings.machine), after_cycle)
+    if trainee.diverged:
+        raise UserError(
+            f"training diverged in cycle {trainee.cycle}; try a smaller learning rate "
+            "(learning_rate_scale)"
+        )
+    return Computer(
+        named(settings, patterns), trainee.parameters, patterns, trainee.curve_columns()
+    )
+
+
+# --- solving --------------------------------------------------------------------------------------
+
+
+def solve_machine(
+    machine: Machine,
+    images: Source,
+    classes: Sequence[int] | None,
+    *,
+    resize: bool,
+    code: Array | None,
+    on_iteration: OnIteration | None,
+    **settings: Any,
+) -> Computer:
+    """A machine with the parameters of least expected loss; ``settings`` of [solver] by name."""
+    learning = _settings(machine, None, (Solver, Training, Imperfections), settings)
+    solved = learning.updated({"solver": {}})
+    patterns = patterns_from_source(images, classes, machine, resize, code)
+    return solve_computer(solved, patterns, on_iteration)
+
+
+def solve_computer(
+    settings: Settings,
+    patterns: Patterns,
+    on_iteration: OnIteration | None = None,
+    tolerance: float = 1e-6,
+) -> Computer:
+    """The computer of least expected loss; its curve is one point, its validation loss."""
+    drive = drive_of(patterns, settings.machine)
+    check_learning(settings, drive)
+    solver = settings.solver or Solver()
+    solution = solve_optimum(
+        settings.machine,
+        drive,
+        tolerance,
+        progress=on_iteration,
+        heat_weight=solver.heat_weight,
+        ridge=solver.ridge,
+    )
+    terms = engine().terms(solution.parameters, validation_path(settings, drive))
+    point = (0.0, terms.loss, terms.reduced_loss)
+    curve = {name: np.array([number]) for name, number in zip(CURVE, point, strict=True)}
+    return Computer(named(settings, patterns), solution.parameters, patterns, curve, solution)
+
+
+def _settings(
+    machine: Machine,
+    device: Device | None,
+    sections: tuple[type, ...],
+    arguments: dict[str, Any],
+) -> Settings:
+    """Settings of a machine, with arguments that are names of settings in these sections."""
+    tables: dict[str, dict[str, Any]] = {}
+    for section in sections:
+        names = {entry.name for entry in fields(section)}
+        table = {key: value for key, value in arguments.items() if key in names}
+        if table:
+            tables[section.name] = table  # type: ignore[attr-defined]
+    known = {entry.name for section in sections for entry in fields(section)}
+    for key in arguments:
+        if key not in known:
+            raise UserError(f"{key}: no such argument; known: {', '.join(sorted(known))}")
+    start = Settings(machine=machine, device=Device() if device is None else device)
+    return start.updated(tables)
