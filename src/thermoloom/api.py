@@ -24,6 +24,7 @@ from thermoloom.computers.pattern_store import content_sha256
 from thermoloom.computers.training_runs import solve
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
+from thermoloom.export.physical_units import Realization, realize
 from thermoloom.feasibility import check_learning, check_training
 from thermoloom.generation import asked_classes, generate
 from thermoloom.inputs import user_path, whole
@@ -32,7 +33,6 @@ from thermoloom.machine import machine as machine_module
 from thermoloom.machine.device import Device as Device
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.realization import Realization, realize
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.edge_lists import read_edges
@@ -471,11 +471,12 @@ class Computer(Kept):
         (3, 13)
         >>> computer.export("small.cir", capacitance=1e-15, conductance=1e-6)
         """
-        from thermoloom.computers.circuits import save_netlist
+        from thermoloom.export.netlists import save_netlist
 
         file = user_path("path", path)
         if file.suffix == ".cir":
-            save_netlist(file, self, bits, chosen, samples, seed, device)
+            theta = self.parameters.on(self.settings.built)
+            save_netlist(file, theta, bits, chosen, samples, seed, device)
         elif device or chosen is not None:
             raise UserError(f"{path}: a table takes neither a class nor a device's units")
         else:

@@ -27,7 +27,6 @@ from thermoloom.computers.sample_archives import (
     generated_of,
     read_archive,
 )
-from thermoloom.computers.tables import decode_couplings, encode_couplings, is_table
 from thermoloom.computers.training_runs import (
     TRAINING_SECTIONS,
     learned_patterns,
@@ -35,6 +34,7 @@ from thermoloom.computers.training_runs import (
     settings_of,
 )
 from thermoloom.errors import UserError
+from thermoloom.export.coupling_tables import decode_couplings, encode_couplings, is_table
 from thermoloom.inputs import is_folder, read_file
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters

@@ -24,7 +24,7 @@ import msgspec
 
 from thermoloom.api import Computer
 from thermoloom.errors import UserError
-from thermoloom.lab import exports, inspection, lessons, messages, scenes
+from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.machine.parameters import layout
 
 WORK_SECONDS = 120.0
@@ -242,7 +242,7 @@ class Viewer:
         scene = scenes.make_scene(prepared, on_progress, on_frame)
         seconds = time.perf_counter() - began
         self.scene = scene
-        verdicts, lines = scenes.verdicts(scene), exports.lines_of(scene, self.lesson)
+        verdicts, lines = scenes.verdicts(scene), downloads.lines_of(scene, self.lesson)
         work.tell("scene", {**about, "seconds": seconds, "verdicts": verdicts, "lines": lines})
         for numbers, data in scenes.pieces(scene):
             work.tell("frames", numbers, data)
@@ -263,7 +263,7 @@ class Viewer:
 
         self.lesson = lessons.teach(order, self.lesson, show, work.enough.is_set)
         about = description(self.lesson.computer)
-        work.tell("learned", {"taught": about, "lines": exports.lines_of(None, self.lesson)})
+        work.tell("learned", {"taught": about, "lines": downloads.lines_of(None, self.lesson)})
 
 
 def _text(error: Exception) -> str:

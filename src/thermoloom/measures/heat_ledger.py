@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
 from thermoloom.measures.statistics import Spread, spread
 
@@ -93,7 +93,7 @@ class Ledger:
             return None
         return dissipation(self.machine, self.generated)
 
-    def joules(self, temperature: float = ROOM) -> float:
+    def joules(self, temperature: float = ROOM_TEMPERATURE) -> float:
         """Mean heat of a sample in joules, where k_BT is that of a temperature in kelvin."""
         return joules(self.machine, self.heat.mean, temperature)
 
@@ -105,7 +105,7 @@ class Ledger:
             *_aligned([names, *self._rows()]),
             f"first law holds to {self.first_law_error:.0e} of the energies; discretization error "
             f"{self.discretization_error.mean:+.3f} E0",
-            f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM:g} K",
+            f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM_TEMPERATURE:g} K",
         ]
         found = self.dissipation
         if found is not None:

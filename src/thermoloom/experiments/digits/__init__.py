@@ -17,8 +17,8 @@ from thermoloom.experiments.digits.peers import MACHINES, PEERS, available
 from thermoloom.experiments.plan import SECTION, Experiment, Plan
 from thermoloom.experiments.results import save_rows, trained_path
 from thermoloom.experiments.works import Work
+from thermoloom.export.physical_units import joules
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory

@@ -27,9 +27,9 @@ from thermoloom.experiments.pairs import PairPlan, Pairs, collect
 from thermoloom.experiments.plan import SECTION, Experiment, brief
 from thermoloom.experiments.results import Model, save_rows
 from thermoloom.experiments.works import Work
+from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
-from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
 from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
@@ -56,7 +56,7 @@ class LedgerPlan(PairPlan):
     free_energy_pixels: int = 49
     """Pixels of the machine whose free energy is measured, a square; 0: none."""
     free_energy_samples: int = 200
-    temperature: float = ROOM
+    temperature: float = ROOM_TEMPERATURE
     """Kelvin, at which k_BT is turned into joules."""
     price_read: float | None = None
     """Joules for reading one pixel; not counted if not given. No device is assumed."""

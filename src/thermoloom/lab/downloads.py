@@ -1,6 +1,6 @@
-"""What was made, to take away: the computer as one file, its run directory, the Python lines.
+"""Downloads of the lab: the computer as one file, its run directory, and the Python lines.
 
-A damaged machine is exported as it was before; the lines do the damage again.
+A damaged machine is saved as it was before the damage; the Python lines apply the damage again.
 """
 
 from __future__ import annotations
