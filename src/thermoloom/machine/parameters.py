@@ -108,6 +108,12 @@ class Layout:
         self.blocks = tuple(blocks)
         self.size = start
         """Numbers in θ of one stage."""
+        labels = slice(machine.units, machine.units + machine.size_of("label"))
+        self.positions: dict[str, slice] = {
+            **machine.groups, "label": labels, "one": slice(labels.stop, labels.stop + 1)
+        }  # fmt: skip
+        """Where each group stands in a list of all units: free ones, labels, then ``one``."""
+        self._free = machine.units
 
     def __getitem__(self, name: str) -> Block:
         return next(block for block in self.blocks if block.name == name)
@@ -132,6 +138,22 @@ class Layout:
             (block, True) for block in self.blocks if block.columns == group and not block.symmetric
         ]
         return of_columns + of_rows
+
+    def coupling_matrix(self, vector: Array) -> NDArray[np.float64]:
+        """J of the free units with all units, (N, N + L + 1), from θ of one stage.
+
+            ∂_iV = V′_onsite(x_i) + Σ_j J_ij x_j
+
+        Columns are ordered as in ``positions``: J[:, :N] is symmetric, the last column holds the
+        biases. Pairs without a wire have 0. Costs N (N + L + 1) numbers of memory.
+        """
+        J = np.zeros((self._free, self.positions["one"].stop))
+        for block in self.blocks:
+            rows, columns = self.positions[block.rows], self.positions[block.columns]
+            J[rows, columns] = block.matrix(vector)
+            if columns.start < self._free and not block.symmetric:
+                J[columns, rows] = block.matrix(vector).T
+        return J
 
     def inner(self, a: Array, b: Array) -> float:
         """⟨a, b⟩ over independent parameters: each undirected edge once."""
@@ -226,6 +248,10 @@ class Parameters:
     def of_stage(self, stage: int) -> dict[str, Array]:
         """Blocks of one stage by name: views."""
         return {block.name: block.of(self.vector[stage]) for block in self.layout.blocks}
+
+    def coupling_matrix(self, stage: int = 0) -> NDArray[np.float64]:
+        """J of the free units with all units in one stage, (N, N + L + 1), in float64."""
+        return self.layout.coupling_matrix(self.vector[stage])
 
     def with_vector(self, vector: Array) -> Parameters:
         return Parameters(self.machine, vector, self.style_weights)

@@ -338,12 +338,7 @@ class Dense:
 
     def __init__(self, machine: Machine, steps: float) -> None:
         self.layout = layout(machine)
-        sizes = {group: machine.size_of(group) for group in (*machine.groups, "label", "one")}
-        edges = np.cumsum([0, *sizes.values()])
-        self.where = {
-            g: slice(int(a), int(b)) for g, a, b in zip(sizes, edges[:-1], edges[1:], strict=True)
-        }
-        units, free = int(edges[-1]), machine.units
+        units, free = self.layout.positions["one"].stop, machine.units
         self._free = tuple(machine.groups)
         self._units = free
         self._steps = steps
@@ -393,36 +388,37 @@ class Dense:
         rows = {group: self._rows(theta, group, with_drift) for group in self._free}
         for block in self.layout.blocks:
             a, b = block.rows, block.columns
-            block.matrix(out)[...] = rows[a][:, self.where[b]]
+            block.matrix(out)[...] = rows[a][:, self.layout.positions[b]]
             if b in rows:
-                block.matrix(out)[...] += rows[b][:, self.where[a]].T
+                block.matrix(out)[...] += rows[b][:, self.layout.positions[a]].T
 
     def _rows(self, theta: Array64, group: str, with_drift: bool) -> Array64:
         """Σ_k f_i m_j of the units i of a group with the units j that they are wired to."""
+        positions = self.layout.positions
         partners = {
             (block.rows if transposed else block.columns): block.matrix(theta).T
             if transposed
             else block.matrix(theta)
             for block, transposed in self.layout.partners(group)
         }
-        columns = _span(self.where[name] for name in partners)
-        rows = np.zeros((self.where[group].stop - self.where[group].start, len(self.second)))
+        columns = _span(positions[name] for name in partners)
+        rows = np.zeros((len(self.second[positions[group]]), len(self.second)))
         for name, J in partners.items():
-            rows[:, columns] += J @ self.second[self.where[name], columns]
+            rows[:, columns] += J @ self.second[positions[name], columns]
         if with_drift:
-            rows += self.cross[self.where[group]]
+            rows += self.cross[positions[group]]
         return rows
 
     def totals(self) -> dict[str, Array64]:
         """Σ_k m of every group."""
-        total: Array64 = self.second[:, self.where["one"].start]
-        return {group: total[where] for group, where in self.where.items()}
+        total: Array64 = self.second[:, self.layout.positions["one"].start]
+        return {group: total[where] for group, where in self.layout.positions.items()}
 
     def factor(self) -> dict[str, Array64]:
         """The same as ``Factored.factor``, by diagonalization."""
         values, vectors = np.linalg.eigh(self.second)
         factor = vectors * np.sqrt(np.maximum(values, 0))
-        return {group: factor[where] for group, where in self.where.items()}
+        return {group: factor[where] for group, where in self.layout.positions.items()}
 
 
 def _span(slices: Iterable[slice]) -> slice:

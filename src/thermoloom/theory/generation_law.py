@@ -117,7 +117,7 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
     law = Gaussian(np.zeros(machine.units), np.eye(machine.units) * _prepared_variance(machine))
     laws, starts, ends = [law], [], []
     for stage, begin, end in generation_windows(machine):
-        stiffness = own * np.eye(machine.units) + _couplings(theta, stage)
+        stiffness = own * np.eye(machine.units) + theta.coupling_matrix(stage)[:, : machine.units]
         bias = effective_bias(theta.astype(np.float64), stage, word)
         after = _relaxed(machine, law, stiffness, bias, end - begin)
         starts.append(law.energy(stiffness, bias))
@@ -146,18 +146,6 @@ def _prepared_variance(machine: Machine) -> float:
 def _geometric(factor: float, count: int) -> float:
     """1 + f + … + f^(n−1)."""
     return count if abs(1 - factor) < 1e-14 else (1 - factor**count) / (1 - factor)
-
-
-def _couplings(theta: Parameters, stage: int) -> Array64:
-    """All J_ij of free units as one symmetric matrix."""
-    groups = theta.machine.groups
-    J = np.zeros((theta.machine.units, theta.machine.units))
-    for block in theta.layout.couplings:
-        if block.columns in groups:
-            rows, columns = groups[block.rows], groups[block.columns]
-            J[rows, columns] = block.of(theta.vector[stage])
-            J[columns, rows] = block.of(theta.vector[stage]).T
-    return J
 
 
 def _relaxed(

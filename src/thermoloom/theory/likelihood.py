@@ -68,10 +68,7 @@ def label_losses(theta: Parameters, sums: Array64) -> Array64:
     change = np.zeros((len(sums), machine.size_of("label")))
     strength = machine.residual_scale * machine.label_amplitude
     for stage, (start, stop) in enumerate(machine.stage_windows):
-        J = np.zeros((machine.units, machine.size_of("label")))
-        for group, where in machine.groups.items():
-            if f"{group}_label" in theta.layout:
-                J[where] = theta[f"{group}_label"][stage]
+        J = theta.coupling_matrix(stage)[:, theta.layout.positions["label"]]
         change += 2 * strength * (sums[:, stage] @ J)
         change += (stop - start) * strength**2 * np.square(J).sum(axis=0)
     return loss_scale(machine) * change

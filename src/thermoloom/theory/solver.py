@@ -132,12 +132,12 @@ class CompletelyWired:
         assert isinstance(moments, Dense)
         n = loss.machine.units
         wired = [
-            np.arange(len(moments.second))[moments.where[group]]
+            np.arange(len(moments.second))[loss.layout.positions[group]]
             for group in ("label", "one")
             if any(block.columns == group for block in loss.layout.blocks)
         ]
         self._clamped = np.concatenate([*wired, np.empty(0, np.intp)])
-        self._loss, self._where = loss, moments.where
+        self._loss = loss
         second = moments.second[:n, :n] + np.diag(moments.variance)
         self._with_clamped = moments.second[:n, self._clamped]
         among = moments.second[np.ix_(self._clamped, self._clamped)]
@@ -159,12 +159,7 @@ class CompletelyWired:
     def __call__(self, residual: Array64) -> Array64:
         """The J of a flat R, masked by the wiring."""
         n, form, hub = self._loss.machine.units, self._loss.layout, self._hub
-        full = np.zeros((n, self._where["one"].stop))
-        for block in form.blocks:
-            rows, columns = self._where[block.rows], self._where[block.columns]
-            full[rows, columns] = block.matrix(residual)
-            if columns.start < n and not block.symmetric:
-                full[columns, rows] = block.matrix(residual).T
+        full = form.coupling_matrix(residual)
         clamped = full[:, self._clamped]
         if hub.start < hub.stop:
             solve = self._on_wires if self._loss.machine.sparse else self._everywhere
@@ -175,7 +170,7 @@ class CompletelyWired:
         result = np.empty(form.size)
         for block in form.blocks:
             view = block.matrix(result)
-            view[...] = full[self._where[block.rows], self._where[block.columns]]
+            view[...] = full[form.positions[block.rows], form.positions[block.columns]]
             if block.symmetric:
                 view[...] = 0.5 * (view + view.T)
                 np.fill_diagonal(view, 0)
