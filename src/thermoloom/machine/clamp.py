@@ -18,6 +18,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.machine.roots import outermost_root
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +67,8 @@ class Clamp:
 
 
 def resting_states(machine: Machine, fields: Array | float) -> Array:
-    """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method.
-
-    Starts from outside, where the potential is convex, so it finds the outermost such x.
-    """
+    """The outermost x with V′_onsite(x) = 2s: where preparation takes a unit of field s."""
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
-    x: Array = np.sign(force)
-    while (inside := np.sign(force) * (potential.gradient(x) - force) < 0).any():
-        x = np.where(inside, 2 * x, x)
-    for _ in range(60):
-        x = x - (potential.gradient(x) - force) / np.maximum(potential.curvature(x), 1e-12)
-    return x
+    return outermost_root(
+        lambda x: potential.gradient(x) - force, potential.curvature, np.sign(force)
+    )

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -235,28 +236,36 @@ class BatchStability:
 def batch_stability(
     machine: Machine, fields: Fields, marginals: Marginals, tolerance: float = 0.005
 ) -> BatchStability:
-    """Critical learning rates of the batch rule, the last one bisected to ``tolerance``."""
+    """Critical learning rates of the batch rule, ``critical_rate`` to a relative ``tolerance``."""
     rule = mean_rule(machine, fields, marginals, 1.0, machine.steps)
     curvature = largest_curvature(ExpectedLoss(machine, fields, marginals))
     curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.prototypes)
 
-    def unstable(rate: float) -> bool:
-        return round_growth(MeanRule(rate, rule.prototypes)) > 1
+    # At 2/λ of the steepest prototype no factor of the round can stretch anything.
+    stable = 2 / max(curvatures)
 
-    # Below 2/λ of the steepest prototype no factor of the round can stretch anything.
-    low, high = 2 / max(curvatures), 2.2 / curvature
-    while not unstable(high):
-        low, high = high, 1.5 * high
-    critical = _bisected(unstable, low, high, tolerance)
+    @cache
+    def excess_growth(rate: float) -> float:
+        return -1.0 if rate <= stable else round_growth(MeanRule(rate, rule.prototypes)) - 1
+
+    critical = _critical_rate(excess_growth, stable, 2.2 / curvature, tolerance)
     return BatchStability(curvature, curvatures, 2 / curvature, critical)
 
 
-def _bisected(beyond: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
-    """The number between ``low`` and ``high`` from which on they are ``beyond``."""
-    while high - low > tolerance * low:
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(middle) else (middle, high)
-    return (low + high) / 2
+def _critical_rate(
+    excess_growth: Callable[[float], float], stable: float, guess: float, tolerance: float
+) -> float:
+    """The learning rate above ``stable`` at which the excess growth changes its sign.
+
+    By bisection: iterative eigenvalues are too noisy for a secant.
+    """
+    from scipy.optimize import bisect
+
+    unstable = guess
+    while excess_growth(unstable) <= 0:
+        stable, unstable = unstable, 1.5 * unstable
+    rate = bisect(excess_growth, stable, unstable, xtol=1e-300, rtol=tolerance / 2)
+    return float(rate)
 
 
 def step_curvature(machine: Machine, states: Array64, word: Fields | None = None) -> float:
@@ -347,7 +356,7 @@ def online_stability(
         return float(np.cumsum(logarithms).max())
 
     safe = 2 / float(every.max())
-    critical = _bisected(lambda rate: growth(rate) > math.log(overflow), safe, 20 * safe, 1e-3)
+    critical = _critical_rate(lambda rate: growth(rate) - math.log(overflow), safe, 20 * safe, 1e-3)
     return OnlineStability(float(every.max()), safe, critical)
 
 
