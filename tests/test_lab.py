@@ -39,7 +39,7 @@ from thermoloom.generation import generate
 from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.lab.damage import Damage, damaged
 from thermoloom.lab.messages import Generate, Inspect, Known, Teach
-from thermoloom.lab.viewer import Work
+from thermoloom.lab.viewer import LabTask
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
@@ -504,7 +504,7 @@ def test_generation_ends_when_its_page_is_closed(
         page.send('{"do": "generate", "number": 5}')
         last(page, "forming")
         (viewer,) = running_viewers(running).values()
-        work = viewer.work
+        work = viewer.task
     began = time.monotonic()
     while running.status["viewers"] and time.monotonic() - began < 10:
         time.sleep(0.01)
@@ -523,7 +523,7 @@ def test_a_page_that_is_slow_misses_frames_and_holds_nothing_up() -> None:
             await free.wait()
             sent.append(content)
 
-        work = Work(1, asyncio.get_running_loop(), send)
+        work = LabTask(1, asyncio.get_running_loop(), send)
         for place in range(100):
             work.offer("forming", {"place": place})
         free.set()
@@ -855,7 +855,7 @@ def test_work_ends_when_its_page_is_closed(running: Running, browser: Browser) -
     page.click("#teach")
     page.until("Number(document.querySelector('#cycle').textContent) > 0")
     (viewer,) = running_viewers(running).values()
-    work = viewer.work
+    work = viewer.task
     assert work is not None
     assert running.status["working"] == 1
     page.close()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
 from thermoloom.computers.sample_archives import (
-    Order,
+    SampleRequest,
     archives,
     arrays_of,
     generate_run,
@@ -164,7 +164,7 @@ def _under(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def samples_of(
-    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+    path: Path, order: SampleRequest, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
     """Samples of a computer, from their archive if it exists, else generated and kept.
 
@@ -185,7 +185,7 @@ def samples_of(
     return generated
 
 
-def archive_path(path: Path, order: Order) -> Path:
+def archive_path(path: Path, order: SampleRequest) -> Path:
     """Where the samples of an order are kept."""
     return beside(path, f"{order.archive}{SUFFIX}")
 

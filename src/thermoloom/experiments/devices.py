@@ -36,7 +36,7 @@ from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.device import Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.quality import MEASURES, measure_quality
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.fields import label_words
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
@@ -169,7 +169,7 @@ def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], 
         return dict.fromkeys(COLUMNS), states[:SHOWN]
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
     asked = asked_classes(theta, samples, None)
-    heat = spread(made.heat)
+    heat = estimate_mean(made.heat)
     right, error = None, None
     if asked is not None and quality.sample_class is not None:
         right = float(np.mean(quality.sample_class == asked))
@@ -178,7 +178,7 @@ def sampled(job: Job, theta: Parameters, samples: int) -> tuple[dict[str, Any], 
         heat.mean,
         heat.sem,
         float(made.work.mean()),
-        spread(np.abs(quality.sample_correlation)).sem,
+        estimate_mean(np.abs(quality.sample_correlation)).sem,
         right,
         error,
         *quality.summary().values(),

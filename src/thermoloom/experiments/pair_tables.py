@@ -25,7 +25,7 @@ from thermoloom.measures.classifier import classifier_record
 from thermoloom.measures.diagnostics import EnergyDrop
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated, spread
+from thermoloom.measures.statistics import PairedComparison, compare_pairs, estimate_mean, negated
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 
@@ -212,7 +212,7 @@ def cross_rows(pairs: Pairs) -> list[dict[str, Any]]:
             own = (potential, ensemble)
             drops = [d.drop for _, d in pairs.cross if (d.potential, d.ensemble) == own]
             kind = "heat released" if potential == ensemble else "diagnosis only"
-            found = spread(drops)
+            found = estimate_mean(drops)
             rows.append(
                 {"potential": potential, "ensemble": ensemble, "kind": kind}
                 | {"drop": found.mean, "sd": found.sd}

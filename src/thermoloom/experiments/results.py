@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.computers.pattern_store import patterns_path
-from thermoloom.computers.sample_archives import Order, archived_classes, read_archive
+from thermoloom.computers.sample_archives import SampleRequest, archived_classes, read_archive
 from thermoloom.computers.training_runs import (
     learned_patterns,
     parameters_of,
@@ -126,9 +126,9 @@ def stacked(tables: Iterable[tuple[Mapping[str, Any], Table]]) -> Table:
     return owner | {name: np.concatenate([t[name] for _, t in found]) for name in found[0][1]}
 
 
-def order_of(settings: Settings) -> Order:
+def order_of(settings: Settings) -> SampleRequest:
     """The samples of a model."""
-    return Order(settings.generation.samples, settings.generation_seed)
+    return SampleRequest(settings.generation.samples, settings.generation_seed)
 
 
 def has_archive(training: RunDirectory, settings: Settings) -> bool:

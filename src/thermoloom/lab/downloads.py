@@ -15,7 +15,7 @@ from pathlib import Path
 
 from thermoloom.api import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
-from thermoloom.computers.sample_archives import Order, keep_archive
+from thermoloom.computers.sample_archives import SampleRequest, keep_archive
 from thermoloom.computers.training_runs import KIND, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
@@ -42,7 +42,9 @@ def run_directory(computer: Computer, scene: Scene | None) -> bytes:
         if scene is not None and scene.order.damage == Damage():
             order = scene.order
             classes = tuple(order.classes) or None
-            keep_archive(path, Order(order.samples, order.seed, classes, scene.clamp), scene.made)
+            keep_archive(
+                path, SampleRequest(order.samples, order.seed, classes, scene.clamp), scene.made
+            )
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(path.rglob("*")):

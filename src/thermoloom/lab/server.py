@@ -85,7 +85,7 @@ class Lab:
             yield
         finally:
             for viewer in self.viewers.values():
-                viewer.end_work()
+                viewer.end_task()
             for pool in (self.bench.pool, self.bench.quick):
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -117,14 +117,14 @@ class Lab:
         except (WebSocketDisconnect, TimeoutError, RuntimeError):
             pass  # gone in the middle of an answer
         finally:
-            viewer.end_work()
+            viewer.end_task()
             at_work.cancel()
             await asyncio.gather(at_work, return_exceptions=True)
             del self.viewers[viewer.name]
 
     async def status(self, _: Request) -> Response:
         """How many pages are open, and how many of them have work under way."""
-        working = sum(viewer.work is not None for viewer in self.viewers.values())
+        working = sum(viewer.task is not None for viewer in self.viewers.values())
         return JSONResponse({"viewers": len(self.viewers), "working": working})
 
     async def export(self, request: Request) -> Response:

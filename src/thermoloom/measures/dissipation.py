@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.measures.statistics import Spread, spread
+from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 from thermoloom.theory.generation_law import prepared_entropy, transport_scale
 
 Float64 = NDArray[np.float64]
@@ -126,13 +126,13 @@ def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Flo
 class Dissipation:
     """Σ of a generation and its bounds, in nats: means over samples with their standard errors."""
 
-    heat: Spread
+    heat: MeanEstimate
     """βQ"""
     distance: float
     """Lower bound of W₂², in squared units of x."""
-    speed_limit: Spread
+    speed_limit: MeanEstimate
     """Lower bound of Σ."""
-    entropy_change: Spread
+    entropy_change: MeanEstimate
     """Upper bound of ΔS, from a Gaussian of few directions."""
 
     @property
@@ -165,8 +165,8 @@ def dissipation(machine: Machine, generated: Generated) -> Dissipation:
         surprise[held] = last.surprise(end[held])
     entropy = machine.units * prepared_entropy(machine)
     return Dissipation(
-        heat=spread(generated.heat / machine.kT),
+        heat=estimate_mean(generated.heat / machine.kT),
         distance=float(terms.mean()),
-        speed_limit=spread(terms / transport_scale(machine)),
-        entropy_change=spread(surprise - entropy),
+        speed_limit=estimate_mean(terms / transport_scale(machine)),
+        entropy_change=estimate_mean(surprise - entropy),
     )

@@ -21,7 +21,7 @@ from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
-from thermoloom.measures.statistics import Spread, spread
+from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +58,7 @@ class Ledger:
         moving = _mean(given[:, position])
         return {
             "stage": self.machine.stages - position,
-            "heat": spread(books.stage_heat[:, position]),
+            "heat": estimate_mean(books.stage_heat[:, position]),
             "path_heat": _mean(books.path_heat[:, position]),
             "heat_parts": heat,
             "work": sum(switch.values()) + moving,
@@ -67,19 +67,19 @@ class Ledger:
         }
 
     @property
-    def heat(self) -> Spread:
+    def heat(self) -> MeanEstimate:
         """Q of a sample."""
-        return spread(self.generated.heat)
+        return estimate_mean(self.generated.heat)
 
     @property
-    def work(self) -> Spread:
+    def work(self) -> MeanEstimate:
         """W of a sample."""
-        return spread(self.generated.work)
+        return estimate_mean(self.generated.work)
 
     @property
-    def discretization_error(self) -> Spread:
+    def discretization_error(self) -> MeanEstimate:
         """Heat along the steps − Q."""
-        return spread(self.generated.discretization_error)
+        return estimate_mean(self.generated.discretization_error)
 
     @property
     def first_law_error(self) -> float:
@@ -141,7 +141,7 @@ def _mean(values: NDArray[Any]) -> float:
     return float(np.mean(values))
 
 
-def _with_error(found: Spread) -> str:
+def _with_error(found: MeanEstimate) -> str:
     return f"{found.mean:.2f}" + ("" if found.sem is None else f" ± {found.sem:.2f}")
 
 

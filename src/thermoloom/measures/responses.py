@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.runs.formats import Table, only, rows_of
 
 KEYS = ("screen", "variant", "value", "seed")
@@ -53,7 +53,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Change:
+class ResponseChange:
     """Mean heat (or another measure) of a condition minus that of another, with its error.
 
     Over the trajectories of one seed, which share their random numbers, or over several seeds.
@@ -109,7 +109,7 @@ class Curve:
         known = [v for v in found if v is not None]
         return float(np.mean(known)) if known and len(known) == len(found) else None
 
-    def change(self, value: float, reference: float, measure: str = "heat") -> Change:
+    def change(self, value: float, reference: float, measure: str = "heat") -> ResponseChange:
         """A column of the samples at ``value`` minus that at ``reference``, in pairs.
 
         Pairs of trajectories where there is one seed, of seed means where there are several.
@@ -117,11 +117,13 @@ class Curve:
         base = {m.seed: m for m in self.at(reference)}
         pairs = [(m, base[m.seed]) for m in self.at(value) if m.seed in base]
         if any(m.diverged or b.diverged for m, b in pairs):
-            return Change(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
+            return ResponseChange(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
         differences = [m.samples[measure] - b.samples[measure] for m, b in pairs]
-        found = spread(differences[0] if len(pairs) == 1 else [d.mean() for d in differences])
+        found = estimate_mean(
+            differences[0] if len(pairs) == 1 else [d.mean() for d in differences]
+        )
         level = float(np.mean([b.samples[measure].mean() for _, b in pairs]))
-        return Change(found.mean, found.sem, level)
+        return ResponseChange(found.mean, found.sem, level)
 
     def points(self) -> list[dict[str, Any]]:
         """What is drawn: mean heat and its error bar at every value.
@@ -134,7 +136,7 @@ class Curve:
     def _point(self, value: float) -> dict[str, Any]:
         found = self.at(value)
         done = [m for m in found if not m.diverged]
-        heats = spread([m.heat for m in done]) if done else None
+        heats = estimate_mean([m.heat for m in done]) if done else None
         bar = None if heats is None else heats.sd
         if len(found) == 1 and done:
             bar = done[0].known("heat_sem")

@@ -22,8 +22,8 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean and scatter of values; what one value cannot have is None."""
+class MeanEstimate:
+    """Mean of a sample with its standard error; a single number has neither sd nor sem."""
 
     count: int
     mean: float
@@ -129,11 +129,11 @@ def ks_distance(a: Values, b: Values) -> float:
     return float(found.statistic)
 
 
-def spread(values: Values) -> Spread:
+def estimate_mean(values: Values) -> MeanEstimate:
     """Mean, standard deviation (divisor n − 1) and standard error of the mean."""
     x = _finite("values", values)
     sd = float(x.std(ddof=1)) if len(x) > 1 else None
-    return Spread(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
+    return MeanEstimate(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
 
 
 def _t_statistics(

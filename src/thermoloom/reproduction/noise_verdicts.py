@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from thermoloom.experiments.noise import MEMORY, OFFSET, RESIDUAL, SCREENS, UPDATE, NoisePlan
-from thermoloom.measures.responses import Change, Curve
+from thermoloom.measures.responses import Curve, ResponseChange
 from thermoloom.reproduction import paper
 from thermoloom.reproduction.evidence import Evidence
 
@@ -183,7 +183,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     )
 
 
-def rising(curve: Curve, errors: float) -> tuple[str, list[Change]]:
+def rising(curve: Curve, errors: float) -> tuple[str, list[ResponseChange]]:
     """Whether heat rises in every step of the grid, or as a whole without a resolved fall."""
     steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
     if all(step.mean > 0 for step in steps):

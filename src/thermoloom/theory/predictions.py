@@ -415,7 +415,7 @@ def sampled_deviations(
 
 
 @dataclass(frozen=True)
-class Spread:
+class ParameterScatter:
     """Size of a deviation θ − E[θ], predicted or measured."""
 
     blocks: dict[str, float]
@@ -424,10 +424,10 @@ class Spread:
     """½⟨δθ, H δθ⟩/K: what it adds to the expected loss per step."""
 
 
-def spread(loss: ExpectedLoss, deviation: Array64) -> Spread:
+def parameter_scatter(loss: ExpectedLoss, deviation: Array64) -> ParameterScatter:
     """Mean squares by block, and the excess loss, of a flat parameter vector."""
     excess = 0.5 * loss.layout.inner(deviation, loss.curvature(deviation)) / loss.steps
-    return Spread(mean_squares(loss.layout, deviation), excess)
+    return ParameterScatter(mean_squares(loss.layout, deviation), excess)
 
 
 def mean_squares(form: Layout, vector: Array64) -> dict[str, float]:

@@ -25,7 +25,7 @@ from thermoloom.machine.protocol import noising_heat
 from thermoloom.measures.class_accuracy import Asked, Data, reference_data
 from thermoloom.measures.classifier import CLASSES
 from thermoloom.measures.fidelity import nearest_images
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.fields import check_labels, styles_of, unit_fields
@@ -104,7 +104,10 @@ def asked_of(theta: Parameters, generated: Generated, classifier: str) -> Asked:
 
 def energies(generated: Generated) -> dict[str, Any]:
     """Heat and work of a sample, in E₀."""
-    return {"heat": asdict(spread(generated.heat)), "work": asdict(spread(generated.work))}
+    return {
+        "heat": asdict(estimate_mean(generated.heat)),
+        "work": asdict(estimate_mean(generated.work)),
+    }
 
 
 # --- the machine ----------------------------------------------------------------------------------
@@ -364,7 +367,7 @@ def measure_classes(job: Job, images: int) -> dict[str, Any]:
     return {
         "held_out": data.held_out,
         "steps": theta.machine.steps,
-        "heat": asdict(spread(np.array(heat))),
+        "heat": asdict(estimate_mean(np.array(heat))),
     }
 
 

@@ -21,7 +21,7 @@ from thermoloom.experiments.works import Job
 from thermoloom.generation import generate
 from thermoloom.measures.dissipation import dissipation
 from thermoloom.measures.free_energy import coupling_energies, free_energy
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.fields import label_words
 from thermoloom.settings import Settings
 from thermoloom.theory.solver import solve_optimum
@@ -66,7 +66,7 @@ def measure_free_energy(job: Job, samples: int, switches: int, rest: float) -> d
         "refused": None,
     }
     switched = coupling_energies(books, np.ones(1))[:, 0] / machine.kT
-    on = spread(switched)
+    on = estimate_mean(switched)
     try:
         free = free_energy(theta, 0, samples, job.settings.generation_seed, switches, rest)
     except UserError as error:

@@ -27,10 +27,10 @@ from thermoloom.generation import generate
 from thermoloom.machine.parameters import Layout, Parameters, layout
 from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.paired import RULES
-from thermoloom.measures.statistics import spread as statistics
+from thermoloom.measures.statistics import estimate_mean as statistics
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
-from thermoloom.theory.predictions import mean_squares, offset_response, spread
+from thermoloom.theory.predictions import mean_squares, offset_response, parameter_scatter
 
 Vector = NDArray[np.float64]
 
@@ -240,7 +240,7 @@ def measure_spread(job: Job, seeds: list[int], **offset: Any) -> dict[str, Any]:
     whole = len(seeds) / (len(seeds) - 1)  # deviations are from their own mean
     found: dict[str, Any] = {}
     for rule in RULES:
-        spreads = [spread(loss, split.deviation(rule, s)) for s in range(len(seeds))]
+        spreads = [parameter_scatter(loss, split.deviation(rule, s)) for s in range(len(seeds))]
         theta = predicted_mean(job, rule, **offset)
         found[rule] = {
             "excess_loss": whole * float(np.mean([each.excess_loss for each in spreads])),

@@ -25,9 +25,9 @@ from thermoloom.theory.predictions import (
     mean_rule,
     mean_squares,
     online_stability,
+    parameter_scatter,
     round_growth,
     sampled_deviations,
-    spread,
     surviving_fraction,
     update_size,
     vanishing_bits,
@@ -89,13 +89,13 @@ def predict_rule(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     means = mean_parameters(rule, cycles, every)
     deviations = sampled_deviations(rule, cycles, every)
     for (cycle, mean), (_, deviation) in zip(means, deviations, strict=True):
-        validation = on_path(mean) + spread(watched, deviation).excess_loss
+        validation = on_path(mean) + parameter_scatter(watched, deviation).excess_loss
         rows.append(
             {
                 "cycle": cycle,
                 "validation": validation,
                 "mean_excess": loss.total(mean) / loss.steps - best,
-                "noise_excess": spread(loss, deviation).excess_loss,
+                "noise_excess": parameter_scatter(loss, deviation).excess_loss,
             }
         )
         job.report(cycle, cycles, validation)
@@ -110,8 +110,8 @@ def predict_rule(job: Job, offset: float, offset_cycles: int) -> dict[str, Any]:
     save_rows(job.run, "offset", shifts)
     job.run.save_arrays("shift", job.parameters(shift).arrays)
     return {
-        "noise": asdict(spread(loss, deviation)),
-        "distance": asdict(spread(loss, mean - job.optimum)),
+        "noise": asdict(parameter_scatter(loss, deviation)),
+        "distance": asdict(parameter_scatter(loss, mean - job.optimum)),
         "optimum_validation": on_path(job.optimum),
     }
 

@@ -15,7 +15,7 @@ from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Asked
 from thermoloom.measures.quality import measure_quality
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.fields import label_words, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.theory.expected_loss import expected_losses
@@ -45,8 +45,8 @@ def measure_point(job: Job, patterns: int, samples: int) -> dict[str, Any]:
     return judged | {
         "learning": learning,
         "expected_loss": loss,
-        "heat": asdict(spread(made.heat)),
-        "work": asdict(spread(made.work)),
+        "heat": asdict(estimate_mean(made.heat)),
+        "work": asdict(estimate_mean(made.work)),
         "quality": measure_quality(images, learned, settings.measures.classifier).summary(),
     }
 
