@@ -365,7 +365,8 @@ def show(
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
     from thermoloom.computers.computer_files import beside, latest_samples, learning_at
-    from thermoloom.presentation.sheets import loss_curve, png, sample_figure
+    from thermoloom.presentation.image_sheet import png, sample_figure
+    from thermoloom.presentation.loss_curve import loss_curve
     from thermoloom.runs.files import write_atomically
 
     settings, patterns, curve = learning_at(run)

@@ -11,8 +11,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
-from thermoloom.presentation.drawing import empty, image, in_a_row, light_grid, panel
-from thermoloom.presentation.sheets import tiled
+from thermoloom.presentation.drawing import empty, in_a_row, light_grid, panel
+from thermoloom.presentation.image_sheet import draw_image_sheet
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
@@ -144,19 +144,17 @@ def draw_samples(saved: StudyTables) -> Figure:
         keys = [f"{row['imperfection']} {row['strength']:g} {how}" for row in strongest]
         rows = [arrays.get(key) for key in keys]
         sheet = _sheet(rows, about["shape"])
-        image(axes, sheet, sheet.shape, (-1.0, 1.0))
-        height = sheet.shape[0] / len(names)
-        if how == "written":
-            axes.set_yticks(height * (np.arange(len(names)) + 0.5), names, fontsize=6)
-            axes.tick_params(axis="y", length=0)
+        row_names = names if how == "written" else ()
+        draw_image_sheet(axes, sheet, (-1.0, 1.0), GAP, row_names=row_names)
+        axes.tick_params(axis="y", labelsize=6)
     return figure
 
 
 def _sheet(rows: list[NDArray[Any] | None], shape: list[int]) -> NDArray[np.float64]:
-    """Images side by side, a row for each computer; white where there are none."""
+    """Images (rows, columns, height, width), a row for each computer; NaN where there are none."""
     count = max((len(row) for row in rows if row is not None), default=1)
     states = np.full((len(rows), count, *shape), np.nan)
     for place, row in zip(states, rows, strict=True):
         if row is not None:
             place[: len(row)] = np.nan_to_num(row, posinf=1, neginf=-1).reshape(-1, *shape)
-    return tiled(states, GAP)
+    return states

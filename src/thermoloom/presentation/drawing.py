@@ -1,4 +1,4 @@
-"""StudyTables tables → figures. Nothing here simulates: what is drawn was written by an experiment.
+"""Saved tables → figures. Nothing here simulates: what is drawn was written by an experiment.
 
 A figure is a name, a title and a function of what an experiment saved. It is kept as PNG
 (200 dpi) and PDF beside the tables.
@@ -137,25 +137,6 @@ def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -
     small.margins(y=margin)
     light_grid(small)
     return small
-
-
-def image(
-    axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
-) -> None:
-    """A visible state on a given grey scale; a strip where the layer is not an image."""
-    picture = state.reshape(tuple(shape) if shape else (1, -1))
-    axes.imshow(
-        picture,
-        cmap="gray",
-        vmin=limits[0],
-        vmax=limits[1],
-        interpolation="nearest",
-        aspect="equal" if shape else "auto",
-    )
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
 
 
 def empty(axes: Axes, text: str) -> None:
