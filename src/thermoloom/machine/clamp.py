@@ -1,10 +1,9 @@
-"""Clamped visible units: what is known of an image while the machine completes the rest.
+"""Clamped visible units: the known part of an image, which the machine completes.
 
-    follow   x_i(t) is the reversed noising path of the known pixel: what training has seen
-    hold     x_i stays where it is put
+    follow   x_i(t) is the reversed noising path of the known pixel, as in training
+    hold     x_i is constant
 
-A clamped unit feels no force of its own and has no onsite energy; it acts on the others through
-the couplings.
+A clamped unit feels no force and has no onsite energy; it acts on the others through the couplings.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from thermoloom.machine.roots import outermost_root
 
 @dataclass(frozen=True, eq=False)
 class Clamp:
-    """Which visible units are clamped, and at what."""
+    """Which visible units are clamped, and their fields or states."""
 
     mask: NDArray[np.bool_]
     """(N_v,): True where the pixel is known."""

@@ -172,12 +172,12 @@ class Layout:
 
     def symmetrized(self, vector: Array) -> Array:
         """A copy, symmetric to the bit where it was so up to round-off."""
-        result = vector.copy()
+        symmetric = vector.copy()
         for block in self.blocks:
             if block.symmetric:
-                view = block.of(result)
+                view = block.of(symmetric)
                 view[...] = 0.5 * (view + np.swapaxes(view, -1, -2))
-        return result
+        return symmetric
 
 
 @lru_cache(maxsize=64)
@@ -221,12 +221,12 @@ class Parameters:
         )
         for block in form.blocks:
             shape = (machine.stages, *block.shape)
-            given = np.asarray(arrays[block.name])
-            if given.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
+            array = np.asarray(arrays[block.name])
+            if array.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
                 raise UserError(
-                    f"parameters: {block.name} has shape {given.shape}, this machine has {shape}"
+                    f"parameters: {block.name} has shape {array.shape}, this machine has {shape}"
                 )
-            block.of(theta)[...] = given.reshape(shape)
+            block.of(theta)[...] = array.reshape(shape)
         return cls(machine, theta, arrays.get("style_weights"))
 
     @cached_property

@@ -51,8 +51,8 @@ class Classifier:
     def probabilities(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Softmax probabilities (S, 10) of normalized images (S, 1, 28, 28)."""
         logits = _in_chunks(self.network, inputs, CLASSES)
-        result: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
-        return result
+        probabilities: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
+        return probabilities
 
     def features(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """States (S, 128) of the last layer before the classes, of normalized images."""
@@ -60,8 +60,8 @@ class Classifier:
 
 
 def _in_chunks(network: Layer, inputs: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    found = [network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
-    return np.concatenate([np.zeros((0, width), np.float32), *found])
+    outputs = [network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
+    return np.concatenate([np.zeros((0, width), np.float32), *outputs])
 
 
 def image_features(
@@ -194,8 +194,8 @@ class Network:
                 "classifier.onnx: has no output 'features', it was written before 0.2; train it "
                 "again with 'thermoloom classifier train'"
             )
-        found: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
-        return found
+        features: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
+        return features
 
 
 def _rows(images: NDArray[Any]) -> NDArray[np.float64]:

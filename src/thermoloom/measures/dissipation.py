@@ -56,8 +56,8 @@ class Factors:
         units, spikes = self.directions.shape
         square = rest / self.bulk + (along**2 / self.variances).sum(axis=1)
         logs = (units - spikes) * math.log(self.bulk) + float(np.log(self.variances).sum())
-        found: Float64 = 0.5 * (square + units * math.log(2 * np.pi) + logs)
-        return found
+        surprise: Float64 = 0.5 * (square + units * math.log(2 * np.pi) + logs)
+        return surprise
 
 
 def fitted_factors(x: Float64) -> Factors:
@@ -70,22 +70,22 @@ def fitted_factors(x: Float64) -> Factors:
     count, units = x.shape
     mean = x.mean(axis=0)
     degrees = count - 1
-    found, directions = _principal(x - mean, degrees)
+    eigenvalues, directions = _principal(x - mean, degrees)
     gamma = units / degrees
-    spikes, bulk = 0, float(found.sum()) / units
-    for _ in range(len(found)):
-        left = (units - spikes) * (1 - spikes / degrees)
-        bulk = float(found[spikes:].sum()) / left
-        more = int((found > bulk * (1 + math.sqrt(gamma)) ** 2).sum())
-        if more <= spikes or more >= min(degrees, units):
+    spikes, bulk = 0, float(eigenvalues.sum()) / units
+    for _ in range(len(eigenvalues)):
+        degrees_left = (units - spikes) * (1 - spikes / degrees)
+        bulk = float(eigenvalues[spikes:].sum()) / degrees_left
+        above_bulk = int((eigenvalues > bulk * (1 + math.sqrt(gamma)) ** 2).sum())
+        if above_bulk <= spikes or above_bulk >= min(degrees, units):
             break
-        spikes = more
-    ratio = found[:spikes] / bulk
+        spikes = above_bulk
+    ratio = eigenvalues[:spikes] / bulk
     half = ratio + 1 - gamma
     spike = 0.5 * (half + np.sqrt(np.maximum(half**2 - 4 * ratio, 0)))
     share = np.maximum((1 - gamma / (spike - 1) ** 2) / (1 + gamma / (spike - 1)), 0)
     variances = bulk * (1 + (spike - 1) * share)
-    noise = float(found.sum()) / count
+    noise = float(eigenvalues.sum()) / count
     return Factors(mean, bulk, directions[:, :spikes], variances, noise)
 
 
@@ -106,8 +106,8 @@ def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Flo
     """What each pair of states, x at the start and y at the end, adds to the bound of W₂²."""
     a, b = start.mean, end.mean
     size = float(np.sum((a - b) ** 2))
-    known = max(0.0, 1 - (start.noise + end.noise) / size) if size else 0.0
-    d = known * (a - b)
+    reliable = max(0.0, 1 - (start.noise + end.noise) / size) if size else 0.0
+    d = reliable * (a - b)
     middle = 0.5 * (a + b)
     a, b = middle + 0.5 * d, middle - 0.5 * d
     u, w = x - a, y - b
@@ -118,8 +118,8 @@ def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Flo
     rest_w = (w**2).sum(axis=1) - (along_w**2).sum(axis=1)
     terms = (along_u**2) @ (1 - stretch) + rest_u * (1 - rest)
     terms += (along_w**2) @ (1 - 1 / stretch) + rest_w * (1 - 1 / rest)
-    found: Float64 = terms + 2 * (u - w) @ d + float(d @ d)
-    return found
+    bounds: Float64 = terms + 2 * (u - w) @ d + float(d @ d)
+    return bounds
 
 
 @dataclass(frozen=True)

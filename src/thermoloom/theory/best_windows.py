@@ -23,14 +23,14 @@ def window_losses(
     """L* of the window from piece i up to piece j, (G + 1, G + 1); infinite where j ≤ i."""
     edges = [round(i * machine.steps / pieces) for i in range(pieces + 1)]
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    found = np.full((pieces + 1, pieces + 1), np.inf)
+    optimal = np.full((pieces + 1, pieces + 1), np.inf)
     for i, start in enumerate(edges[:-1]):
         windows = [(start, stop) for stop in edges[i + 1 :]]
         losses = expected_losses(machine, fields, marginals, words, windows)
         for j, loss in enumerate(losses, i + 1):
-            # the loss of an optimum is off by the square of the gradient that is left
-            found[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
-    return found
+            # the loss at an optimum is off by the square of the remaining gradient
+            optimal[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
+    return optimal
 
 
 def best_edges(losses: Array64, stages: int) -> list[int]:

@@ -191,10 +191,10 @@ def expected_losses(
 ) -> list[ExpectedLoss]:
     """The expected loss of every stage, or of other windows, in one pass over the patterns."""
     windows = list(machine.stage_windows if windows is None else windows)
-    found = _moments(machine, fields, marginals, windows, words)
+    moments_by_window = _moments(machine, fields, marginals, windows, words)
     return [
         ExpectedLoss(machine, fields, marginals, window, words, moments)
-        for window, moments in zip(windows, found, strict=True)
+        for window, moments in zip(windows, moments_by_window, strict=True)
     ]
 
 
@@ -290,7 +290,7 @@ def dense_moments(
     """Moments of many patterns in each of some windows, in one pass over the patterns."""
     if modes[0].linear:
         return linear_moments(machine, modes, fields, words)
-    found = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
     wide = np.float64 if len(fields) <= MANY else np.float32
     interpolation = modes[0].interpolation
     for first in range(0, len(fields), _PATTERNS_AT_ONCE):
@@ -300,11 +300,11 @@ def dense_moments(
         clamped = np.ones((count, machine.size_of("label") + 1))
         if words is not None:
             clamped[:, :-1] = words[some]
-        for moments, each in zip(found, modes, strict=True):
+        for moments, each in zip(moments_by_window, modes, strict=True):
             moments.add(each.modes_of(odd, even, wide), clamped, count / len(fields))
-    for moments in found:
+    for moments in moments_by_window:
         moments.close()
-    return found
+    return moments_by_window
 
 
 def linear_moments(
@@ -327,10 +327,10 @@ def linear_moments(
         both += some.T @ some / count
         with_clamped += (sparse.T @ some.astype(np.float64)).T / count
         among += (sparse.T @ sparse).toarray() / count
-    found = [Dense(machine, float(each.one @ each.one)) for each in modes]
-    for moments, each in zip(found, modes, strict=True):
+    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    for moments, each in zip(moments_by_window, modes, strict=True):
         moments.set_linear(each, both, with_clamped, among)
-    return found
+    return moments_by_window
 
 
 class Dense:
@@ -423,8 +423,10 @@ class Dense:
 
 def _span(slices: Iterable[slice]) -> slice:
     """The range that covers all of these."""
-    found = list(slices)
-    return slice(min((s.start for s in found), default=0), max((s.stop for s in found), default=0))
+    ranges = list(slices)
+    return slice(
+        min((s.start for s in ranges), default=0), max((s.stop for s in ranges), default=0)
+    )
 
 
 def _constants(words: Fields, one: Array64) -> Array64:

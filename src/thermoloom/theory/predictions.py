@@ -1,4 +1,4 @@
-"""What training must do, from the expected loss alone: no trajectory is simulated here.
+"""Predictions of training from the expected loss alone: no trajectory is simulated here.
 
 A noising path is independent of the θ it meets, so the mean of θ over paths obeys the linear
 recursion of the rule with expected gradients,
@@ -272,7 +272,7 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
     """λ_max of one step's Hessian at states x': of r_i → c [n_i r_i + x_i' (Σ_j x_j' r_j)].
 
     n_i = Σ_j x_j'² runs over all partners of unit i, the second sum over the free ones; the change
-    that one update makes to the residuals of its own step has the same eigenvalues as the Hessian.
+    that one update makes to the residuals of the same step has the eigenvalues of the Hessian.
     """
     if machine.sparse:
         raise UserError(
@@ -287,8 +287,8 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
 
     diagonal = np.empty(machine.units)
     for group, where in groups.items():
-        own = x[group] ** 2 if group in partners(group) else 0.0
-        diagonal[where] = sum(float(x[other] @ x[other]) for other in partners(group)) - own
+        itself = x[group] ** 2 if group in partners(group) else 0.0
+        diagonal[where] = sum(float(x[other] @ x[other]) for other in partners(group)) - itself
 
     def apply(r: Array64) -> Array64:
         r = r.ravel()
@@ -385,8 +385,8 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
         partners = form.partners(group)
         free = [(b, t) for b, t in partners if (b.rows if t else b.columns) in spread]
         sizes = [machine.size_of(b.rows if t else b.columns) for b, t in free]
-        own = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
-        columns = np.split(own, np.cumsum(sizes)[:-1], axis=1)
+        normals = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
+        columns = np.split(normals, np.cumsum(sizes)[:-1], axis=1)
         pieces = dict(zip((b.name for b, _ in free), columns, strict=True))
         for block, transposed in partners:
             other = block.rows if transposed else block.columns

@@ -1,7 +1,7 @@
 """θ* = argmin E[L(θ)]: the parameters that training approaches, without any trajectory.
 
-The expected loss is quadratic, so each stage has its exact optimum, H θ* = −g₀, found by conjugate
-gradients from the moments of the steps of its window. The expected heat of the reverse path is
+The expected loss is quadratic, so each stage has an exact optimum, H θ* = −g₀. Conjugate gradients
+solve it from the moments of the steps of its window. The expected heat of the reverse path is
 linear in θ, so with a price on heat, and on large parameters, there is one optimum as well:
 
     E[L(θ)] + λ E[Q(θ)]/k_BT + ½ρ|θ|²  →  (H + ρ) θ = −(g₀ + λ q/k_BT)
@@ -36,7 +36,7 @@ from thermoloom.threads import threads
 
 @dataclass(frozen=True)
 class Optimum:
-    """The parameters that minimize the expected loss, and how they were found."""
+    """The parameters that minimize the expected loss, with the accuracy of the solution."""
 
     parameters: Parameters
     """θ* in float32."""
@@ -94,9 +94,9 @@ def solve_optimum(
         total += loss.total(theta[stage])
         initial += loss.zero_value
         largest = max(largest, _relative_gradient(loss, theta[stage], linear, ridge))
-    found = layout(machine).symmetrized(theta).astype(np.float32)
+    vector = layout(machine).symmetrized(theta).astype(np.float32)
     return Optimum(
-        parameters=Parameters(machine, found).with_styles_of(words),
+        parameters=Parameters(machine, vector).with_styles_of(words),
         expected_loss=total / machine.steps,
         initial_loss=initial / machine.steps,
         relative_gradient=largest,
@@ -147,11 +147,11 @@ class CompletelyWired:
         self._hub = _hub(loss)
         if self._hub.start == self._hub.stop:
             return  # free units are coupled to clamped ones alone
-        given = second - self._gain @ self._with_clamped.T
+        conditional = second - self._gain @ self._with_clamped.T
         if loss.machine.sparse:
-            values = np.diagonal(given)
+            values = np.diagonal(conditional)
         else:
-            values, vectors = np.linalg.eigh(given)
+            values, vectors = np.linalg.eigh(conditional)
             self._vectors = vectors.astype(np.float32)
         values = np.maximum(values, 1e-12 * values.max())
         self._sums = np.add.outer(values, values).astype(np.float32)
@@ -167,15 +167,15 @@ class CompletelyWired:
             full[hub, :n] = full[:, hub].T
             clamped = clamped - forces
         full[:, self._clamped] = clamped @ self._inverse
-        result = np.empty(form.size)
+        solution = np.empty(form.size)
         for block in form.blocks:
-            view = block.matrix(result)
+            view = block.matrix(solution)
             view[...] = full[form.positions[block.rows], form.positions[block.columns]]
             if block.symmetric:
                 view[...] = 0.5 * (view + view.T)
                 np.fill_diagonal(view, 0)
-        result /= self._loss.machine.residual_scale
-        return form.mask(result)
+        solution /= self._loss.machine.residual_scale
+        return form.mask(solution)
 
     def _everywhere(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
         """J of the hub, and J E[x cᵀ] of all units with the clamped ones c.
