@@ -1,4 +1,4 @@
-"""A machine as it was built: units that differ, couplings that are not what was written.
+"""A machine as it was built: units that differ, couplings that deviate from those written.
 
     unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
                s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
@@ -205,7 +205,7 @@ class Built(Machine):
         return twist
 
     def felt(self, theta: Parameters, age: float = 0.0) -> Felt:
-        """What the units feel of a θ that was written ``age`` trajectories ago."""
+        """Couplings as the units feel them, ``age`` trajectories after θ was written."""
         written = theta.vector * np.exp(-self.decay * age) if age else theta.vector
         both = (self.gain * written + self.offset).astype(theta.vector.dtype)
         twisted = None
@@ -232,9 +232,9 @@ class Felt(NamedTuple):
     """Couplings as the units of a device feel them."""
 
     both: Parameters
-    """What is common to both directions: has a potential, whose energy is that of the device."""
+    """The reciprocal part, which has a potential: the energy of the device."""
     twisted: Parameters | None
-    """What a row feels beyond it, and a column lacks; None where couplings are reciprocal."""
+    """Excess that a row feels and a column lacks; None where couplings are reciprocal."""
 
     def gradient(self, states: Array, stage: int = 0, word: Array | None = None) -> Array:
         """Σ_j J̃_{i←j} x_j + b̃_i."""
@@ -251,7 +251,7 @@ def build(machine: Machine, device: Device) -> Machine:
 
 
 def felt(theta: Parameters) -> Felt:
-    """What units feel of a θ, on whatever machine it is."""
+    """Couplings as the units feel them, on an ideal or a built machine."""
     machine = theta.machine
     if isinstance(machine, Built):
         return machine.felt(theta, machine.device.age)

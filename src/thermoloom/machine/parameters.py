@@ -239,7 +239,7 @@ class Parameters:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Blocks by name, in the order of the layout, and the weights of styles: all that lasts."""
+        """Blocks by name, in the order of the layout, and the weights of styles, as saved."""
         blocks = {block.name: block.of(self.vector) for block in self.layout.blocks}
         return blocks | (
             {} if self.style_weights is None else {"style_weights": self.style_weights}
@@ -280,7 +280,7 @@ class Parameters:
         return np.array_equal(self.vector, other.vector)
 
     def check(self) -> None:
-        """Refuse numbers that cannot be the parameters of a computer."""
+        """Refuse parameters that are not finite, not symmetric, or where there is no wire."""
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")
         for block in self.layout.blocks:

@@ -33,7 +33,7 @@ MEAN, DEVIATION = 0.1307, 0.3081
 PERCENTILES = (2, 98)
 CLASSIFIER_BYTES = 1 << 28
 NUMBERS = ("test_accuracy", "test_images")
-"""What a page says of a classifier, from its record."""
+"""Numbers of a classifier's record that a report shows."""
 CHUNK = 250  # images at once; bounds the memory of the convolutions
 
 
@@ -166,7 +166,7 @@ class Network:
     """The network in an ONNX file as a function of its one input, on one thread."""
 
     def __init__(self, content: bytes) -> None:
-        import onnxruntime  # heavy: only those who classify wait for it
+        import onnxruntime  # heavy, so imported only to classify
 
         options = onnxruntime.SessionOptions()
         # one thread: the sums come out the same on any number of cores, and workers do not compete
@@ -183,7 +183,7 @@ class Network:
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits: what the network gives first."""
+        """Logits, the first output of the network."""
         logits: NDArray[np.float32] = self._session.run(self._outputs[:1], {self._input: inputs})[0]
         return logits
 

@@ -3,8 +3,8 @@
     own potential     ⟨V_θ(x₀) − V_θ(x_tf)⟩ over the states that θ generated   = heat
     other potential   the same difference over states of another computer       = diagnosis only
 
-Everything here reads parameters, states and paths; nothing is written and nothing is generated
-but noising paths, which no parameter drives.
+Everything here reads parameters, states and paths; nothing is written, and only noising
+paths, which do not depend on θ, are simulated.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def additional_path(
 ) -> tuple[int, Path]:
     """(pattern, path) of one of the paths that no computer was trained on, patterns in turn.
 
-    The paths come from the validation streams of their own seed, so that no training seed can meet
-    them. ``words`` (P, L) are the label states of the patterns.
+    The paths come from the validation streams of a separate seed, which no training uses.
+    ``words`` (P, L) are the label states of the patterns.
     """
     pattern = index % len(fields)
     word = None if words is None else words[pattern]

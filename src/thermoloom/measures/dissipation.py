@@ -3,14 +3,14 @@
     Σ = βQ + ΔS                                 dissipation; Q the heat, ΔS the change of entropy
     Σ ≥ W₂²(p_0, p_tf)/(μk_BT t_f)              the speed limit of overdamped transport
 
-What is estimated on one half of the samples is a function, which is then averaged over the other
-half, and vice versa. So both bounds are plain means over samples that were not used in the fit:
+A function is fitted to one half of the samples and averaged over the other half, and vice versa. So
+both bounds are plain means over samples that were not used in the fit:
 
     W₂² ≥ E[u·(1 − A)u] + E[w·(1 − A⁻¹)w] + 2d·E[u − w] + |d|²     for every positive A, with
                                                      u = x_0 − a, w = x_tf − b, d = a − b
     S(p_tf) ≤ −E[ln q(x_tf)]                                       for every density q
 
-The first is what duality makes of 2u·w ≤ u·Au + w·A⁻¹w, and at the best A it is the Gaussian
+The first follows from 2u·w ≤ u·Au + w·A⁻¹w by duality; at the best A it is the Gaussian
 (Gelbrich) bound; an A or q that was fitted badly makes a bound weaker, never wrong.
 """
 
@@ -31,12 +31,12 @@ from thermoloom.theory.generation_law import prepared_entropy, transport_scale
 Float64 = NDArray[np.float64]
 
 FEWEST = 8
-"""Samples below which halves of them say nothing."""
+"""Fewest samples; half of them must suffice for a fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A Gaussian of one variance except in a few directions: what few samples reveal of a law."""
+    """A Gaussian of one variance except in a few directions, as few samples can resolve it."""
 
     mean: Float64
     bulk: float
@@ -61,7 +61,7 @@ class Factors:
 
 
 def fitted_factors(x: Float64) -> Factors:
-    """Directions that stand out of what independent units of one variance would show.
+    """Directions whose variance exceeds that of independent units of equal variance.
 
     Eigenvalues of n samples of N such units lie below σ²(1 + √γ)², γ = N/n. One above it belongs
     to a direction of variance σ²ℓ, λ/σ² = ℓ (1 + γ/(ℓ − 1)), of which the sample direction has the
@@ -103,7 +103,7 @@ def _principal(away: Float64, degrees: int) -> tuple[Float64, Float64]:
 
 
 def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Float64:
-    """What each pair of states, x at the start and y at the end, adds to the bound of W₂²."""
+    """Contribution of each pair of states, x at the start and y at the end, to the bound of W₂²."""
     a, b = start.mean, end.mean
     size = float(np.sum((a - b) ** 2))
     reliable = max(0.0, 1 - (start.noise + end.noise) / size) if size else 0.0

@@ -1,4 +1,4 @@
-"""How near samples are to data, in any space of features: distances of distributions, of manifolds.
+"""Distances between samples and data in a space of features: distributions and manifolds.
 
     Fréchet distance   |μ_a − μ_b|² + tr(C_a + C_b − 2 (C_a C_b)^½)
     KID                E k(a, a′) + E k(b, b′) − 2 E k(a, b),   k(x, y) = (x·y/d + 1)³, unbiased

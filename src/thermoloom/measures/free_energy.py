@@ -4,8 +4,8 @@
 
 Starting from the onsite equilibrium, the work of the jumps gives ΔF by Jarzynski's equality, and
 neighbouring s give it jump by jump by Bennett's acceptance ratio, from states at the end of each
-rest: x at s forwards, other x at s + 1/n backwards. Where forward and backward works of a jump do
-not overlap there is no answer, and none is given. Estimators are pymbar's.
+rest: x at s forwards, other x at s + 1/n backwards. A jump whose forward and backward works do not
+overlap is refused. The estimators are pymbar's.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def free_energy(
 
 
 def coupling_energies(generated: Generated, strengths: Float64) -> Float64:
-    """U_θ at s = 0, 1/n, …, 1, (samples, n + 1), in E₀: what couplings and biases have of V_s."""
+    """U_θ at s = 0, 1/n, …, 1, (samples, n + 1), in E₀: the energy of couplings and biases."""
     learned = [part for part in generated.ends.parts if part != "onsite"]
     first = sum(generated.starts.parts[part][:, 0] for part in learned) / strengths[0]
     ends = sum(generated.ends.parts[part] for part in learned) / strengths
@@ -114,7 +114,7 @@ def coupling_energies(generated: Generated, strengths: Float64) -> Float64:
 
 
 def _overlap(pymbar: Any, forwards: Float64, backwards: Float64, jump: int, switches: int) -> float:
-    """How much of both ensembles of a jump is shared; refused where it is next to nothing."""
+    """Overlap of the two ensembles of a jump; refused below ``LEAST_OVERLAP``."""
     try:
         overlap = float(pymbar.bar_overlap(forwards, backwards))
     except Exception:  # its solver finds no root where nothing is shared
@@ -128,7 +128,7 @@ def _overlap(pymbar: Any, forwards: Float64, backwards: Float64, jump: int, swit
 
 
 def _pymbar() -> Any:
-    """pymbar, without what it says of itself when it is loaded."""
+    """Import pymbar without its greeting."""
     logging.getLogger("pymbar").setLevel(logging.ERROR)
     try:
         import pymbar

@@ -34,7 +34,7 @@ Fields = NDArray[np.floating[Any]]
 # the error of the marginals themselves.
 _MODE_CUTOFF = 1e-9
 _ROWS_AT_ONCE = 32
-"""Rows of couplings that stay in the cache while a few operations pass over them."""
+"""Rows of couplings that are processed together, so that they stay in the cache."""
 _PATTERNS_AT_ONCE = 128
 MANY = 2000
 """From this many patterns on their sums are products in float32, added up in float64: the error of
@@ -142,18 +142,18 @@ class ExpectedLoss:
         return self._response(theta, with_drift=True)
 
     def _response(self, theta: Array64, with_drift: bool) -> Array64:
-        result = np.empty(self.layout.size)
-        self.moments.correlate(theta, result, with_drift)
+        response = np.empty(self.layout.size)
+        self.moments.correlate(theta, response, with_drift)
         for block, variance in zip(self.layout.blocks, self._variances, strict=True):
-            out, couplings = block.matrix(result), block.matrix(theta)
+            out, couplings = block.matrix(response), block.matrix(theta)
             for first in range(0, len(out), _ROWS_AT_ONCE):
-                some = slice(first, first + _ROWS_AT_ONCE)
+                rows = slice(first, first + _ROWS_AT_ONCE)
                 if variance is not None:
-                    out[some] += couplings[some] * variance[some]
-                out[some] *= self.machine.residual_scale
+                    out[rows] += couplings[rows] * variance[rows]
+                out[rows] *= self.machine.residual_scale
             if block.symmetric:
                 np.fill_diagonal(out, 0)
-        return self.layout.mask(result)
+        return self.layout.mask(response)
 
     @cached_property
     def _variances(self) -> list[Array64 | None]:
@@ -236,7 +236,7 @@ def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None
 class Factored:
     """Moments of few patterns as thin factors, one column for each pattern and time mode.
 
-    Clamped units are units like others, with a mean that does not change and no variance.
+    Clamped units are treated as units of constant mean without variance.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ def linear_moments(
 
 
 class Dense:
-    """Moments of many patterns as sums over all units, taken up some patterns at a time."""
+    """Moments of many patterns as sums over all units, added some patterns at a time."""
 
     def __init__(self, machine: Machine, steps: float) -> None:
         self.layout = layout(machine)
@@ -351,7 +351,7 @@ class Dense:
         self.square = 0.0
 
     def add(self, paths: PathModes, clamped: Array64, share: float) -> None:
-        """Take up some patterns: ``clamped`` (P, L + 1) are the states of their clamped units."""
+        """Add some patterns to the sums; ``clamped`` (P, L + 1) are the states of clamped units."""
         n, patterns = self._units, len(clamped)
         weight = share / patterns
         mean, drift = _side_by_side(paths.mean), _side_by_side(paths.drift)
@@ -379,7 +379,7 @@ class Dense:
         self.close()
 
     def close(self) -> None:
-        """All patterns have been taken up."""
+        """Complete the symmetric sums once all patterns are added."""
         n = self._units
         self.second[n:, :n] = self.second[:n, n:].T
 

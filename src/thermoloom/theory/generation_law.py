@@ -106,7 +106,7 @@ def transport_scale(machine: Machine) -> float:
 def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
     """Means and covariances after every stage, step by step as the engine takes them.
 
-    ``word`` (L,) is what the labels are held at, or words (W, L): covariances are the same for all.
+    ``word`` (L,) is the state of the label units, or words (W, L); covariances do not depend on it.
     """
     machine = theta.machine
     if not is_harmonic(machine):
@@ -130,7 +130,7 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
 
 
 def imprinted_law(machine: Machine, fields: Array64) -> Gaussian:
-    """Where noising paths of these fields (..., N) begin: K steps under the whole field, from 0."""
+    """Law at the start of noising paths of these fields (..., N): K steps of preparation from 0."""
     onsite_stiffness = float(machine.potential.curvature(0.0))
     pushed = machine.drift * sum(
         a * (1 - machine.drift * onsite_stiffness) ** remaining
@@ -175,7 +175,7 @@ def prepared_entropy(machine: Machine) -> float:
     if points > _MOST_POINTS:
         raise UserError(
             f"machine.dt = {machine.dt:g}: steps too short to follow the density of a unit "
-            f"({points} points); its entropy is not known"
+            f"({points} points); its entropy is unknown"
         )
     x = np.linspace(-reach, reach, points)
     spacing = x[1] - x[0]

@@ -53,16 +53,16 @@ class Window:
 
     def shrink(self, direction: Array64, rate: float, accuracy: float) -> Array64:
         """(1 − (1 − αH/B)^B)/(αH) · direction, B the number of updates, as a series in αH."""
-        result = direction.copy()
+        total = direction.copy()
         term = direction
         inner = self.loss.layout.inner
         for order in range(2, self.updates + 1):
             term = self.loss.curvature(term)
             term *= -rate * (1 - (order - 1) / self.updates) / order
-            result += term
-            if inner(term, term) <= accuracy**2 * inner(result, result):
+            total += term
+            if inner(term, term) <= accuracy**2 * inner(total, total):
                 break
-        return result
+        return total
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class MeanRule:
     learning_rate: float
     prototypes: tuple[tuple[Window, ...], ...]
     accuracy: float = 1e-3
-    """Where the series of updates within a window is cut, relative to the change of θ."""
+    """Relative size of the term at which the series of updates within a window ends."""
 
     @property
     def size(self) -> int:
@@ -91,7 +91,7 @@ class MeanRule:
     def deviate(
         self, deviation: Array64, prototype: int, rng: np.random.Generator | None = None
     ) -> Array64:
-        """What one trajectory leaves of a deviation from the mean and, with ``rng``, adds to it."""
+        """A deviation from the mean after one trajectory; ``rng`` adds its gradient noise."""
         for window in self.prototypes[prototype]:
             pull = window.loss.curvature(deviation)
             if rng is not None:
@@ -221,7 +221,7 @@ def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
 
 @dataclass(frozen=True)
 class BatchStability:
-    """Where batch training with expected gradients becomes unstable."""
+    """Learning rates at which batch training with expected gradients becomes unstable."""
 
     curvature: float
     """λ_max of the Hessian averaged over prototypes."""
@@ -292,13 +292,13 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
 
     def apply(r: Array64) -> Array64:
         r = r.ravel()
-        result: Array64 = diagonal * r
+        image: Array64 = diagonal * r
         for group, where in groups.items():
             free = [other for other in partners(group) if other in groups]
-            result[where] += x[group] * sum(float(x[o] @ r[groups[o]]) for o in free)
+            image[where] += x[group] * sum(float(x[o] @ r[groups[o]]) for o in free)
             if group in free:
-                result[where] -= x[group] ** 2 * r[where]
-        return result
+                image[where] -= x[group] ** 2 * r[where]
+        return image
 
     operator = LinearOperator((states.size, states.size), matvec=apply, dtype=np.float64)
     values = eigsh(operator, k=1, which="LA", v0=states, tol=1e-6, return_eigenvectors=False)
@@ -326,7 +326,7 @@ def step_curvatures(
 
 @dataclass(frozen=True)
 class OnlineStability:
-    """Where stepwise training becomes unstable."""
+    """Learning rates at which stepwise training becomes unstable."""
 
     curvature: float
     """λ_max of the steepest single step."""
@@ -421,7 +421,7 @@ class ParameterScatter:
     blocks: dict[str, float]
     """Mean square of a parameter of each block."""
     excess_loss: float
-    """½⟨δθ, H δθ⟩/K: what it adds to the expected loss per step."""
+    """½⟨δθ, H δθ⟩/K: the increase of the expected loss per step."""
 
 
 def parameter_scatter(loss: ExpectedLoss, deviation: Array64) -> ParameterScatter:
@@ -452,17 +452,17 @@ def stationary_variance(learning_rate: float, curvature: float = 0.0) -> float:
 
 
 def offset_gradient(loss: ExpectedLoss) -> Array64:
-    """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: what an offset of 1 adds to ∇L."""
+    """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: the change of ∇L per unit offset."""
     totals, free = loss.moments.totals(), loss.machine.groups
-    result = np.empty(loss.layout.size)
+    gradient = np.empty(loss.layout.size)
     for block in loss.layout.blocks:
-        out = block.matrix(result)
+        out = block.matrix(gradient)
         out[...] = totals[block.columns]
         if block.columns in free:
             out += totals[block.rows][:, None]
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    return loss.layout.mask(result)
+    return loss.layout.mask(gradient)
 
 
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:

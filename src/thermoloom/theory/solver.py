@@ -68,7 +68,7 @@ def solve_optimum(
 ) -> Optimum:
     """(H + ρ) θ = −(g₀ + λq/k_BT) of every stage, until the gradient has fallen by ``tolerance``.
 
-    ``heat_weight`` is λ, what a k_BT of expected heat costs in units of the loss; ``ridge`` is ρ.
+    ``heat_weight`` is λ, the price of a k_BT of expected heat in units of the loss; ``ridge`` is ρ.
 
     ``words`` (P, L) are the label states of the patterns. ``progress`` is called with the
     iteration and the relative gradient.
@@ -119,12 +119,12 @@ class CompletelyWired:
 
     Clamped units are eliminated first; what is left, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Only the couplings of some
-    units, the hub, are ever asked for: those of hidden units, where no visible two are coupled.
+    units, the hub, are needed: those of hidden units, where visible ones are not coupled.
     With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
     enough for a direction to search in.
 
-    Of a machine with few wires that is no good picture: there the clamped units are eliminated in
-    the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
+    That is a poor approximation of a machine with few wires. There the clamped units are eliminated
+    in the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss) -> None:
@@ -220,7 +220,7 @@ def conjugate_gradients(
 ) -> tuple[Array64, int]:
     """θ with (H + ρ) θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
 
-    Where S is formed, preconditioned by the machine that is wired completely.
+    Where S is formed, the completely wired machine preconditions the equations.
     """
     inner = loss.layout.inner
     solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else None
