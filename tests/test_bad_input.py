@@ -661,7 +661,8 @@ def test_pictures_leave_the_backend_of_a_notebook_alone(tmp_path: Path) -> None:
         "assert matplotlib.get_backend() == 'svg', matplotlib.get_backend()\n"
         "import numpy as np\n"
         "curve = {'cycle': np.arange(3), 'reduced_loss': np.arange(3)}\n"
-        "assert thermoloom.presentation.sheets.loss_curve(curve, 'a $x_{ b$')[:4] == b'\\x89PNG'\n"
+        "from thermoloom.presentation.loss_curve import loss_curve\n"
+        "assert loss_curve(curve, 'a $x_{ b$')[:4] == b'\\x89PNG'\n"
         "assert matplotlib.get_backend() == 'svg' and 'matplotlib.pyplot' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from thermoloom.cli.commands import app
 from thermoloom.cli.studies import parse_seeds, plan_values
-from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -166,7 +166,7 @@ def test_replay_agreed_and_would_notice_a_changed_bit(small: Performed) -> None:
     assert small.summary["replay"]["differing"] == 0
     plan = small_plan()
     training = trained_path(small.path.parent, plan.replay_case.settings)
-    archive = generate_run(training, Order(8, plan.replay_case.settings.generation_seed))
+    archive = generate_run(training, SampleRequest(8, plan.replay_case.settings.generation_seed))
     touched = archive.final_states.copy()
     touched[5, 3] = np.nextafter(touched[5, 3], np.float32(9))
     assert differing_samples(archive, replace(archive, final_states=touched)) == [5]

@@ -17,16 +17,16 @@ from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
-from thermoloom.computers.circuits import save_netlist, simulated
 from thermoloom.computers.computer import Computer
-from thermoloom.computers.tables import decode_couplings, encode_couplings
 from thermoloom.errors import UserError
-from thermoloom.machine.device import Device, felt
+from thermoloom.export.coupling_tables import decode_couplings, encode_couplings
+from thermoloom.export.netlists import Expression, netlist_text, save_netlist
+from thermoloom.export.ngspice import compare_with_ngspice
+from thermoloom.export.physical_units import realize
+from thermoloom.machine.device import Device, build, felt
 from thermoloom.machine.machine import WIRES, Machine
-from thermoloom.machine.netlist import Expression, netlist
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import quantized
-from thermoloom.machine.realization import realize
 from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.settings import Settings
@@ -87,7 +87,7 @@ def test_few_wires_are_few_rows_and_few_transconductors() -> None:
     wires = 20 * 4 // 2
     rows = [line for line in data.decode().splitlines() if line[:2] in ("1,", "2,")]
     assert len(rows) == 2 * (wires + 8)
-    transconductors = [line for line in netlist(theta).splitlines() if line[0] == "G"]
+    transconductors = [line for line in netlist_text(theta).splitlines() if line[0] == "G"]
     assert len(transconductors) == 2 * (2 * wires + 8)
 
 
@@ -177,7 +177,7 @@ def test_a_potential_written_once_becomes_the_same_formula_in_spice() -> None:
 def test_a_netlist_has_an_element_for_every_coupling() -> None:
     machine = MACHINES["all stages"]
     theta = random_parameters(machine, dtype=np.float32)
-    text = netlist(theta, np.array([0.0, 1.7, 0.0], np.float32), 3)
+    text = netlist_text(theta, np.array([0.0, 1.7, 0.0], np.float32), 3)
     lines = text.splitlines()
     n, units = machine.units, machine.size_of("label")
     transconductors = [line for line in lines if line.startswith("G")]
@@ -200,8 +200,10 @@ def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
         stages=2, windows=(0.4, 1.0), duration=0.2, dt=4e-3, mobility=1.5,
     )  # fmt: skip
     theta = random_parameters(machine, 0.8, dtype=np.float32)
-    made = save_netlist(tmp_path / "m.cir", kept(theta, device), 32, 1, 150, 5, units)
-    compared = simulated(made)
+    made = save_netlist(
+        tmp_path / "m.cir", theta.on(build(theta.machine, device)), 32, 1, 150, 5, units
+    )
+    compared = compare_with_ngspice(made)
     assert len(compared.circuit.heat) == 150
     assert compared.differences.shape == (2, 8)
     assert compared.largest < 4
@@ -214,7 +216,7 @@ def test_ngspice_finds_the_means_variances_heat_and_work_of_the_engine(
 def test_couplings_felt_one_way_are_in_a_netlist_but_their_heat_is_not(tmp_path: Path) -> None:
     theta = random_parameters(Machine(visible=3, hidden=2, duration=0.01), dtype=np.float32)
     device = Device(non_reciprocity=0.5, dead=0.2, spread_mobility=0.4, seed=3)
-    made = save_netlist(tmp_path / "m.cir", kept(theta, device), 32)
+    made = save_netlist(tmp_path / "m.cir", theta.on(build(theta.machine, device)), 32)
     found = np.zeros((5, 5))
     for line in made.path.read_text().splitlines():
         if line[:2] == "Gu" and "_one_" not in line:
@@ -224,8 +226,8 @@ def test_couplings_felt_one_way_are_in_a_netlist_but_their_heat_is_not(tmp_path:
     zero = felt(made.parameters).gradient(np.zeros(5))
     expected = np.stack([felt(made.parameters).gradient(x) - zero for x in np.eye(5)], axis=1)
     np.testing.assert_allclose(found, mobility[:, None] * expected, rtol=1e-5, atol=1e-7)
-    with pytest.raises(UserError, match="by the path"):
-        simulated(made)
+    with pytest.raises(UserError, match="whole path"):
+        compare_with_ngspice(made)
 
 
 # --- units ----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from thermoloom.computers.pattern_store import (
     patterns_of,
     patterns_path,
 )
-from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import parameters_of, train_runs, training_path
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import bundled_classifier
@@ -132,18 +132,18 @@ def test_the_experiment_leaves_out_the_defaults_of_its_plan(tmp_path: Path) -> N
 def test_runs_of_other_numerics_are_read_but_not_mixed(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate_run(run, Order(3, 90101))
+    generate_run(run, SampleRequest(3, 90101))
     old = training_path(Path(), tiny())
     monkeypatch.setattr(manifest_module, "NUMERICS", 99)
     monkeypatch.setattr(store_module, "NUMERICS", 99)
     assert training_path(Path(), tiny()) != old
     assert parameters_of(RunDirectory.open(run))["hidden_bias"].shape == (1, 6)
-    assert len(generate_run(run, Order(3, 90101)).heat) == 3  # from its archive
+    assert len(generate_run(run, SampleRequest(3, 90101)).heat) == 3  # from its archive
     assert verify(run).damaged == []
     before = (run / "manifest.json").read_bytes()
     for attempt in (
         lambda: train_runs([(run, tiny())]),
-        lambda: generate_run(run, Order(4, 90101)),
+        lambda: generate_run(run, SampleRequest(4, 90101)),
     ):
         with pytest.raises(UserError, match=rf"numerics {NUMERICS}, now 99.*run it again"):
             attempt()
@@ -407,7 +407,7 @@ def test_a_manifest_changed_by_hand_is_refused(
     for attempt in (
         lambda: RunDirectory.open(run),
         lambda: train_runs([(run, tiny())]),
-        lambda: generate_run(run, Order(3, 90101)),
+        lambda: generate_run(run, SampleRequest(3, 90101)),
         lambda: finished_results(run, "training", tiny().as_dict()),
     ):
         with pytest.raises(DamagedFileError, match=r"manifest\.json: was changed by hand.*restore"):
@@ -527,39 +527,41 @@ def test_a_folder_under_another_runs_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_lost_samples_are_made_again_and_the_training_stays_done(run: Path) -> None:
-    first = generate_run(run, Order(5, 90101))
+    first = generate_run(run, SampleRequest(5, 90101))
     archive = run / "samples-90101-5.safetensors"
     archive.unlink()
     assert finished_results(run, "training", RunDirectory.open(run).settings) is not None
-    again = generate_run(run, Order(5, 90101))
+    again = generate_run(run, SampleRequest(5, 90101))
     assert np.array_equal(first.final_states, again.final_states)
     assert archive.exists()
     archive.write_bytes(archive.read_bytes()[:-9])  # cut: likewise
-    assert np.array_equal(generate_run(run, Order(5, 90101)).final_states, first.final_states)
+    assert np.array_equal(
+        generate_run(run, SampleRequest(5, 90101)).final_states, first.final_states
+    )
     archive.unlink()
-    generate_run(run, Order(6, 90101))
+    generate_run(run, SampleRequest(6, 90101))
     assert RunDirectory.open(run).state == "done"
     assert not RunDirectory.open(run).has(archive.name)
     train_runs([(run, tiny())], on_cycle=lambda *_: pytest.fail("trained again"))
 
 
 def test_the_advice_for_damaged_samples_leads_to_the_samples(run: Path) -> None:
-    first = generate_run(run, Order(5, 90101))
+    first = generate_run(run, SampleRequest(5, 90101))
     archive = run / "samples-90101-5.safetensors"
     data = bytearray(archive.read_bytes())
     data[-1] ^= 1
     archive.write_bytes(data)
     with pytest.raises(DamagedFileError, match="remove it and repeat the command that made it"):
-        generate_run(run, Order(5, 90101))
+        generate_run(run, SampleRequest(5, 90101))
     archive.unlink()
-    assert np.array_equal(generate_run(run, Order(5, 90101)).heat, first.heat)
+    assert np.array_equal(generate_run(run, SampleRequest(5, 90101)).heat, first.heat)
     assert RunDirectory.open(run).state == "done"
 
 
 @pytest.mark.parametrize("name", ["computer.safetensors", "curve.csv", "patterns.safetensors"])
 def test_a_training_that_lost_its_own_files_is_repeated(run: Path, name: str) -> None:
     before = parameters_of(RunDirectory.open(run))
-    generate_run(run, Order(5, 90101))
+    generate_run(run, SampleRequest(5, 90101))
     (run / name).unlink()
     assert finished_results(run, "training", RunDirectory.open(run).settings) is None
     train_runs([(run, tiny())])

@@ -18,7 +18,7 @@ import pytest
 from experiment_runs import SMALL, two_pairs
 
 from soak.interrupting import contents, finish, interrupt, thermoloom
-from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import train_runs
 from thermoloom.engines import engine
 from thermoloom.generation import generate
@@ -325,7 +325,7 @@ def reached(run: Path) -> int:
 
 def test_generation_at_full_size_interrupted_leaves_nothing_half_done(trained: Path) -> None:
     shutil.copytree(trained / "whole", trained / "copy")
-    generate_run(trained / "whole", Order(60, 90007))
+    generate_run(trained / "whole", SampleRequest(60, 90007))
     name = "samples-90007-60.safetensors"
     command = thermoloom("generate", "copy", "--samples", "60")
     for moment, signum in ((1.5, signal.SIGINT), (1.8, signal.SIGTERM)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thermoloom.computers.sample_archives import Order, archives, generate_run, read_archive
+from thermoloom.computers.sample_archives import SampleRequest, archives, generate_run, read_archive
 from thermoloom.computers.training_runs import (
     learned_patterns,
     parameters_of,
@@ -139,13 +139,13 @@ def test_divergence_is_recorded(tmp_path: Path) -> None:
 def test_samples_are_archived_and_can_be_replayed(tmp_path: Path) -> None:
     path = tmp_path / "run"
     train_runs([(path, small_settings())])
-    generated = generate_run(path, Order(7, 90101))
+    generated = generate_run(path, SampleRequest(7, 90101))
     run = RunDirectory.open(path)
     assert archives(run) == ["samples-90101-7"]
     stored = read_archive(run, "samples-90101-7")
     assert np.array_equal(stored.heat, generated.heat)
     assert differing_samples(stored, generate(parameters_of(run), 7, 90101)) == []
-    again = generate_run(path, Order(7, 90101))  # from the archive
+    again = generate_run(path, SampleRequest(7, 90101))  # from the archive
     assert np.array_equal(again.final_states, generated.final_states)
     assert learned_patterns(run).shape == (14, 14)
     assert learned_patterns(run).targets == (0, 1, 2)

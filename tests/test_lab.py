@@ -36,10 +36,10 @@ from thermoloom.computers.computer_files import latest_samples
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.lab import exports, inspection, lessons, messages, scenes
+from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.lab.damage import Damage, damaged
 from thermoloom.lab.messages import Generate, Inspect, Known, Teach
-from thermoloom.lab.viewer import Work
+from thermoloom.lab.viewer import LabTask
 from thermoloom.machine.action import gradient_of_residuals, residuals
 from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
@@ -341,8 +341,8 @@ def test_the_python_lines_do_the_same_to_the_bit(
     order: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = scene_of(wired(), seed=11, **order)
-    (tmp_path / exports.FILE).write_bytes(exports.computer_file(wired()))
-    drawn = run_lines(exports.lines_of(scene, None), tmp_path, monkeypatch)["drawn"]
+    (tmp_path / downloads.FILE).write_bytes(downloads.computer_file(wired()))
+    drawn = run_lines(downloads.lines_of(scene, None), tmp_path, monkeypatch)["drawn"]
     np.testing.assert_array_equal(drawn.states, scene.made.final_states)
     np.testing.assert_array_equal(drawn.heat, scene.made.heat)
 
@@ -354,17 +354,17 @@ def test_the_python_lines_teach_the_same(
     lesson, _ = taught({"rule": rule, "cycles": 4}, {"rule": rule, "cycles": 2, "more": True})
     order = Generate(number=1, computer="taught", samples=2)
     scene = scenes.make_scene(scenes.prepare(lesson.computer, order), nothing)
-    drawn = run_lines(exports.lines_of(scene, lesson), tmp_path, monkeypatch)["drawn"]
+    drawn = run_lines(downloads.lines_of(scene, lesson), tmp_path, monkeypatch)["drawn"]
     np.testing.assert_array_equal(drawn.states, scene.made.final_states)
 
 
 def test_the_run_directory_is_one_that_everything_else_opens(tmp_path: Path) -> None:
     scene = scene_of(wired(), samples=3, seed=4, classes=[1])
-    packed = exports.run_directory(wired(), scene)
+    packed = downloads.run_directory(wired(), scene)
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path)
-    computer = tl.load(tmp_path / exports.RUN)
+    computer = tl.load(tmp_path / downloads.RUN)
     assert computer.parameters.same_as(wired().parameters)
-    latest = latest_samples(tmp_path / exports.RUN)
+    latest = latest_samples(tmp_path / downloads.RUN)
     assert latest is not None
     np.testing.assert_array_equal(latest[1].heat, scene.made.heat)
     assert latest[2] == [1, 1, 1]
@@ -504,7 +504,7 @@ def test_generation_ends_when_its_page_is_closed(
         page.send('{"do": "generate", "number": 5}')
         last(page, "forming")
         (viewer,) = running_viewers(running).values()
-        work = viewer.work
+        work = viewer.task
     began = time.monotonic()
     while running.status["viewers"] and time.monotonic() - began < 10:
         time.sleep(0.01)
@@ -523,7 +523,7 @@ def test_a_page_that_is_slow_misses_frames_and_holds_nothing_up() -> None:
             await free.wait()
             sent.append(content)
 
-        work = Work(1, asyncio.get_running_loop(), send)
+        work = LabTask(1, asyncio.get_running_loop(), send)
         for place in range(100):
             work.offer("forming", {"place": place})
         free.set()
@@ -655,10 +655,10 @@ def test_files_are_given_to_those_who_made_them(running: Running) -> None:
     with running.connect() as page:
         viewer = last(page, "ready")["viewer"]
         with urllib.request.urlopen(
-            f"{running.address}/export/{viewer}/given-{exports.FILE}"
+            f"{running.address}/export/{viewer}/given-{downloads.FILE}"
         ) as file:
-            assert file.read() == exports.computer_file(digits())
-        for path, code in ((f"{viewer}/taught-{exports.FILE}", 409), ("nobody/given-x", 404),
+            assert file.read() == downloads.computer_file(digits())
+        for path, code in ((f"{viewer}/taught-{downloads.FILE}", 409), ("nobody/given-x", 404),
                            (f"{viewer}/given-../../secret", 404)):  # fmt: skip
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"{running.address}/export/{path}")
@@ -855,7 +855,7 @@ def test_work_ends_when_its_page_is_closed(running: Running, browser: Browser) -
     page.click("#teach")
     page.until("Number(document.querySelector('#cycle').textContent) > 0")
     (viewer,) = running_viewers(running).values()
-    work = viewer.work
+    work = viewer.task
     assert work is not None
     assert running.status["working"] == 1
     page.close()

@@ -64,6 +64,14 @@ def full_matrix(theta: Parameters, stage: int) -> np.ndarray:
     return J
 
 
+@every_machine
+def test_the_coupling_matrix_is_that_of_the_free_units(machine: Machine) -> None:
+    theta = random_parameters(machine)
+    for stage in range(machine.stages):
+        expected = full_matrix(theta, stage)[: machine.units]
+        assert np.array_equal(theta.coupling_matrix(stage), expected)
+
+
 def full_state(machine: Machine, x: np.ndarray) -> np.ndarray:
     word = some_word(machine)
     return np.concatenate([x, [] if word is None else word, [1.0]])

@@ -21,10 +21,10 @@ from thermoloom.theory.predictions import (
     offset_rate,
     offset_response,
     online_stability,
+    parameter_scatter,
     round_growth,
     sampled_deviations,
     scatter_edge,
-    spread,
     stationary_variance,
     step_curvature,
     surviving_fraction,
@@ -269,7 +269,7 @@ def test_sampled_deviations_have_the_covariance_of_the_recursion(period):
 def test_spread_is_the_mean_square_by_block_and_the_excess_of_the_loss():
     theta, _ = conjugate_gradients(LOSS, 1e-10)
     deviation = flat(np.random.default_rng(8).normal(size=SIZE))
-    result = spread(LOSS, deviation)
+    result = parameter_scatter(LOSS, deviation)
     expected = [(part**2).mean() for part in np.split(independent(deviation), [24, 30])]
     assert list(result.blocks.values()) == pytest.approx(expected)
     excess = (LOSS.total(theta + deviation) - LOSS.total(theta)) / SMALL.steps

@@ -20,18 +20,18 @@ import pytest
 from experiment_runs import read_table
 from scipy import stats
 from test_report import Reader, leaves
-
-from thermoloom.computers.sample_archives import Order, generate_run
-from thermoloom.computers.training_runs import parameters_of
-from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, noise, precision
 from thermoloom.experiments.results import trained_path
 from thermoloom.experiments.run import Performed, compute
 from thermoloom.experiments.screens import collect
-from thermoloom.machine.quantization import coupling_ranges, quantized
-from thermoloom.measures.responses import Curve, Measured
 from thermoloom.presentation.chapters import CHAPTERS
 from thermoloom.presentation.report import write_report
+
+from thermoloom.computers.sample_archives import SampleRequest, generate_run
+from thermoloom.computers.training_runs import parameters_of
+from thermoloom.errors import UserError
+from thermoloom.experiments import experiment, noise, precision
+from thermoloom.machine.quantization import coupling_ranges, quantized
+from thermoloom.measures.responses import Curve, Measured
 from thermoloom.reproduction import noise_verdicts as noisy
 from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
@@ -129,7 +129,7 @@ def test_conditions_of_a_screen_share_their_generation_numbers() -> None:
     starts = []
     for condition in plan.screen(noise.UPDATE):
         path = trained_path(done("noise").path.parent, condition.settings)
-        order = Order(5, condition.settings.generation_seed)
+        order = SampleRequest(5, condition.settings.generation_seed)
         starts.append(generate_run(path, order).initial_states)
     assert all(np.array_equal(start, starts[0]) for start in starts[1:])
 
@@ -156,7 +156,9 @@ def test_storage_and_its_distance_to_the_reference() -> None:
         grid = quantized(computer, int(row["value"]))
         fraction = np.count_nonzero(grid["visible_hidden"]) / grid["visible_hidden"].size
         assert row["nonzero_visible_hidden"] == pytest.approx(fraction)
-    archive = generate_run(trained_path(folder, settings), Order(8, settings.generation_seed))
+    archive = generate_run(
+        trained_path(folder, settings), SampleRequest(8, settings.generation_seed)
+    )
     assert reference.tolist() == archive.heat.tolist()
     assert "p_value" not in json.dumps(done("precision").summary)
 

@@ -13,10 +13,10 @@ from scipy.special import stdtrit
 from thermoloom.errors import UserError
 from thermoloom.measures.statistics import (
     compare_pairs,
+    estimate_mean,
     ks_distance,
     rate_interval,
     sign_test,
-    spread,
 )
 
 
@@ -131,13 +131,13 @@ def test_ks_distance_against_its_definition() -> None:
     assert ks_distance(a, b) == pytest.approx(worst)
 
 
-def test_spread_by_hand() -> None:
+def test_mean_and_error_by_hand() -> None:
     # 2, 4, 9: mean 5, squares 9 + 1 + 16 = 26 over n − 1 = 2
-    result = spread([2, 4, 9])
+    result = estimate_mean([2, 4, 9])
     assert (result.count, result.mean) == (3, 5)
     assert result.sd == pytest.approx(math.sqrt(13))
     assert result.sem == pytest.approx(math.sqrt(13 / 3))
-    single = spread([7])
+    single = estimate_mean([7])
     assert (single.mean, single.sd, single.sem) == (7, None, None)
 
 

@@ -18,7 +18,7 @@ ORDER = (
     ("settings",),
     ("feasibility",),
     ("patterns", "engines", "runs"),
-    ("theory", "training", "generation"),
+    ("theory", "training", "generation", "export"),
     ("measures", "presentation"),
     ("computers",),
     ("experiments",),

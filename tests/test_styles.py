@@ -11,7 +11,7 @@ from machines import random_parameters
 from scipy.stats import chisquare
 
 from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
-from thermoloom.computers.sample_archives import Order, generate_run
+from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import learned_patterns, parameters_of, solve_run
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
@@ -128,7 +128,7 @@ def test_weights_of_styles_last(tmp_path: Path) -> None:
     assert np.array_equal(theta.style_weights, expected)
     assert expected is not None
     assert expected[3].max() < 1
-    generate_run(tmp_path / "run", Order(4, 1, (3, 5)))
+    generate_run(tmp_path / "run", SampleRequest(4, 1, (3, 5)))
     assert np.array_equal(learned_patterns(run).patterns, patterns.patterns)
 
 

@@ -11,14 +11,15 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from thermoloom.errors import UserError
 from thermoloom.inputs import whole
+from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.machine.roots import outermost_root
 
 SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"
@@ -115,13 +116,14 @@ def farthest_state(machine: Machine, field: float) -> float:
     about exp(−25).
     """
     force, onsite = PREPARATION_AMPLITUDE * abs(field), machine.potential
-
-    def energy(x: float) -> float:
-        return float(onsite.energy(x)) - force * x
-
-    rest = _where(lambda x: onsite.gradient(x) >= force)
-    top = energy(rest) + RAREST * machine.kT
-    return _where(lambda x: x > rest and energy(x) >= top)
+    rest = float(resting_states(machine, abs(field)))
+    top = float(onsite.energy(rest)) - force * rest + RAREST * machine.kT
+    farthest = outermost_root(
+        lambda x: onsite.energy(x) - force * x - top,
+        lambda x: onsite.gradient(x) - force,
+        max(1.0, 2 * rest),
+    )
+    return float(farthest)
 
 
 def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
@@ -147,20 +149,6 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
             f"machine.dt = {machine.dt:g}: too long a step, the states would grow without bound; "
             f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
         )
-
-
-def _where(reached: Any) -> float:
-    """The smallest x > 0, to float precision, from which on ``reached(x)`` holds."""
-    high = 1e-30
-    while not reached(high):
-        high *= 2
-    low = 0.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
 
 
 # --- what is about to be computed -----------------------------------------------------------------

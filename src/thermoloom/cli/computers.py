@@ -260,7 +260,7 @@ def generate(
     With --set device.gain_error=0.1 and the like, couplings are written to another device first.
     """
     from thermoloom.computers.computer_files import archive_path, learning_at, samples_of
-    from thermoloom.computers.sample_archives import Order
+    from thermoloom.computers.sample_archives import SampleRequest
     from thermoloom.feasibility import check_generation
     from thermoloom.machine.energy import label_word
     from thermoloom.patterns.clamps import clamp_of, read_mask, read_picture
@@ -284,7 +284,7 @@ def generate(
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
-    order = Order(samples, settings.generation_seed, asked, known, device)
+    order = SampleRequest(samples, settings.generation_seed, asked, known, device)
     compile_now([settings], learning=False)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
@@ -336,9 +336,9 @@ def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:
 
 def _energy(name: str, values: NDArray[np.float64], kT: float) -> dict[str, float | None]:
     """Mean, standard deviation and standard error over the samples."""
-    from thermoloom.measures.statistics import spread
+    from thermoloom.measures.statistics import estimate_mean
 
-    found = spread(values)
+    found = estimate_mean(values)
     return {
         f"mean_{name}": found.mean,
         f"sd_{name}": found.sd,
@@ -365,7 +365,8 @@ def show(
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
     from thermoloom.computers.computer_files import beside, latest_samples, learning_at
-    from thermoloom.presentation.sheets import loss_curve, png, sample_figure
+    from thermoloom.presentation.image_sheet import png, sample_figure
+    from thermoloom.presentation.loss_curve import loss_curve
     from thermoloom.runs.files import write_atomically
 
     settings, patterns, curve = learning_at(run)

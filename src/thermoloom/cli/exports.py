@@ -1,4 +1,4 @@
-"""On the way to a device: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
+"""The way to a device: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import shown
 
 if TYPE_CHECKING:
-    from thermoloom.computers.circuits import Compared
+    from thermoloom.export.ngspice import NgspiceComparison
 
 Capacitance = Annotated[
     float | None, typer.Option(help="Capacitance C of a node, in farads.", metavar="F")
@@ -71,47 +71,49 @@ def export(
     voltage: Voltage = None,
     time_unit: TimeUnit = None,
     simulate: Annotated[
-        bool, typer.Option("--run", help="Run the netlist with ngspice, beside our own engine.")
+        bool, typer.Option("--run", help="Run the netlist with ngspice, beside the engine.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the couplings of a computer for a device: a table, or a netlist for ngspice."""
-    from thermoloom.computers.circuits import save_netlist, simulated
     from thermoloom.computers.computer_files import beside, open_computer, save_couplings
+    from thermoloom.export.netlists import save_netlist
+    from thermoloom.export.ngspice import compare_with_ngspice
 
     if form not in ("table", "spice"):
         raise UserError(f"--format {shown(form)}: must be table or spice")
-    device = _given(capacitance, conductance, temperature, energy, voltage, time_unit)
-    kept = open_computer(run)
+    device = _device_properties(capacitance, conductance, temperature, energy, voltage, time_unit)
+    computer = open_computer(run)
     name = "couplings" if bits == 32 else f"couplings-{bits}bit"
     path = out or beside(run, f"{name}.csv" if form == "table" else f"{name}.cir")
-    found: dict[str, Any] = {"file": str(path), "format": form, "bits": bits}
+    summary: dict[str, Any] = {"file": str(path), "format": form, "bits": bits}
     if form == "table":
         if device or simulate or chosen is not None:
             raise UserError("--format table: takes neither --run nor --class nor a device's units")
-        save_couplings(path, kept, bits)
-        emit(as_json, found, [str(path), f'read it back: tl.load("{path}")'])
+        save_couplings(path, computer, bits)
+        emit(as_json, summary, [str(path), f'read it back: tl.load("{path}")'])
         return
-    netlist = save_netlist(path, kept, bits, chosen, samples, seed, device)
+    theta = computer.parameters.on(computer.settings.built)
+    netlist = save_netlist(path, theta, bits, chosen, samples, seed, device)
     lines = [str(path)]
     if simulate:
         compile_now([], learning=False)
-        compared = simulated(netlist)
-        found |= compared.summary()
-        lines += _comparison(compared)
+        comparison = compare_with_ngspice(netlist)
+        summary |= comparison.summary()
+        lines += _comparison_lines(comparison)
     else:
         lines.append(f"next: ngspice -b {path}, or this command with --run")
-    emit(as_json, found, lines)
+    emit(as_json, summary, lines)
 
 
-def _comparison(compared: Compared) -> list[str]:
+def _comparison_lines(comparison: NgspiceComparison) -> list[str]:
     return [
         f"{row['what']:<22}{row['ngspice']:>10.4f} ± {row['sem']:.4f} by ngspice, "
-        f"{row['engine']:.4f} ± {row['engine_sem']:.4f} by our engine"
-        for row in compared.rows
+        f"{row['engine']:.4f} ± {row['engine_sem']:.4f} by the engine"
+        for row in comparison.rows
     ] + [
-        f"largest of {compared.count} differences of means and variances: "
-        f"{compared.largest:.1f} standard errors"
+        f"largest of {comparison.count} differences of means and variances: "
+        f"{comparison.largest:.1f} standard errors"
     ]
 
 
@@ -125,25 +127,25 @@ def units(
     time_unit: TimeUnit = None,
     as_json: AsJson = False,
 ) -> None:
-    """What E0, a unit of time and an image are on a device: joules, volts, seconds, watts."""
+    """Show E0, the unit of time and the heat of an image on a device, in SI units."""
     from thermoloom.computers.computer_files import latest_samples, learning_at
-    from thermoloom.machine.realization import realize
+    from thermoloom.export.physical_units import realize
 
     machine = learning_at(run)[0].machine
-    device = _given(capacitance, conductance, temperature, energy, voltage, time_unit)
+    device = _device_properties(capacitance, conductance, temperature, energy, voltage, time_unit)
     realization = realize(machine, **device)
     latest = latest_samples(run)
     heat = work = None
     if latest is not None:
         heat, work = (float(of.mean()) for of in (latest[1].heat, latest[1].work))
-    found = realization.summary(heat, work if machine.stages > 1 else None)
-    lines = realization.lines(found)
+    summary = realization.summary(heat, work if machine.stages > 1 else None)
+    lines = realization.lines(summary)
     lines += [] if latest else [f"no samples yet, so no heat: thermoloom generate {run}"]
     samples = None if latest is None else latest[0]
-    emit(as_json, {"run": str(run), "samples": samples, **found}, lines)
+    emit(as_json, {"run": str(run), "samples": samples, **summary}, lines)
 
 
-def _given(*values: float | None) -> dict[str, float]:
-    """The device's numbers that were given, by name."""
+def _device_properties(*numbers: float | None) -> dict[str, float]:
+    """The properties of a device that are set, by name."""
     names = ("capacitance", "conductance", "temperature", "energy", "voltage", "time_unit")
-    return {k: v for k, v in zip(names, values, strict=True) if v is not None}
+    return {k: v for k, v in zip(names, numbers, strict=True) if v is not None}

@@ -253,7 +253,9 @@ def run_share(
     _tell_failures(done.failures)
 
 
-def run_study(name: str, preset: str | None, values: Values, folder: Path, resources: Resources) -> None:
+def run_study(
+    name: str, preset: str | None, values: Values, folder: Path, resources: Resources
+) -> None:
     """Run, say what came out and where the time went; exit code 1 if a task failed."""
     began = time.monotonic()
     record = study(name)

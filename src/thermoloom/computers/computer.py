@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.drawn import Drawn
 from thermoloom.errors import UserError
+from thermoloom.export.physical_units import Realization, realize
 from thermoloom.generation import asked_classes, generate
 from thermoloom.inputs import user_path, whole
 from thermoloom.machine.device import Device
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.realization import Realization, realize
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source
@@ -203,12 +203,13 @@ class Computer:
         (3, 13)
         >>> computer.export("small.cir", capacitance=1e-15, conductance=1e-6)
         """
-        from thermoloom.computers.circuits import save_netlist
         from thermoloom.computers.computer_files import save_couplings
+        from thermoloom.export.netlists import save_netlist
 
         file = user_path("path", path)
         if file.suffix == ".cir":
-            save_netlist(file, self, bits, chosen, samples, seed, device)
+            theta = self.parameters.on(self.settings.built)
+            save_netlist(file, theta, bits, chosen, samples, seed, device)
         elif device or chosen is not None:
             raise UserError(f"{path}: a table takes neither a class nor a device's units")
         else:

@@ -14,19 +14,19 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
 from thermoloom.computers.sample_archives import (
-    Order,
+    SampleRequest,
     archives,
     arrays_of,
     generate_run,
     generated_of,
     read_archive,
 )
-from thermoloom.computers.tables import decode_couplings, encode_couplings, is_table
 from thermoloom.computers.training_runs import (
     TRAINING_SECTIONS,
     learned_patterns,
@@ -34,6 +34,7 @@ from thermoloom.computers.training_runs import (
     settings_of,
 )
 from thermoloom.errors import UserError
+from thermoloom.export.coupling_tables import decode_couplings, encode_couplings, is_table
 from thermoloom.inputs import is_folder, read_file, user_path
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
@@ -44,6 +45,7 @@ from thermoloom.runs.formats import decode_arrays, encode_arrays
 from thermoloom.runs.manifest import package_version
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
+from thermoloom.training.trainer import CURVE
 
 SUFFIX = ".safetensors"
 MOST_BYTES = 1 << 40
@@ -79,6 +81,13 @@ def save_couplings(path: Path, computer: Computer, bits: int) -> None:
     write_atomically(path, data)
 
 
+def _from_table(path: Path) -> Computer:
+    """A computer of which nothing but θ is known: no patterns, no curve."""
+    settings, theta, shape = decode_couplings(read_file(path, MOST_BYTES), str(path))
+    no_patterns = Patterns(np.empty((0, settings.machine.visible), np.float32), (), shape)
+    return Computer(settings, theta, no_patterns, {name: np.empty(0) for name in CURVE})
+
+
 def open_computer(path: Path) -> Computer:
     """A computer from its file, its run directory or a table of its couplings."""
     if is_folder("RUN", path):
@@ -86,7 +95,7 @@ def open_computer(path: Path) -> Computer:
         theta = parameters_of(run)
         return Computer(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
     if is_table(path):
-        return decode_couplings(read_file(path, MOST_BYTES), str(path))
+        return _from_table(path)
     arrays, metadata = _read(path, "computer")
     try:
         settings = Settings.from_dict(metadata["settings"])
@@ -149,7 +158,7 @@ def _under(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def samples_of(
-    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+    path: Path, order: SampleRequest, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
     """Samples of a computer, from their archive if it exists, else generated and kept.
 
@@ -170,7 +179,7 @@ def samples_of(
     return generated
 
 
-def archive_path(path: Path, order: Order) -> Path:
+def archive_path(path: Path, order: SampleRequest) -> Path:
     """Where the samples of an order are kept."""
     return beside(path, f"{order.archive}{SUFFIX}")
 

@@ -114,7 +114,7 @@ class Drawn:
         >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
         >>> drawn.show().savefig("samples.png")
         """
-        from thermoloom.presentation.sheets import sample_figure
+        from thermoloom.presentation.image_sheet import sample_figure
 
         shape = self.computer.patterns.shape
         if shape is None:

@@ -29,7 +29,7 @@ from thermoloom.settings import Settings
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class SampleRequest:
     """What is to be generated: how many samples of which seed, of which classes, clamped how."""
 
     samples: int
@@ -75,7 +75,7 @@ class Order:
 
 
 def generate_run(
-    path: Path, order: Order, on_progress: Callable[[int], None] | None = None
+    path: Path, order: SampleRequest, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
     """Samples of a trained run, from their archive if it exists, else generated and kept."""
     reader = RunDirectory.open(path)
@@ -88,7 +88,7 @@ def generate_run(
     return generated
 
 
-def keep_archive(path: Path, order: Order, generated: Generated) -> None:
+def keep_archive(path: Path, order: SampleRequest, generated: Generated) -> None:
     """Save what was generated to order in the run of its computer."""
     with RunDirectory.open(path, write=True) as run:
         classes = order.classes_of(parameters_of(run))

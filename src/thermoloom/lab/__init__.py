@@ -7,5 +7,5 @@ scenes     generations with all that is shown of them
 lessons    the small machine that is taught
 damage     machines with something broken
 inspection the force on a unit, the rule at a coupling
-exports    files, and the Python lines that do the same
+downloads  files, and the Python lines that do the same
 """

@@ -23,7 +23,7 @@ from thermoloom.lab.scenes import Scene, learned_drive
 from thermoloom.machine.action import drive, residual, step_constants
 from thermoloom.machine.device import felt, sensed_gradient
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.protocol import generation_windows
 
 STRONGEST = 6
@@ -45,7 +45,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
         raise UserError("the machine has diverged; its forces are no longer finite")
     step = scene.steps[frame]
     stage = _stage_at(machine, step)
-    J = couplings_of(theta, stage, unit)
+    J = theta.coupling_matrix(stage)[unit]
     held = scene.clamp is not None and bool(scene.clamp.units(machine)[unit])
     forces = {"onsite": -float(machine.potential.gradient(x[: machine.units])[unit])}
     forces |= {name: -float(J[where] @ x[where]) for name, where in _wired(theta, unit).items()}
@@ -54,7 +54,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     wired = np.concatenate([np.arange(len(x))[where] for where in _wired(theta, unit).values()])
     order_of = wired[np.argsort(-np.abs(J[wired] * x[wired]), kind="stable")]
     mapped = _mapped(theta, unit)
-    grey, largest = couplings_as_bytes(J[_places(machine)[mapped]] if mapped else J[:0])
+    grey, largest = couplings_as_bytes(J[layout(machine).positions[mapped]] if mapped else J[:0])
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
@@ -108,7 +108,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     alpha = computer.settings.learning_rate
     update = -alpha * (r[:, i] * x[:, j] + r[:, j] * x[:, i])
     spread = update[1:].std(ddof=1) if len(others) > 1 else 0.0
-    J = float(couplings_of(theta, stage, i)[j])
+    J = float(theta.coupling_matrix(stage)[i, j])
     return {
         "partner": j, "name": name_of(machine, j), "wired": True, "step": int(now),
         "pattern": computer.patterns.labels[pattern], "alpha": alpha, "J": J,
@@ -119,21 +119,9 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     }  # fmt: skip
 
 
-def couplings_of(theta: Parameters, stage: int, unit: int) -> Array:
-    """J_ij of a free unit i with all units j, in float64; 0 where there is no wire."""
-    places = _places(theta.machine)
-    row = np.zeros(places["one"].stop)
-    group, place = _group_of(theta.machine, unit)
-    for block, transposed in theta.layout.partners(group):
-        J = block.matrix(theta.vector[stage])
-        other = places[block.rows if transposed else block.columns]
-        row[other] = J[:, place] if transposed else J[place]
-    return row
-
-
 def name_of(machine: Machine, unit: int) -> str:
     """A unit in words, counted in its group from 0; a label by its class and style."""
-    for group, where in _places(machine).items():
+    for group, where in layout(machine).positions.items():
         if where.start <= unit < where.stop:
             place = unit - where.start
             if group == "one":
@@ -148,7 +136,7 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
     """The terms of the energy that a unit has a part in, each with the units at the other end."""
     group, _ = _group_of(theta.machine, unit)
     return {
-        block.part: _places(theta.machine)[block.rows if transposed else block.columns]
+        block.part: theta.layout.positions[block.rows if transposed else block.columns]
         for block, transposed in theta.layout.partners(group)
     }
 
@@ -157,7 +145,7 @@ def _joined(theta: Parameters, i: int, j: int) -> bool:
     """Whether there is a wire, or a bias, between a free unit and any other."""
     group, place = _group_of(theta.machine, i)
     for block, transposed in theta.layout.partners(group):
-        where = _places(theta.machine)[block.rows if transposed else block.columns]
+        where = theta.layout.positions[block.rows if transposed else block.columns]
         if where.start <= j < where.stop and i != j:
             pair = (j - where.start, place) if transposed else (place, j - where.start)
             return block.mask is None or bool(block.mask[pair])
@@ -169,12 +157,6 @@ def _mapped(theta: Parameters, unit: int) -> str:
     group, _ = _group_of(theta.machine, unit)
     others = [b.rows if transposed else b.columns for b, transposed in theta.layout.partners(group)]
     return next((name for name in theta.machine.groups if name in others), "")
-
-
-def _places(machine: Machine) -> dict[str, slice]:
-    free, labels = machine.units, machine.size_of("label")
-    return {**machine.groups, "label": slice(free, free + labels),
-            "one": slice(free + labels, free + labels + 1)}  # fmt: skip
 
 
 def _group_of(machine: Machine, unit: int) -> tuple[str, int]:

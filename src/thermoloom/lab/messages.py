@@ -76,11 +76,11 @@ class Stop(Message, frozen=True, tag="stop"):
     """End the work under way."""
 
 
-Order = Generate | Teach | Inspect | Stop
-_decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
+Request = Generate | Teach | Inspect | Stop
+_decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 
 
-def read(content: str | bytes) -> Order:
+def read(content: str | bytes) -> Request:
     """A message, or a ``UserError`` that says what is wrong with it."""
     try:
         return _decoder.decode(content)

@@ -31,7 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from thermoloom.computers.computer import Computer
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.lab import exports
+from thermoloom.lab import downloads
 from thermoloom.lab.messages import MESSAGE_BYTES
 from thermoloom.lab.viewer import SEND_SECONDS, Bench, Viewer, packed
 from thermoloom.threads import available_cores, threads
@@ -85,7 +85,7 @@ class Lab:
             yield
         finally:
             for viewer in self.viewers.values():
-                viewer.end_work()
+                viewer.end_task()
             for pool in (self.bench.pool, self.bench.quick):
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -117,14 +117,14 @@ class Lab:
         except (WebSocketDisconnect, TimeoutError, RuntimeError):
             pass  # gone in the middle of an answer
         finally:
-            viewer.end_work()
+            viewer.end_task()
             at_work.cancel()
             await asyncio.gather(at_work, return_exceptions=True)
             del self.viewers[viewer.name]
 
     async def status(self, _: Request) -> Response:
         """How many pages are open, and how many of them have work under way."""
-        working = sum(viewer.work is not None for viewer in self.viewers.values())
+        working = sum(viewer.task is not None for viewer in self.viewers.values())
         return JSONResponse({"viewers": len(self.viewers), "working": working})
 
     async def export(self, request: Request) -> Response:
@@ -133,12 +133,12 @@ class Lab:
         if viewer is None:
             return PlainTextResponse("this page is not open any more; reload it\n", 404)
         which, _, name = request.path_params["name"].partition("-")
-        if which not in ("given", "taught") or name not in exports.FILES:
+        if which not in ("given", "taught") or name not in downloads.FILES:
             return PlainTextResponse("no such file\n", 404)
         scene, loop = viewer.scene, asyncio.get_running_loop()
         own = scene if scene is not None and scene.order.computer == which else None
         try:
-            computer, make = viewer.computer(which), exports.FILES[name]
+            computer, make = viewer.computer(which), downloads.FILES[name]
             data = await loop.run_in_executor(self.bench.quick, make, computer, own)
         except UserError as error:
             return PlainTextResponse(f"{error}\n", 409)

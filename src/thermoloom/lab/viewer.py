@@ -24,7 +24,7 @@ import msgspec
 
 from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
-from thermoloom.lab import exports, inspection, lessons, messages, scenes
+from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.machine.parameters import layout
 
 WORK_SECONDS = 120.0
@@ -59,8 +59,8 @@ class Bench:
     """Set once the learner is compiled."""
 
 
-class Work:
-    """A piece of work under way, as the thread sees it that does it."""
+class LabTask:
+    """A request under way, as its worker thread sees it."""
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         self.number = number
@@ -111,7 +111,7 @@ class Viewer:
         self.bench = bench
         self.scene: scenes.Scene | None = None
         self.lesson: lessons.Lesson | None = None
-        self.work: Work | None = None
+        self.task: LabTask | None = None
         self._send = send
         self._next: messages.Generate | messages.Teach | None = None
         self._wanted = asyncio.Event()
@@ -139,11 +139,11 @@ class Viewer:
             await self._inspect(order)
             return
         if isinstance(order, messages.Stop):
-            if self.work is not None:
-                self.work.enough.set()
+            if self.task is not None:
+                self.task.enough.set()
             await self._answer("stopped", order.number, {})
         else:
-            self.end_work()
+            self.end_task()
             self._next = order
             self._wanted.set()
 
@@ -157,17 +157,17 @@ class Viewer:
             order, self._next = self._next, None
             if order is None:
                 continue
-            self.work = Work(order.number, loop, self._send)
+            self.task = LabTask(order.number, loop, self._send)
             try:
-                await loop.run_in_executor(self.bench.pool, self._do, order, self.work)
+                await loop.run_in_executor(self.bench.pool, self._do, order, self.task)
             finally:
-                self.work = None
+                self.task = None
 
-    def end_work(self) -> None:
+    def end_task(self) -> None:
         """End what is under way, and forget what waits."""
         self._next = None
-        if self.work is not None:
-            self.work.ended.set()
+        if self.task is not None:
+            self.task.ended.set()
 
     async def _greet(self) -> None:
         told = ""
@@ -197,34 +197,34 @@ class Viewer:
 
     # --- in a thread ------------------------------------------------------------------------------
 
-    def _do(self, order: messages.Generate | messages.Teach, work: Work) -> None:
-        work.begin()
+    def _do(self, order: messages.Generate | messages.Teach, task: LabTask) -> None:
+        task.begin()
         try:
             if isinstance(order, messages.Generate):
-                self._generate(order, work)
+                self._generate(order, task)
             else:
-                self._teach(order, work)
+                self._teach(order, task)
         except Ended:
             pass
         except Exception as error:
             with contextlib.suppress(Ended):
-                work.tell("error", {"text": _text(error)})
+                task.tell("error", {"text": _text(error)})
         finally:
-            work.over.set()
+            task.over.set()
 
-    def _generate(self, order: messages.Generate, work: Work) -> None:
+    def _generate(self, order: messages.Generate, task: LabTask) -> None:
         began, computer = time.perf_counter(), self.computer(order.computer)
         done, all_steps = 0, order.samples * computer.machine.steps
 
         def on_progress(more: int) -> None:
             nonlocal done
             done += more
-            if work.enough.is_set():
+            if task.enough.is_set():
                 raise Ended
-            work.check()
-            work.tell("progress", {"done": min(1.0, done / all_steps)})
+            task.check()
+            task.tell("progress", {"done": min(1.0, done / all_steps)})
 
-        work.tell("progress", {"done": 0.0})
+        task.tell("progress", {"done": 0.0})
         prepared = scenes.prepare(computer, order)
         machine, words = prepared.computer.machine, prepared.words
         about = {
@@ -236,34 +236,34 @@ class Viewer:
 
         def on_frame(numbers: dict[str, Any], data: bytes) -> None:
             ends = numbers["frame"][-1] == prepared.frames - 1
-            (work.tell if ends else work.offer)("forming", numbers, data)
+            (task.tell if ends else task.offer)("forming", numbers, data)
 
-        work.tell("begun", about)
+        task.tell("begun", about)
         scene = scenes.make_scene(prepared, on_progress, on_frame)
         seconds = time.perf_counter() - began
         self.scene = scene
-        verdicts, lines = scenes.verdicts(scene), exports.lines_of(scene, self.lesson)
-        work.tell("scene", {**about, "seconds": seconds, "verdicts": verdicts, "lines": lines})
+        verdicts, lines = scenes.verdicts(scene), downloads.lines_of(scene, self.lesson)
+        task.tell("scene", {**about, "seconds": seconds, "verdicts": verdicts, "lines": lines})
         for numbers, data in scenes.pieces(scene):
-            work.tell("frames", numbers, data)
-        work.tell("generated", {})
+            task.tell("frames", numbers, data)
+        task.tell("generated", {})
 
-    def _teach(self, order: messages.Teach, work: Work) -> None:
+    def _teach(self, order: messages.Teach, task: LabTask) -> None:
         while not self.bench.teaches.wait(0.2):
-            work.check()
+            task.check()
             if self.bench.failed:
                 raise UserError(self.bench.doing)
-            if work.enough.is_set():
+            if task.enough.is_set():
                 raise UserError("stopped before the first cycle")
-            work.tell("progress", {"done": 0.0, "text": "compiling the learner"})
+            task.tell("progress", {"done": 0.0, "text": "compiling the learner"})
 
         def show(numbers: dict[str, Any], data: bytes) -> None:
-            work.check()
-            work.tell("taught", numbers, data)
+            task.check()
+            task.tell("taught", numbers, data)
 
-        self.lesson = lessons.teach(order, self.lesson, show, work.enough.is_set)
+        self.lesson = lessons.teach(order, self.lesson, show, task.enough.is_set)
         about = description(self.lesson.computer)
-        work.tell("learned", {"taught": about, "lines": exports.lines_of(None, self.lesson)})
+        task.tell("learned", {"taught": about, "lines": downloads.lines_of(None, self.lesson)})
 
 
 def _text(error: Exception) -> str:

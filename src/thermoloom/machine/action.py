@@ -67,12 +67,12 @@ def loss_scale(machine: Machine) -> float:
 def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Array:
     """r for every step and unit of a path (K + 1, N); shape (K, N)."""
     constants = step_constants(theta.machine, path.dtype.type)
-    found: Array = drive(constants, path[:-1], path[1:])
+    r: Array = drive(constants, path[:-1], path[1:])
     for stage, (first, last) in enumerate(theta.machine.stage_windows):
-        steps = slice(first, min(last, len(found)))
+        steps = slice(first, min(last, len(r)))
         coupling = sensed_gradient(theta, path[1:][steps], stage, word)
-        found[steps] = residual(constants, found[steps], coupling)
-    return found
+        r[steps] = residual(constants, r[steps], coupling)
+    return r
 
 
 SUMS = ("squared", "work_theta", "work_reference", "force_theta", "force_reference",
@@ -103,7 +103,7 @@ STEPS_AT_ONCE = 250
 
 
 class PathTerms(NamedTuple):
-    """What one noising path says of θ: its loss, and both sides of the path-action identity.
+    """Loss of a θ on one noising path, and both sides of the path-action identity.
 
     R_θ = ln P₀[ω|x₀] / P_θ[ω̃|x_K]
         = −(β/2) Σ Δx·(g_θ⁺ + g_0⁻) + (βμΔt/4) Σ (‖g_θ⁺‖² − ‖g_0⁻‖²)
@@ -128,7 +128,7 @@ class PathTerms(NamedTuple):
 
 
 class PathLoss(NamedTuple):
-    """What is watched in training: two of the terms of a path."""
+    """The validation loss of a path, with and without its constant term."""
 
     loss: float
     """L/K"""
@@ -138,17 +138,17 @@ class PathLoss(NamedTuple):
 
 def terms_of_sums(machine: Machine, sums: Sequence[float], steps: int) -> PathTerms:
     """The terms of a path of ``steps`` steps from the seven sums over it."""
-    found = dict(zip(SUMS, sums, strict=True))
+    sum_of = dict(zip(SUMS, sums, strict=True))
     beta, drift = 1 / machine.kT, machine.drift
     variance = 4 * machine.kT * drift
-    # the reduced loss from its own terms, not as a difference of two large numbers
-    reduced = -beta / 2 * found["work_theta"] + beta * drift / 4 * found["force_theta"]
+    # the reduced loss from its terms, not as a difference of two large numbers
+    reduced = -beta / 2 * sum_of["work_theta"] + beta * drift / 4 * sum_of["force_theta"]
     return PathTerms(
-        loss=found["reverse"] / variance / steps,
+        loss=sum_of["reverse"] / variance / steps,
         reduced_loss=reduced / steps,
-        log_ratio=(found["reverse"] - found["forward"]) / variance,
-        heat_like=-beta / 2 * (found["work_theta"] + found["work_reference"]),
-        force_squared=beta * drift / 4 * (found["force_theta"] - found["force_reference"]),
+        log_ratio=(sum_of["reverse"] - sum_of["forward"]) / variance,
+        heat_like=-beta / 2 * (sum_of["work_theta"] + sum_of["work_reference"]),
+        force_squared=beta * drift / 4 * (sum_of["force_theta"] - sum_of["force_reference"]),
     )
 
 
@@ -181,10 +181,10 @@ def gradient_of_residuals(
 
     From residuals r and states x′, both (K, N); clamped units have r = 0.
     """
-    result = Parameters.zeros(machine, r.dtype)
-    for own, (first, last) in zip(result.vector, machine.stage_windows, strict=True):
-        add_gradient(machine, r[first:last], after[first:last], word, own)
-    return result
+    gradients = Parameters.zeros(machine, r.dtype)
+    for gradient, (first, last) in zip(gradients.vector, machine.stage_windows, strict=True):
+        add_gradient(machine, r[first:last], after[first:last], word, gradient)
+    return gradients
 
 
 def add_gradient(
@@ -195,12 +195,12 @@ def add_gradient(
     of_residual = {group: r[:, where] for group, where in machine.groups.items()}
     for block in layout(machine).blocks:
         columns = np.broadcast_to(x[block.columns], (len(after), x[block.columns].shape[-1]))
-        found = of_residual[block.rows].T @ columns
+        gradient = of_residual[block.rows].T @ columns
         if block.symmetric:
-            found += found.T.copy()
-            np.fill_diagonal(found, 0)
+            gradient += gradient.T.copy()
+            np.fill_diagonal(gradient, 0)
         elif block.columns in of_residual:
-            found += x[block.rows].T @ of_residual[block.columns]
+            gradient += x[block.rows].T @ of_residual[block.columns]
         if block.mask is not None:
-            found *= block.mask
-        block.matrix(vector)[...] += scale * found
+            gradient *= block.mask
+        block.matrix(vector)[...] += scale * gradient

@@ -1,10 +1,9 @@
-"""Clamped visible units: what is known of an image while the machine completes the rest.
+"""Clamped visible units: the known part of an image, which the machine completes.
 
-    follow   x_i(t) is the reversed noising path of the known pixel: what training has seen
-    hold     x_i stays where it is put
+    follow   x_i(t) is the reversed noising path of the known pixel, as in training
+    hold     x_i is constant
 
-A clamped unit feels no force of its own and has no onsite energy; it acts on the others through
-the couplings.
+A clamped unit feels no force and has no onsite energy; it acts on the others through the couplings.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.machine.roots import outermost_root
 
 
 @dataclass(frozen=True, eq=False)
 class Clamp:
-    """Which visible units are clamped, and at what."""
+    """Which visible units are clamped, and their fields or states."""
 
     mask: NDArray[np.bool_]
     """(N_v,): True where the pixel is known."""
@@ -66,14 +66,8 @@ class Clamp:
 
 
 def resting_states(machine: Machine, fields: Array | float) -> Array:
-    """x with V′_onsite(x) = 2s: where preparation takes a unit of field s, by Newton's method.
-
-    Starts from outside, where the potential is convex, so it finds the outermost such x.
-    """
+    """The outermost x with V′_onsite(x) = 2s: where preparation takes a unit of field s."""
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
-    x: Array = np.sign(force)
-    while (inside := np.sign(force) * (potential.gradient(x) - force) < 0).any():
-        x = np.where(inside, 2 * x, x)
-    for _ in range(60):
-        x = x - (potential.gradient(x) - force) / np.maximum(potential.curvature(x), 1e-12)
-    return x
+    return outermost_root(
+        lambda x: potential.gradient(x) - force, potential.curvature, np.sign(force)
+    )

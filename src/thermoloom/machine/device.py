@@ -1,4 +1,4 @@
-"""A machine as it was built: units that differ, couplings that are not what was written.
+"""A machine as it was built: units that differ, couplings that deviate from those written.
 
     unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
                s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
@@ -7,10 +7,10 @@
     one way    J̃_{i←j} = J̃_ij (1 + κz_ij),  J̃_{j←i} = J̃_ij (1 − κz_ij)
 
 θ = (J_ij) is what was written, biases and label couplings included; z are standard normals, drawn
-once for a device and its seed: each imperfection has a stream of its own, and neither its draws nor
-those of others change with its strength. All stages of a machine use the same couplings.
+once for a device and its seed. Each imperfection has a separate stream, and no draw depends on the
+strength of an imperfection. All stages of a machine use the same couplings.
 
-A device of no imperfection is the machine itself, to the bit.
+A device without imperfections is the machine itself, to the bit.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Device(Section):
 
     @property
     def couples(self) -> bool:
-        """Whether a written coupling does something other than it should."""
+        """Whether couplings differ from those that were written."""
         keys = ("gain_error", "offset", "dead", "stuck", "non_reciprocity")
         return any(getattr(self, key) for key in keys)
 
@@ -118,10 +118,10 @@ class BuiltMachine(Machine):
     @cached_property
     def potential(self) -> Onsite:
         """The onsite potential of every unit."""
-        own = SimpleNamespace(
+        coefficients = SimpleNamespace(
             J2=self.J2 * self._spread("spread_J2"), J4=self.J4 * self._spread("spread_J4")
         )
-        return ONSITE[self.onsite](own)  # type: ignore[arg-type]
+        return ONSITE[self.onsite](coefficients)  # type: ignore[arg-type]
 
     @cached_property
     def step(self) -> tuple[Any, Any]:
@@ -205,7 +205,7 @@ class BuiltMachine(Machine):
         return twist
 
     def felt(self, theta: Parameters, age: float = 0.0) -> Felt:
-        """What the units feel of a θ that was written ``age`` trajectories ago."""
+        """Couplings as the units feel them, ``age`` trajectories after θ was written."""
         written = theta.vector * np.exp(-self.decay * age) if age else theta.vector
         both = (self.gain * written + self.offset).astype(theta.vector.dtype)
         twisted = None
@@ -214,11 +214,11 @@ class BuiltMachine(Machine):
         return Felt(Parameters(self, both, theta.style_weights), twisted)
 
     def kept(self, theta: Parameters, trajectories: float = 1.0) -> Parameters:
-        """What is left of a θ after so many trajectories."""
+        """θ as the device retains it after so many trajectories of drift."""
         if self.device.drift == 0:
             return theta
-        left = theta.vector * np.exp(-self.decay * trajectories)
-        return theta.with_vector(left.astype(theta.vector.dtype))
+        decayed = theta.vector * np.exp(-self.decay * trajectories)
+        return theta.with_vector(decayed.astype(theta.vector.dtype))
 
 
 def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
@@ -236,16 +236,16 @@ class Felt(NamedTuple):
     """Couplings as the units of a device feel them."""
 
     both: Parameters
-    """What is common to both directions: has a potential, whose energy is that of the device."""
+    """The reciprocal part, which has a potential: the energy of the device."""
     twisted: Parameters | None
-    """What a row feels beyond it, and a column lacks; None where couplings are reciprocal."""
+    """Excess that a row feels and a column lacks; None where couplings are reciprocal."""
 
     def gradient(self, states: Array, stage: int = 0, word: Array | None = None) -> Array:
         """Σ_j J̃_{i←j} x_j + b̃_i."""
-        found = coupling_gradient(self.both, states, stage, word)
+        gradient = coupling_gradient(self.both, states, stage, word)
         if self.twisted is not None:
-            found += coupling_gradient(self.twisted, states, stage, word, twisted=True)
-        return found
+            gradient += coupling_gradient(self.twisted, states, stage, word, twisted=True)
+        return gradient
 
 
 @lru_cache(maxsize=4)
@@ -255,7 +255,7 @@ def build(machine: Machine, device: Device) -> Machine:
 
 
 def felt(theta: Parameters) -> Felt:
-    """What units feel of a θ, on whatever machine it is."""
+    """Couplings as the units feel them, on an ideal or a built machine."""
     machine = theta.machine
     if isinstance(machine, BuiltMachine):
         return machine.felt(theta, machine.device.age)

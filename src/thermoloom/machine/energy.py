@@ -4,8 +4,7 @@
     ∂_iV_θ = V′_onsite(x_i) + Σ_j J_ij x_j                          biases: x_j = 1
 
 States are arrays (..., N) of the free units. Clamped label units come as ``word``, an array that
-broadcasts to (..., L); clamped visible units have no onsite energy of their own, ``clamped`` says
-which.
+broadcasts to (..., L); clamped visible units have no onsite energy, ``clamped`` says which.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def label_word(
         ("class", classes, machine.labels),
         ("style", styles, machine.styles),
     ):
-        asked = np.asarray(values)
-        if asked.dtype.kind not in "iu" or np.any((asked < 0) | (asked >= count)):
+        numbers = np.asarray(values)
+        if numbers.dtype.kind not in "iu" or np.any((numbers < 0) | (numbers >= count)):
             raise UserError(f"{name}: must be whole numbers from 0 to {count - 1}")
     unit = np.asarray(classes) * machine.styles + np.asarray(styles)
     word = np.zeros((*unit.shape, machine.size_of("label")), np.float32)
@@ -50,13 +49,13 @@ def label_word(
 def group_states(machine: Machine, states: Array, word: Array | None = None) -> dict[str, Array]:
     """The states of every group, clamped ones included, as views."""
     dtype = states.dtype
-    found = {group: states[..., where] for group, where in machine.groups.items()}
-    found["one"] = np.ones((1,) * states.ndim, dtype)
+    states_by_group = {group: states[..., where] for group, where in machine.groups.items()}
+    states_by_group["one"] = np.ones((1,) * states.ndim, dtype)
     if machine.labels:
         if word is None:
             raise UserError(f"class: name one of the {machine.labels} classes of this machine")
-        found["label"] = np.asarray(word, dtype)
-    return found
+        states_by_group["label"] = np.asarray(word, dtype)
+    return states_by_group
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def coupling_gradient(
 
 
 def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:
-    """b_i + Σ_l J_il x_l, (..., N): all that clamped units that do not move do to the free ones."""
+    """b_i + Σ_l J_il x_l, (..., N): the constant force of biases and labels on the free units."""
     batch = () if word is None else np.shape(word)[:-1]
     bias = np.zeros((*batch, theta.machine.units), theta.vector.dtype)
     groups = group_states(theta.machine, bias, word)

@@ -1,4 +1,4 @@
-"""The result of a generation: states, and its account of energy, heat and work.
+"""The samples of a generation, with their energies, heat and work.
 
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
@@ -28,7 +28,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Generated:
-    """The result of one generation."""
+    """Samples of one generation: states, energies, heat and work."""
 
     initial_states: NDArray[np.float32]
     """x₀ after preparation, (S, N)."""
@@ -53,8 +53,8 @@ class Generated:
     @property
     def stage_heat(self) -> Float64:
         """Q of each stage, (S, T), in E₀."""
-        given = self.clamp_work + self.active_work
-        return np.asarray(self.starts.total - self.ends.total + given, np.float64)
+        external = self.clamp_work + self.active_work
+        return np.asarray(self.starts.total - self.ends.total + external, np.float64)
 
     @property
     def switching_work(self) -> Float64:
@@ -77,11 +77,9 @@ class Generated:
 
     @property
     def work(self) -> Float64:
-        """W of every sample: of switching stages, of moving clamps and of one-way couplings, in
-        E₀.
-        """
-        given = self.clamp_work + self.active_work
-        total: Float64 = self.switching_work.sum(axis=1) + given.sum(axis=1)
+        """W of every sample, in E₀: switching stages, moving clamps and one-way couplings."""
+        external = self.clamp_work + self.active_work
+        total: Float64 = self.switching_work.sum(axis=1) + external.sum(axis=1)
         return total
 
     @property

@@ -183,10 +183,10 @@ class Machine(Section):
         _among("topology", (self.topology,), TOPOLOGIES)
         self._non_negative("radius", "degree")
         for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
-            given, needed = getattr(self, key) not in (0, ""), self.topology == topology
-            self._require("topology", given or not needed, f"needs machine.{key}")
+            is_set, needed = getattr(self, key) not in (0, ""), self.topology == topology
+            self._require("topology", is_set or not needed, f"needs machine.{key}")
             must = f"means something for machine.topology = {topology!r} only"
-            self._require(key, needed or not given, must)
+            self._require(key, needed or not is_set, must)
         if self.sparse:
             require(
                 self.units <= MOST_UNITS,
@@ -337,7 +337,7 @@ class Machine(Section):
 
 
 def _among(key: str, chosen: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse names that are unknown or given twice."""
+    """Refuse names that are unknown or occur twice."""
     for name in chosen:
         must = f"must be among {', '.join(known)}"
         require(name in known, f"machine.{key}", name, must)

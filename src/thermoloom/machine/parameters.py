@@ -108,6 +108,12 @@ class Layout:
         self.blocks = tuple(blocks)
         self.size = start
         """Numbers in θ of one stage."""
+        labels = slice(machine.units, machine.units + machine.size_of("label"))
+        self.positions: dict[str, slice] = {
+            **machine.groups, "label": labels, "one": slice(labels.stop, labels.stop + 1)
+        }  # fmt: skip
+        """Where each group stands in a list of all units: free ones, labels, then ``one``."""
+        self._free = machine.units
 
     def __getitem__(self, name: str) -> Block:
         return next(block for block in self.blocks if block.name == name)
@@ -133,6 +139,22 @@ class Layout:
         ]
         return of_columns + of_rows
 
+    def coupling_matrix(self, vector: Array) -> NDArray[np.float64]:
+        """J of the free units with all units, (N, N + L + 1), from θ of one stage.
+
+            ∂_iV = V′_onsite(x_i) + Σ_j J_ij x_j
+
+        Columns are ordered as in ``positions``: J[:, :N] is symmetric, the last column holds the
+        biases. Pairs without a wire have 0. Costs N (N + L + 1) numbers of memory.
+        """
+        J = np.zeros((self._free, self.positions["one"].stop))
+        for block in self.blocks:
+            rows, columns = self.positions[block.rows], self.positions[block.columns]
+            J[rows, columns] = block.matrix(vector)
+            if columns.start < self._free and not block.symmetric:
+                J[columns, rows] = block.matrix(vector).T
+        return J
+
     def inner(self, a: Array, b: Array) -> float:
         """⟨a, b⟩ over independent parameters: each undirected edge once."""
         total = float(a @ b)
@@ -150,12 +172,12 @@ class Layout:
 
     def symmetrized(self, vector: Array) -> Array:
         """A copy, symmetric to the bit where it was so up to round-off."""
-        result = vector.copy()
+        symmetric = vector.copy()
         for block in self.blocks:
             if block.symmetric:
-                view = block.of(result)
+                view = block.of(symmetric)
                 view[...] = 0.5 * (view + np.swapaxes(view, -1, -2))
-        return result
+        return symmetric
 
 
 @lru_cache(maxsize=64)
@@ -199,12 +221,12 @@ class Parameters:
         )
         for block in form.blocks:
             shape = (machine.stages, *block.shape)
-            given = np.asarray(arrays[block.name])
-            if given.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
+            array = np.asarray(arrays[block.name])
+            if array.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
                 raise UserError(
-                    f"parameters: {block.name} has shape {given.shape}, this machine has {shape}"
+                    f"parameters: {block.name} has shape {array.shape}, this machine has {shape}"
                 )
-            block.of(theta)[...] = given.reshape(shape)
+            block.of(theta)[...] = array.reshape(shape)
         return cls(machine, theta, arrays.get("style_weights"))
 
     @cached_property
@@ -217,7 +239,7 @@ class Parameters:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Blocks by name, in the order of the layout, and the weights of styles: all that lasts."""
+        """Blocks by name, in the order of the layout, and the weights of styles, as saved."""
         blocks = {block.name: block.of(self.vector) for block in self.layout.blocks}
         return blocks | (
             {} if self.style_weights is None else {"style_weights": self.style_weights}
@@ -226,6 +248,10 @@ class Parameters:
     def of_stage(self, stage: int) -> dict[str, Array]:
         """Blocks of one stage by name: views."""
         return {block.name: block.of(self.vector[stage]) for block in self.layout.blocks}
+
+    def coupling_matrix(self, stage: int = 0) -> NDArray[np.float64]:
+        """J of the free units with all units in one stage, (N, N + L + 1), in float64."""
+        return self.layout.coupling_matrix(self.vector[stage])
 
     def with_vector(self, vector: Array) -> Parameters:
         return Parameters(self.machine, vector, self.style_weights)
@@ -254,7 +280,7 @@ class Parameters:
         return np.array_equal(self.vector, other.vector)
 
     def check(self) -> None:
-        """Refuse numbers that cannot be the parameters of a computer."""
+        """Refuse parameters that are not finite, not symmetric, or where there is no wire."""
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")
         for block in self.layout.blocks:

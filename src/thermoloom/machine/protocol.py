@@ -1,11 +1,11 @@
-"""The noising protocol: how a pattern is imprinted on the units, and how it is let go.
+"""The noising protocol: how a pattern is imprinted on the units and fades into noise.
 
     preparation   x = 0, then K steps under the force 2s
     noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(e t_f)]₊ⁿ
 
-s is the field of a unit; the paper lets it go evenly, n = 1, until e = 0.75. A machine with T
-stages cuts the K steps into T windows, and stage t learns from the steps of window t alone.
-Generation runs through the windows backwards, from the noisy end.
+s is the field of a unit. In the paper the force falls linearly (n = 1) and vanishes at e = 0.75. A
+machine with T stages cuts the K steps into T windows, and stage t learns from the steps of window t
+alone. Generation runs through the windows backwards, from the noisy end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def preparation(machine: Machine) -> NDArray[np.float64]:
 def ramp(machine: Machine) -> NDArray[np.float64]:
     """a(t_k) at the start of each of the K steps of a noising path."""
     time = np.arange(machine.steps) / (machine.ramp_end * machine.steps)
-    left: NDArray[np.float64] = np.maximum(0.0, 1 - time) ** machine.ramp_power
-    return PREPARATION_AMPLITUDE * left
+    fraction: NDArray[np.float64] = np.maximum(0.0, 1 - time) ** machine.ramp_power
+    return PREPARATION_AMPLITUDE * fraction
 
 
 def windows(machine: Machine) -> tuple[tuple[int, int], ...]:

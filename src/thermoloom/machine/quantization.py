@@ -1,9 +1,9 @@
-"""Couplings on a grid of b bits: stored so after training, or rounded after every update.
+"""Couplings on a grid of b bits, rounded after training or after every update.
 
     n = round(A/A_max · top),   A^(b) = n Δ,   Δ = A_max/top,   |n| ≤ top = 2^(b−1) − 1
 
 The grid is symmetric with 2^b − 1 levels, zero among them; two bits are −A_max, 0, A_max. round()
-takes a half to the even neighbour, as NumPy does. Each block of couplings has a grid of its own;
+takes a half to the even neighbour, as NumPy does. Each block of couplings has a separate grid;
 within a group it is quantized once per undirected edge and mirrored. Biases and label couplings
 stay in float32, and 32 bits mean float32 without a grid.
 
@@ -74,14 +74,14 @@ def quantize(array: Array, bits: int, A_max: float | None = None) -> Float32:
 
 
 def mirrored(array: NDArray[Any]) -> NDArray[Any]:
-    """Symmetric with zero diagonal, from what is below the diagonal."""
+    """Symmetric matrix with zero diagonal, from the entries below the diagonal."""
     lower = np.tril(array, -1)
     symmetric: NDArray[Any] = lower + lower.T
     return symmetric
 
 
 def quantized(theta: Parameters, bits: int) -> Parameters:
-    """θ with every block of couplings stored in b bits, each stage on grids of its own.
+    """θ with every block of couplings stored in b bits, with a grid per block and stage.
 
     Biases are untouched; 32 bits are the same θ.
     """

@@ -33,7 +33,7 @@ Pairs = NDArray[np.int64]
 
 TOPOLOGIES = ("complete", "grid", "random", "edges")
 MOST_UNITS = 1 << 14
-"""Most units of a machine with incomplete wiring, whose wires are kept as an N × N table."""
+"""Most units of a machine with incomplete wiring, whose wires are stored as an N × N table."""
 
 
 @lru_cache(maxsize=8)
@@ -45,8 +45,8 @@ def sites(machine: Machine) -> Pairs:
     image = np.stack([row * side // rows, column * side // columns], axis=1)
     empty = np.ones((side, side), bool)
     empty[tuple(image.T)] = False
-    left = np.argwhere(empty)
-    between = left[np.arange(machine.hidden) * len(left) // max(machine.hidden, 1)]
+    free_sites = np.argwhere(empty)
+    between = free_sites[np.arange(machine.hidden) * len(free_sites) // max(machine.hidden, 1)]
     return np.concatenate([image, between])
 
 
@@ -89,12 +89,14 @@ def _coupled(machine: Machine) -> NDArray[np.bool_]:
 
 
 def _from_pairs(machine: Machine, pairs: Pairs) -> NDArray[np.bool_]:
+    """Symmetric table of wires from a list of pairs."""
     joined = np.zeros((machine.units, machine.units), bool)
     joined[tuple(pairs.T)] = joined[tuple(pairs.T[::-1])] = True
     return joined
 
 
 def _drawn(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """N·d/2 of the coupled pairs, drawn at random."""
     pairs = np.argwhere(np.triu(coupled))
     count = round(machine.units * machine.degree / 2)
     if count > len(pairs):
@@ -107,6 +109,7 @@ def _drawn(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _listed(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The pairs of ``machine.edges``; pairs that the wiring does not couple are refused."""
     pairs = pairs_of(machine.edges)
     if (largest := int(pairs.max())) >= machine.units:
         raise UserError(
@@ -131,25 +134,25 @@ def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") ->
     """A list of wires as one text, the same whatever the order of the pairs and of their ends.
 
     Wire (i, j), i < j, is number j(j − 1)/2 + i; the text has the gaps between rising numbers. So
-    settings hold the list itself, and are compared, hashed and kept like any other.
+    settings hold the list itself and are compared, hashed and saved like all others.
     """
     try:
-        given = np.asarray(pairs)
+        wires = np.asarray(pairs)
     except ValueError:
         raise UserError(f"{what}: every wire must be a pair of units, such as 3, 17") from None
-    if given.ndim != 2 or given.shape[1] != 2 or not len(given) or given.dtype.kind not in "iu":
+    if wires.ndim != 2 or wires.shape[1] != 2 or not len(wires) or wires.dtype.kind not in "iu":
         raise UserError(
-            f"{what}: a {given.dtype} array of shape {given.shape}; expected pairs of whole "
+            f"{what}: a {wires.dtype} array of shape {wires.shape}; expected pairs of whole "
             "numbers, at least one"
         )
-    ends = np.sort(given.astype(np.int64), axis=1)
+    ends = np.sort(wires.astype(np.int64), axis=1)
     for wrong, must in (
         (ends[:, 0] < 0, "units are counted from 0"),
         (ends[:, 1] >= 1 << 24, "too many units"),
         (ends[:, 0] == ends[:, 1], "no wire joins a unit to itself"),
     ):
         if wrong.any():
-            i, j = given[np.argmax(wrong)]
+            i, j = wires[np.argmax(wrong)]
             raise UserError(f"{what}: wire {i}, {j}: {must}")
     numbers, counts = np.unique(ends[:, 1] * (ends[:, 1] - 1) // 2 + ends[:, 0], return_counts=True)
     if (counts > 1).any():

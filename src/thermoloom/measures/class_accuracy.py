@@ -1,6 +1,6 @@
-"""Images requested by class: are they recognized, diverse, close to data, or copies?
+"""Images requested by class: correct class, diversity, distance to data, nearest training image.
 
-Data are compared with samples as a machine would show them: with its thermal noise.
+Data carry the thermal noise of the machine when samples are compared with them.
 """
 
 from __future__ import annotations
@@ -64,39 +64,40 @@ class Asked:
 
     images: NDArray[np.float32]
     classes: NDArray[np.intp] | None
-    """None where a machine cannot be asked."""
+    """None where a machine has no labels."""
     classifier: str = ""
     """Folder of the classifier; the bundled one if empty."""
 
     @cached_property
     def softmax(self) -> NDArray[np.float64]:
-        """What the classifier makes of each image, (S, 10)."""
+        """Class probabilities of each image, (S, 10)."""
         return classify(self.images, classifier_in(self.classifier))
 
     @cached_property
     def recognized(self) -> NDArray[np.intp]:
-        found: NDArray[np.intp] = self.softmax.argmax(axis=1)
-        return found
+        """Most probable class of each image, (S,)."""
+        predicted_class: NDArray[np.intp] = self.softmax.argmax(axis=1)
+        return predicted_class
 
     @property
     def confusion(self) -> NDArray[np.int64] | None:
-        """Asked (rows) by recognized (columns)."""
-        own = self.classes
-        return None if own is None else confusion(own, self.recognized, CLASSES)
+        """Counts of requested classes (rows) by recognized classes (columns)."""
+        classes = self.classes
+        return None if classes is None else confusion(classes, self.recognized, CLASSES)
 
     def few(self, patterns: Patterns) -> dict[str, Any]:
-        """What a small number of images shows: rate, diversity, negatives."""
-        own = self.recognized if self.classes is None else self.classes
-        wide = patterns.patterns
+        """Measures for few images: rate of the correct class, diversity, negatives."""
+        classes = self.recognized if self.classes is None else self.classes
+        images = patterns.patterns
         labels = np.array(patterns.classes)
-        means = np.stack([wide[labels == c].mean(axis=0) for c in patterns.targets])
+        means = np.stack([images[labels == c].mean(axis=0) for c in patterns.targets])
         strongest = strongest_correlation(self.images.astype(np.float64), means.astype(np.float64))
-        rate = None if self.classes is None else float(np.mean(self.recognized == own))
-        counts = np.bincount(own)
+        rate = None if self.classes is None else float(np.mean(self.recognized == classes))
+        counts = np.bincount(classes)
         return {
             "images": len(self.images),
             "asked": rate,
-            "diversity": class_diversity(self.images, own) if counts.max() > 1 else None,
+            "diversity": class_diversity(self.images, classes) if counts.max() > 1 else None,
             "negatives": float(np.mean(strongest < 0)),
         }
 

@@ -33,7 +33,7 @@ MEAN, DEVIATION = 0.1307, 0.3081
 PERCENTILES = (2, 98)
 CLASSIFIER_BYTES = 1 << 28
 NUMBERS = ("test_accuracy", "test_images")
-"""What a page says of a classifier, from its record."""
+"""Numbers of a classifier's record that a report shows."""
 CHUNK = 250  # images at once; bounds the memory of the convolutions
 
 
@@ -51,8 +51,8 @@ class Classifier:
     def probabilities(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Softmax probabilities (S, 10) of normalized images (S, 1, 28, 28)."""
         logits = _in_chunks(self.network, inputs, CLASSES)
-        result: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
-        return result
+        probabilities: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
+        return probabilities
 
     def features(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """States (S, 128) of the last layer before the classes, of normalized images."""
@@ -60,8 +60,8 @@ class Classifier:
 
 
 def _in_chunks(network: Layer, inputs: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    found = [network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
-    return np.concatenate([np.zeros((0, width), np.float32), *found])
+    outputs = [network(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
+    return np.concatenate([np.zeros((0, width), np.float32), *outputs])
 
 
 def image_features(
@@ -166,7 +166,7 @@ class Network:
     """The network in an ONNX file as a function of its one input, on one thread."""
 
     def __init__(self, content: bytes) -> None:
-        import onnxruntime  # heavy: only those who classify wait for it
+        import onnxruntime  # heavy, so imported only to classify
 
         options = onnxruntime.SessionOptions()
         # one thread: the sums come out the same on any number of cores, and workers do not compete
@@ -183,7 +183,7 @@ class Network:
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits: what the network gives first."""
+        """Logits, the first output of the network."""
         logits: NDArray[np.float32] = self._session.run(self._outputs[:1], {self._input: inputs})[0]
         return logits
 
@@ -194,8 +194,8 @@ class Network:
                 "classifier.onnx: has no output 'features', it was written before 0.2; train it "
                 "again with 'thermoloom classifier train'"
             )
-        found: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
-        return found
+        features: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
+        return features
 
 
 def _rows(images: NDArray[Any]) -> NDArray[np.float64]:

@@ -3,8 +3,8 @@
     own potential     ⟨V_θ(x₀) − V_θ(x_tf)⟩ over the states that θ generated   = heat
     other potential   the same difference over states of another computer       = diagnosis only
 
-Everything here reads parameters, states and paths; nothing is written and nothing is generated
-but noising paths, which no parameter drives.
+Everything here reads parameters, states and paths; nothing is written, and only noising
+paths, which do not depend on θ, are simulated.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ def cross_energies(
 def additional_path(machine: Machine, drive: Drive, index: int, seed: int) -> tuple[int, Path]:
     """(pattern, path) of one of the paths that no computer was trained on, patterns in turn.
 
-    The paths come from the validation streams of their own seed, so that no training seed can meet
-    them.
+    The paths come from the validation streams of a separate seed, which no training uses.
     """
     pattern = index % len(drive.fields)
     field, word = drive.fields[pattern], drive.word(pattern)

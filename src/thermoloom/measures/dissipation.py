@@ -3,14 +3,14 @@
     Σ = βQ + ΔS                                 dissipation; Q the heat, ΔS the change of entropy
     Σ ≥ W₂²(p_0, p_tf)/(μk_BT t_f)              the speed limit of overdamped transport
 
-What is estimated on one half of the samples is a function, which is then averaged over the other
-half, and vice versa. So both bounds are plain means over samples that were not used in the fit:
+A function is fitted to one half of the samples and averaged over the other half, and vice versa. So
+both bounds are plain means over samples that were not used in the fit:
 
     W₂² ≥ E[u·(1 − A)u] + E[w·(1 − A⁻¹)w] + 2d·E[u − w] + |d|²     for every positive A, with
                                                      u = x_0 − a, w = x_tf − b, d = a − b
     S(p_tf) ≤ −E[ln q(x_tf)]                                       for every density q
 
-The first is what duality makes of 2u·w ≤ u·Au + w·A⁻¹w, and at the best A it is the Gaussian
+The first follows from 2u·w ≤ u·Au + w·A⁻¹w by duality; at the best A it is the Gaussian
 (Gelbrich) bound; an A or q that was fitted badly makes a bound weaker, never wrong.
 """
 
@@ -25,18 +25,18 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.measures.statistics import Spread, spread
+from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 from thermoloom.theory.generation_law import prepared_entropy, transport_scale
 
 Float64 = NDArray[np.float64]
 
 FEWEST = 8
-"""Samples below which halves of them say nothing."""
+"""Fewest samples; half of them must suffice for a fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A Gaussian of one variance except in a few directions: what few samples reveal of a law."""
+    """A Gaussian of one variance except in a few directions, as few samples can resolve it."""
 
     mean: Float64
     bulk: float
@@ -56,12 +56,12 @@ class Factors:
         units, spikes = self.directions.shape
         square = rest / self.bulk + (along**2 / self.variances).sum(axis=1)
         logs = (units - spikes) * math.log(self.bulk) + float(np.log(self.variances).sum())
-        found: Float64 = 0.5 * (square + units * math.log(2 * np.pi) + logs)
-        return found
+        surprise: Float64 = 0.5 * (square + units * math.log(2 * np.pi) + logs)
+        return surprise
 
 
 def fitted_factors(x: Float64) -> Factors:
-    """Directions that stand out of what independent units of one variance would show.
+    """Directions whose variance exceeds that of independent units of equal variance.
 
     Eigenvalues of n samples of N such units lie below σ²(1 + √γ)², γ = N/n. One above it belongs
     to a direction of variance σ²ℓ, λ/σ² = ℓ (1 + γ/(ℓ − 1)), of which the sample direction has the
@@ -70,22 +70,22 @@ def fitted_factors(x: Float64) -> Factors:
     count, units = x.shape
     mean = x.mean(axis=0)
     degrees = count - 1
-    found, directions = _principal(x - mean, degrees)
+    eigenvalues, directions = _principal(x - mean, degrees)
     gamma = units / degrees
-    spikes, bulk = 0, float(found.sum()) / units
-    for _ in range(len(found)):
-        left = (units - spikes) * (1 - spikes / degrees)
-        bulk = float(found[spikes:].sum()) / left
-        more = int((found > bulk * (1 + math.sqrt(gamma)) ** 2).sum())
-        if more <= spikes or more >= min(degrees, units):
+    spikes, bulk = 0, float(eigenvalues.sum()) / units
+    for _ in range(len(eigenvalues)):
+        degrees_left = (units - spikes) * (1 - spikes / degrees)
+        bulk = float(eigenvalues[spikes:].sum()) / degrees_left
+        above_bulk = int((eigenvalues > bulk * (1 + math.sqrt(gamma)) ** 2).sum())
+        if above_bulk <= spikes or above_bulk >= min(degrees, units):
             break
-        spikes = more
-    ratio = found[:spikes] / bulk
+        spikes = above_bulk
+    ratio = eigenvalues[:spikes] / bulk
     half = ratio + 1 - gamma
     spike = 0.5 * (half + np.sqrt(np.maximum(half**2 - 4 * ratio, 0)))
     share = np.maximum((1 - gamma / (spike - 1) ** 2) / (1 + gamma / (spike - 1)), 0)
     variances = bulk * (1 + (spike - 1) * share)
-    noise = float(found.sum()) / count
+    noise = float(eigenvalues.sum()) / count
     return Factors(mean, bulk, directions[:, :spikes], variances, noise)
 
 
@@ -103,11 +103,11 @@ def _principal(away: Float64, degrees: int) -> tuple[Float64, Float64]:
 
 
 def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Float64:
-    """What each pair of states, x at the start and y at the end, adds to the bound of W₂²."""
+    """Contribution of each pair of states, x at the start and y at the end, to the bound of W₂²."""
     a, b = start.mean, end.mean
     size = float(np.sum((a - b) ** 2))
-    known = max(0.0, 1 - (start.noise + end.noise) / size) if size else 0.0
-    d = known * (a - b)
+    reliable = max(0.0, 1 - (start.noise + end.noise) / size) if size else 0.0
+    d = reliable * (a - b)
     middle = 0.5 * (a + b)
     a, b = middle + 0.5 * d, middle - 0.5 * d
     u, w = x - a, y - b
@@ -118,21 +118,21 @@ def transport_terms(start: Factors, end: Factors, x: Float64, y: Float64) -> Flo
     rest_w = (w**2).sum(axis=1) - (along_w**2).sum(axis=1)
     terms = (along_u**2) @ (1 - stretch) + rest_u * (1 - rest)
     terms += (along_w**2) @ (1 - 1 / stretch) + rest_w * (1 - 1 / rest)
-    found: Float64 = terms + 2 * (u - w) @ d + float(d @ d)
-    return found
+    bounds: Float64 = terms + 2 * (u - w) @ d + float(d @ d)
+    return bounds
 
 
 @dataclass(frozen=True)
 class Dissipation:
     """Σ of a generation and its bounds, in nats: means over samples with their standard errors."""
 
-    heat: Spread
+    heat: MeanEstimate
     """βQ"""
     distance: float
     """Lower bound of W₂², in squared units of x."""
-    speed_limit: Spread
+    speed_limit: MeanEstimate
     """Lower bound of Σ."""
-    entropy_change: Spread
+    entropy_change: MeanEstimate
     """Upper bound of ΔS, from a Gaussian of few directions."""
 
     @property
@@ -165,8 +165,8 @@ def dissipation(machine: Machine, generated: Generated) -> Dissipation:
         surprise[held] = last.surprise(end[held])
     entropy = machine.units * prepared_entropy(machine)
     return Dissipation(
-        heat=spread(generated.heat / machine.kT),
+        heat=estimate_mean(generated.heat / machine.kT),
         distance=float(terms.mean()),
-        speed_limit=spread(terms / transport_scale(machine)),
-        entropy_change=spread(surprise - entropy),
+        speed_limit=estimate_mean(terms / transport_scale(machine)),
+        entropy_change=estimate_mean(surprise - entropy),
     )

@@ -1,4 +1,4 @@
-"""How near samples are to data, in any space of features: distances of distributions, of manifolds.
+"""Distances between samples and data in a space of features: distributions and manifolds.
 
     Fréchet distance   |μ_a − μ_b|² + tr(C_a + C_b − 2 (C_a C_b)^½)
     KID                E k(a, a′) + E k(b, b′) − 2 E k(a, b),   k(x, y) = (x·y/d + 1)³, unbiased
@@ -104,22 +104,22 @@ def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> P
 def class_diversity(images: NDArray[Any], classes: NDArray[Any]) -> float:
     """1 − mean correlation of two images of one class, averaged over classes."""
     unit = unit_rows(_features(images, "images"))
-    found = []
-    for own in np.unique(classes):
-        members = unit[np.asarray(classes) == own]
+    diversities = []
+    for label in np.unique(classes):
+        members = unit[np.asarray(classes) == label]
         n = len(members)
         if n > 1:
             total = members.sum(axis=0)
-            found.append(1 - (float(total @ total) - n) / (n * (n - 1)))
-    if not found:
+            diversities.append(1 - (float(total @ total) - n) / (n * (n - 1)))
+    if not diversities:
         raise UserError("classes: no class has two images")
-    return float(np.mean(found))
+    return float(np.mean(diversities))
 
 
-def confusion(asked: NDArray[Any], found: NDArray[Any], classes: int) -> NDArray[np.int64]:
+def confusion(requested: NDArray[Any], recognized: NDArray[Any], classes: int) -> NDArray[np.int64]:
     """Samples by requested class (rows) and recognized class (columns)."""
     table = np.zeros((classes, classes), np.int64)
-    np.add.at(table, (np.asarray(asked, np.intp), np.asarray(found, np.intp)), 1)
+    np.add.at(table, (np.asarray(requested, np.intp), np.asarray(recognized, np.intp)), 1)
     return table
 
 
@@ -138,9 +138,9 @@ def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 20
     for first in range(0, len(training), block):
         alike = samples @ unit_rows(np.asarray(training[first : first + block], np.float32)).T
         nearest = alike.argmax(axis=1)
-        value = alike[np.arange(len(samples)), nearest]
-        better = value > best
-        best[better], index[better] = value[better], first + nearest[better]
+        correlation = alike[np.arange(len(samples)), nearest]
+        better = correlation > best
+        best[better], index[better] = correlation[better], first + nearest[better]
     return Nearest(index, best)
 
 

@@ -4,8 +4,8 @@
 
 Starting from the onsite equilibrium, the work of the jumps gives ΔF by Jarzynski's equality, and
 neighbouring s give it jump by jump by Bennett's acceptance ratio, from states at the end of each
-rest: x at s forwards, other x at s + 1/n backwards. Where forward and backward works of a jump do
-not overlap there is no answer, and none is given. Estimators are pymbar's.
+rest: x at s forwards, other x at s + 1/n backwards. A jump whose forward and backward works do not
+overlap is refused. The estimators are pymbar's.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def free_energy(
     # stages are counted from the pattern: the last one is the first of generation
     vector = strengths[::-1, None].astype(np.float32) * theta.vector[stage]
     slow = Parameters(ramp, vector.astype(np.float32), theta.style_weights)
-    books = generate(slow, samples, seed, classes)
-    couplings = coupling_energies(books, strengths) / theta.machine.kT
+    generated = generate(slow, samples, seed, classes)
+    couplings = coupling_energies(generated, strengths) / theta.machine.kT
     forwards = couplings[:, :-1] / switches
     backwards = -couplings[:, 1:] / switches
     jumps, overlaps = [], []
@@ -90,45 +90,45 @@ def free_energy(
     for jump in range(switches):
         w_f, w_r = forwards[even, jump], backwards[~even, jump]
         overlaps.append(_overlap(pymbar, w_f, w_r, jump, switches))
-        found = pymbar.bar(w_f, w_r)
-        jumps.append((float(found["Delta_f"]), float(found["dDelta_f"])))
+        bennett = pymbar.bar(w_f, w_r)
+        jumps.append((float(bennett["Delta_f"]), float(bennett["dDelta_f"])))
     differences, errors = np.array(jumps).T
     work = forwards.sum(axis=1)
-    whole_way = pymbar.exp(work)
+    jarzynski = pymbar.exp(work)
     return FreeEnergy(
         difference=float(differences.sum()),
         error=float(np.sqrt((errors**2).sum())),
-        jarzynski=float(whole_way["Delta_f"]),
-        jarzynski_error=float(whole_way["dDelta_f"]),
+        jarzynski=float(jarzynski["Delta_f"]),
+        jarzynski_error=float(jarzynski["dDelta_f"]),
         work=float(work.mean()),
         overlaps=tuple(overlaps),
     )
 
 
-def coupling_energies(books: Generated, strengths: Float64) -> Float64:
-    """U_θ at s = 0, 1/n, …, 1, (samples, n + 1), in E₀: what couplings and biases have of V_s."""
-    learned = [part for part in books.ends.parts if part != "onsite"]
-    first = sum(books.starts.parts[part][:, 0] for part in learned) / strengths[0]
-    ends = sum(books.ends.parts[part] for part in learned) / strengths
+def coupling_energies(generated: Generated, strengths: Float64) -> Float64:
+    """U_θ at s = 0, 1/n, …, 1, (samples, n + 1), in E₀: the energy of couplings and biases."""
+    learned = [part for part in generated.ends.parts if part != "onsite"]
+    first = sum(generated.starts.parts[part][:, 0] for part in learned) / strengths[0]
+    ends = sum(generated.ends.parts[part] for part in learned) / strengths
     return np.column_stack([first, ends])
 
 
 def _overlap(pymbar: Any, forwards: Float64, backwards: Float64, jump: int, switches: int) -> float:
-    """How much of both ensembles of a jump is shared; refused where it is next to nothing."""
+    """Overlap of the two ensembles of a jump; refused below ``LEAST_OVERLAP``."""
     try:
-        found = float(pymbar.bar_overlap(forwards, backwards))
+        overlap = float(pymbar.bar_overlap(forwards, backwards))
     except Exception:  # its solver finds no root where nothing is shared
-        found = 0.0
-    if not found >= LEAST_OVERLAP:
+        overlap = 0.0
+    if not overlap >= LEAST_OVERLAP:
         raise UserError(
             f"switches = {switches}: states before and after jump {jump + 1} have next to nothing "
-            f"in common (overlap {found:.3f}); take more of them"
+            f"in common (overlap {overlap:.3f}); take more of them"
         )
-    return found
+    return overlap
 
 
 def _pymbar() -> Any:
-    """pymbar, without what it says of itself when it is loaded."""
+    """Import pymbar without its greeting."""
     logging.getLogger("pymbar").setLevel(logging.ERROR)
     try:
         import pymbar

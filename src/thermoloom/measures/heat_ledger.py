@@ -1,4 +1,4 @@
-"""The ledger of a generation: heat and work by stage and part, and what the heat was spent on.
+"""The ledger of a generation: heat and work by stage and part, and its entropy production.
 
     by stage   Q, the same along the steps (their difference is the discretization error), W
     by part    onsite, each block of couplings, biases
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
-from thermoloom.measures.statistics import Spread, spread
+from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,7 +31,7 @@ class Ledger:
     machine: Machine
     generated: Generated
     clamped: bool = False
-    """Whether some units did not move on their own."""
+    """Whether some units were clamped."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -48,38 +48,38 @@ class Ledger:
         return [self._stage(position) for position in range(self.machine.stages)]
 
     def _stage(self, position: int) -> dict[str, Any]:
-        books = self.generated
-        starts, ends = books.starts.parts, books.ends.parts
+        generated = self.generated
+        starts, ends = generated.starts.parts, generated.ends.parts
         heat = {p: _mean(starts[p][:, position] - ends[p][:, position]) for p in self.parts}
         switch = dict.fromkeys(self.parts, 0.0)
         if position:
             switch = {p: _mean(starts[p][:, position] - ends[p][:, position - 1]) for p in switch}
-        given = books.clamp_work + books.active_work
-        moving = _mean(given[:, position])
+        external = generated.clamp_work + generated.active_work
+        moving = _mean(external[:, position])
         return {
             "stage": self.machine.stages - position,
-            "heat": spread(books.stage_heat[:, position]),
-            "path_heat": _mean(books.path_heat[:, position]),
+            "heat": estimate_mean(generated.stage_heat[:, position]),
+            "path_heat": _mean(generated.path_heat[:, position]),
             "heat_parts": heat,
             "work": sum(switch.values()) + moving,
             "work_parts": switch,
-            "clamp_work": _mean(books.clamp_work[:, position]),
+            "clamp_work": _mean(generated.clamp_work[:, position]),
         }
 
     @property
-    def heat(self) -> Spread:
+    def heat(self) -> MeanEstimate:
         """Q of a sample."""
-        return spread(self.generated.heat)
+        return estimate_mean(self.generated.heat)
 
     @property
-    def work(self) -> Spread:
+    def work(self) -> MeanEstimate:
         """W of a sample."""
-        return spread(self.generated.work)
+        return estimate_mean(self.generated.work)
 
     @property
-    def discretization_error(self) -> Spread:
+    def discretization_error(self) -> MeanEstimate:
         """Heat along the steps − Q."""
-        return spread(self.generated.discretization_error)
+        return estimate_mean(self.generated.discretization_error)
 
     @property
     def first_law_error(self) -> float:
@@ -93,7 +93,7 @@ class Ledger:
             return None
         return dissipation(self.machine, self.generated)
 
-    def joules(self, temperature: float = ROOM) -> float:
+    def joules(self, temperature: float = ROOM_TEMPERATURE) -> float:
         """Mean heat of a sample in joules, where k_BT is that of a temperature in kelvin."""
         return joules(self.machine, self.heat.mean, temperature)
 
@@ -105,15 +105,15 @@ class Ledger:
             *_aligned([names, *self._rows()]),
             f"first law holds to {self.first_law_error:.0e} of the energies; discretization error "
             f"{self.discretization_error.mean:+.3f} E0",
-            f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM:g} K",
+            f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM_TEMPERATURE:g} K",
         ]
-        found = self.dissipation
-        if found is not None:
-            low, high = found.production
-            least, most = found.entropy_interval
+        bounds = self.dissipation
+        if bounds is not None:
+            low, high = bounds.production
+            least, most = bounds.entropy_interval
             lines.append(
-                f"entropy produced: at least {low:.1f} ± {found.speed_limit.sem:.1f} k (speed "
-                f"limit, {100 * found.share:.0f} % of the heat), at most {high:.1f} k; entropy of "
+                f"entropy produced: at least {low:.1f} ± {bounds.speed_limit.sem:.1f} k (speed "
+                f"limit, {100 * bounds.share:.0f} % of the heat), at most {high:.1f} k; entropy of "
                 f"the states changes by {least:.0f} to {most:.0f} k"
             )
         return "\n".join(lines)
@@ -122,7 +122,7 @@ class Ledger:
         rows = [
             [
                 str(row["stage"]),
-                _with_error(row["heat"]),
+                format_mean(row["heat"]),
                 f"{row['path_heat']:.2f}",
                 *(f"{value:.2f}" for value in row["heat_parts"].values()),
                 f"{row['work']:.2f}",
@@ -133,7 +133,7 @@ class Ledger:
             sums = [sum(row["heat_parts"][part] for row in self.stages) for part in self.parts]
             path = sum(row["path_heat"] for row in self.stages)
             means = [f"{value:.2f}" for value in (path, *sums, self.work.mean)]
-            rows.append(["all", _with_error(self.heat), *means])
+            rows.append(["all", format_mean(self.heat), *means])
         return rows
 
 
@@ -141,8 +141,9 @@ def _mean(values: NDArray[Any]) -> float:
     return float(np.mean(values))
 
 
-def _with_error(found: Spread) -> str:
-    return f"{found.mean:.2f}" + ("" if found.sem is None else f" ± {found.sem:.2f}")
+def format_mean(estimate: MeanEstimate) -> str:
+    """``3.47 ± 0.16``."""
+    return f"{estimate.mean:.2f}" + ("" if estimate.sem is None else f" ± {estimate.sem:.2f}")
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

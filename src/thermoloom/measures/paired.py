@@ -16,10 +16,10 @@ RULES = ("batch", "online")
 
 def number(results: Mapping[str, Any], key: str) -> float | None:
     """A number of nested results by its path, such as ``quality.max_softmax``."""
-    found: Any = results
+    node: Any = results
     for part in key.split("."):
-        found = None if found is None else found.get(part)
-    return None if found is None else float(found)
+        node = None if node is None else node.get(part)
+    return None if node is None else float(node)
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class PairedModels:
 
     def values(self, rule: str, *keys: str) -> list[float] | None:
         """The sum of these numbers for each seed; None where one was not measured."""
-        own = [model for model in self.models if model["rule"] == rule]
-        found = [[number(model, key) for key in keys] for model in own]
-        if any(value is None for row in found for value in row):
+        computers = [model for model in self.models if model["rule"] == rule]
+        numbers = [[number(model, key) for key in keys] for model in computers]
+        if any(entry is None for row in numbers for entry in row):
             return None
-        sums: list[float] = np.array(found, np.float64).sum(axis=1).tolist()
+        sums: list[float] = np.array(numbers, np.float64).sum(axis=1).tolist()
         return sums
 
     def compare(self, *keys: str) -> PairedComparison | None:
@@ -44,7 +44,7 @@ class PairedModels:
 
     def compared(self, *keys: str) -> PairedComparison:
         """The same for numbers that every computer has."""
-        found = self.compare(*keys)
-        if found is None:
+        comparison = self.compare(*keys)
+        if comparison is None:
             raise ValueError(f"{keys}: not measured")
-        return found
+        return comparison

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.runs.formats import Table, only, rows_of
 
 KEYS = ("screen", "variant", "value", "seed")
-"""What names a condition in both tables."""
+"""Columns that identify a condition in both tables."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Measured:
 
     def known(self, name: str) -> float | None:
         """A measure of quality, or another number of the row; None where it is not defined."""
-        found: float | None = self.row[name]
-        return found
+        number: float | None = self.row[name]
+        return number
 
 
 @dataclass(frozen=True)
-class Change:
+class ResponseChange:
     """Mean heat (or another measure) of a condition minus that of another, with its error.
 
     Over the trajectories of one seed, which share their random numbers, or over several seeds.
@@ -105,11 +105,11 @@ class Curve:
 
     def mean(self, value: float, name: str) -> float | None:
         """Mean over seeds of a number of the rows; None where a seed has none."""
-        found = [m.known(name) for m in self.at(value)]
-        known = [v for v in found if v is not None]
-        return float(np.mean(known)) if known and len(known) == len(found) else None
+        numbers = [m.known(name) for m in self.at(value)]
+        known = [v for v in numbers if v is not None]
+        return float(np.mean(known)) if known and len(known) == len(numbers) else None
 
-    def change(self, value: float, reference: float, measure: str = "heat") -> Change:
+    def change(self, value: float, reference: float, measure: str = "heat") -> ResponseChange:
         """A column of the samples at ``value`` minus that at ``reference``, in pairs.
 
         Pairs of trajectories where there is one seed, of seed means where there are several.
@@ -117,14 +117,16 @@ class Curve:
         base = {m.seed: m for m in self.at(reference)}
         pairs = [(m, base[m.seed]) for m in self.at(value) if m.seed in base]
         if any(m.diverged or b.diverged for m, b in pairs):
-            return Change(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
+            return ResponseChange(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
         differences = [m.samples[measure] - b.samples[measure] for m, b in pairs]
-        found = spread(differences[0] if len(pairs) == 1 else [d.mean() for d in differences])
+        difference = estimate_mean(
+            differences[0] if len(pairs) == 1 else [d.mean() for d in differences]
+        )
         level = float(np.mean([b.samples[measure].mean() for _, b in pairs]))
-        return Change(found.mean, found.sem, level)
+        return ResponseChange(difference.mean, difference.sem, level)
 
     def points(self) -> list[dict[str, Any]]:
-        """What is drawn: mean heat and its error bar at every value.
+        """Points of the figure: mean heat and its error bar at every value.
 
         The bar is the standard error over trajectories for one seed, the standard deviation
         across seed means for several.
@@ -132,19 +134,21 @@ class Curve:
         return [self._point(value) for value in self.values]
 
     def _point(self, value: float) -> dict[str, Any]:
-        found = self.at(value)
-        done = [m for m in found if not m.diverged]
-        heats = spread([m.heat for m in done]) if done else None
+        conditions = self.at(value)
+        done = [m for m in conditions if not m.diverged]
+        heats = estimate_mean([m.heat for m in done]) if done else None
         bar = None if heats is None else heats.sd
-        if len(found) == 1 and done:
+        if len(conditions) == 1 and done:
             bar = done[0].known("heat_sem")
         return {
             "value": value,
             "heat": None if heats is None else heats.mean,
             "bar": bar,
             "seeds": len(done),
-            "diverged": len(found) - len(done),
-            "diverged_in": min((m.row["diverged_in"] for m in found if m.diverged), default=None),
+            "diverged": len(conditions) - len(done),
+            "diverged_in": min(
+                (m.row["diverged_in"] for m in conditions if m.diverged), default=None
+            ),
         }
 
 
@@ -165,8 +169,8 @@ class Responses:
         )
 
     def curve(self, screen: str, variant: str = "") -> Curve:
-        own = (screen, variant)
-        return Curve([m for m in self.measured if (m.row["screen"], m.row["variant"]) == own])
+        names = (screen, variant)
+        return Curve([m for m in self.measured if (m.row["screen"], m.row["variant"]) == names])
 
     def curves(self) -> list[dict[str, Any]]:
         """One row per point of every curve, in the order of the conditions."""

@@ -22,8 +22,8 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean and scatter of values; what one value cannot have is None."""
+class MeanEstimate:
+    """Mean of a sample with its standard error; a single number has neither sd nor sem."""
 
     count: int
     mean: float
@@ -40,7 +40,7 @@ class PairedComparison:
     reference: tuple[float, ...]
     """Seed-level values of the reference (batch)."""
     other: tuple[float, ...]
-    """Seed-level values of what is compared with it (online)."""
+    """Seed-level values of the other (online)."""
     pairs: int
     """n, number of pairs."""
     differences: tuple[float, ...]
@@ -58,7 +58,7 @@ class PairedComparison:
     percent_interval: Interval | None
     """95 % interval of the mean difference as a percentage of the reference's seed-level mean."""
     note: str
-    """What could not be given and why; empty where nothing is missing."""
+    """Which statistics are undefined, and why; empty if all are defined."""
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def sign_test(differences: Values) -> float:
 
 def rate_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """Wilson's interval of a rate."""
-    found = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(found.low), float(found.high)
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def ks_distance(a: Values, b: Values) -> float:
@@ -125,15 +125,15 @@ def ks_distance(a: Values, b: Values) -> float:
 
     Without a p value: samples that share their random numbers are not independent.
     """
-    found = stats.ks_2samp(_finite("a", a), _finite("b", b), method="asymp")
-    return float(found.statistic)
+    test = stats.ks_2samp(_finite("a", a), _finite("b", b), method="asymp")
+    return float(test.statistic)
 
 
-def spread(values: Values) -> Spread:
+def estimate_mean(values: Values) -> MeanEstimate:
     """Mean, standard deviation (divisor n − 1) and standard error of the mean."""
     x = _finite("values", values)
     sd = float(x.std(ddof=1)) if len(x) > 1 else None
-    return Spread(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
+    return MeanEstimate(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
 
 
 def _t_statistics(
@@ -142,7 +142,7 @@ def _t_statistics(
     """Student-t interval and p of the paired differences b − a, and what is missing."""
     differences = b - a
     if len(differences) == 1:
-        return None, None, "one pair: no interval and no t-test can be given"
+        return None, None, "one pair: no interval and no t-test are defined"
     if np.ptp(differences) == 0:
         value = float(differences[0])
         return (value, value), None, "all differences are equal: the t-test is not defined"
@@ -166,5 +166,5 @@ def _finite(name: str, values: Values) -> NDArray[np.float64]:
     if len(array) == 0:
         raise UserError(f"{name}: no values to compare; at least one is needed")
     if not np.isfinite(array).all():
-        raise UserError(f"{name}: some values are not finite; leave out what was not measured")
+        raise UserError(f"{name}: some values are not finite; leave out unmeasured ones")
     return array

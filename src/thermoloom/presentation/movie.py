@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from thermoloom.presentation.sheets import grey_scale
+from thermoloom.presentation.image_sheet import grey_scale
 
 SHOWN = 10
 """Samples side by side, in two rows."""

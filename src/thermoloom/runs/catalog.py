@@ -112,7 +112,7 @@ def telling_settings(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Damage:
+class DamagedFile:
     """Something that is not what was recorded."""
 
     file: Path
@@ -131,7 +131,7 @@ class Verification:
     runs: int = 0
     files: int = 0
     bytes: int = 0
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[DamagedFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     """Runs in use, with their process, and runs that another version wrote."""
 
@@ -151,7 +151,7 @@ def verify(folder: Path | str) -> Verification:
             continue
         except UserError as error:
             report.runs += 1
-            report.damaged.append(Damage(path / MANIFEST, str(error).partition(": ")[2]))
+            report.damaged.append(DamagedFile(path / MANIFEST, str(error).partition(": ")[2]))
             continue
         report.runs += 1
         for name, record in manifest.files.items():
@@ -165,7 +165,7 @@ def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
     try:
         data = file.read_bytes()
     except OSError as error:
-        report.damaged.append(Damage(file, f"cannot be read ({error.strerror})"))
+        report.damaged.append(DamagedFile(file, f"cannot be read ({error.strerror})"))
         return
     report.files += 1
     report.bytes += len(data)
@@ -173,7 +173,7 @@ def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
         return
     what = f"SHA-256 differs from the recorded one ({len(data)} bytes of {record['bytes']})"
     names = _wrong_arrays(data, record.get("arrays", {}))
-    report.damaged += [Damage(file, what, name) for name in names] or [Damage(file, what)]
+    report.damaged += [DamagedFile(file, what, name) for name in names] or [DamagedFile(file, what)]
 
 
 def _wrong_arrays(data: bytes, recorded: Mapping[str, str]) -> list[str]:
@@ -190,7 +190,7 @@ def _verify_checkpoint(file: Path, report: Verification) -> None:
     try:
         read_checkpoint(file)
     except DamagedFileError as error:
-        report.damaged.append(Damage(file, str(error).partition(": ")[2]))
+        report.damaged.append(DamagedFile(file, str(error).partition(": ")[2]))
 
 
 # --- prune --------------------------------------------------------------------------------

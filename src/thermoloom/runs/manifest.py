@@ -183,12 +183,12 @@ class FileRecord(TypedDict):
     columns: NotRequired[dict[str, str]]
     """dtype of every column."""
     added: NotRequired[bool]
-    """StudyTables after the run was done: the run is complete without it."""
+    """Saved after the run was done: the run is complete without it."""
     previous: NotRequired[FileRecord]
     """The version that this one replaces."""
 
 
-class Change(TypedDict):
+class EnvironmentChange(TypedDict):
     """A version, or something about the machine, that was another one on resuming."""
 
     time: str
@@ -213,7 +213,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     versions: dict[str, Any]
     """Software at the start; what changed on resuming is in ``changes``."""
     host: dict[str, Any]
-    changes: list[Change] = msgspec.field(default_factory=list)
+    changes: list[EnvironmentChange] = msgspec.field(default_factory=list)
     results: dict[str, Any] = msgspec.field(default_factory=dict)
     files: dict[Name, FileRecord] = msgspec.field(default_factory=dict)
 

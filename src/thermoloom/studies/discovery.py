@@ -19,7 +19,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from thermoloom.errors import UserError
 
@@ -60,7 +60,7 @@ def _heading(path: Path) -> Heading:
             and isinstance(node.func, ast.Name)
             and node.func.id == "Study"
         ):
-            constants = {
+            constants: dict[str | None, Any] = {
                 keyword.arg: keyword.value.value
                 for keyword in node.keywords
                 if isinstance(keyword.value, ast.Constant)

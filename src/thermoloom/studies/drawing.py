@@ -136,25 +136,6 @@ def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -
     return small
 
 
-def image(
-    axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
-) -> None:
-    """A visible state on a given grey scale; a strip where the layer is not an image."""
-    picture = state.reshape(tuple(shape) if shape else (1, -1))
-    axes.imshow(
-        picture,
-        cmap="gray",
-        vmin=limits[0],
-        vmax=limits[1],
-        interpolation="nearest",
-        aspect="equal" if shape else "auto",
-    )
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
 def empty(axes: Axes, text: str) -> None:
     """A place where something would be, and why it is not."""
     axes.axis("off")

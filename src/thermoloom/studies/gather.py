@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.computers.sample_archives import Order, archived_classes, read_archive
+from thermoloom.computers.sample_archives import SampleRequest, archived_classes, read_archive
 from thermoloom.computers.training_runs import learned_patterns, parameters_of
 from thermoloom.errors import UserError
 from thermoloom.machine.energy import label_word
@@ -120,9 +120,9 @@ class Record:
         return learned_patterns(self.training)
 
 
-def order_of(settings: Settings) -> Order:
+def order_of(settings: Settings) -> SampleRequest:
     """The samples of a computer."""
-    return Order(settings.generation.samples, settings.generation_seed)
+    return SampleRequest(settings.generation.samples, settings.generation_seed)
 
 
 def has_archive(training: RunDirectory, settings: Settings) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from thermoloom.presentation.sheets import grey_scale
+from thermoloom.presentation.image_sheet import draw_image, grey_scale
 from thermoloom.presentation.style import (
     COLOURS,
     FAINT,
@@ -26,7 +26,6 @@ from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.drawing import (
     empty,
     finish,
-    image,
     in_a_row,
     inset,
     intervals,
@@ -72,7 +71,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
             states = snapshots[next(shown)]
             for column, state in enumerate(states):
                 axes = figure.add_subplot(grid[row, column])
-                image(axes, state, shape, limits)
+                draw_image(axes, state, shape, limits)
                 if column == 0:
                     axes.set_ylabel(
                         f"{target}\n", rotation=0, fontsize=11, ha="right", va="center",
@@ -83,7 +82,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
                                   va="center", fontsize=6, color=FAINT)  # fmt: skip
         axes = figure.add_subplot(grid[row, -1])
         pattern = arrays["patterns"][about["labels"].index(target)]
-        image(axes, pattern, shape, limits)
+        draw_image(axes, pattern, shape, limits)
     times = [f"$t = {duration * int(step) / int(steps[-1]):.3g}$" for step in steps]
     places = [*range(columns), columns + 1]
     for column, text in zip(places, [*times, "pattern"], strict=True):
@@ -215,7 +214,7 @@ def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: StudyTables) 
             empty(figure.add_subplot(grid[row, :]), _no_sample(about, target))
         for column, sample in enumerate(chosen):
             axes = figure.add_subplot(grid[row, column])
-            image(axes, next(images), shape, limits)
+            draw_image(axes, next(images), shape, limits)
             score = samples["max_softmax"][sample]
             title = f"#{sample}" + (f"  {score:.2f}" if about["classified"] else "")
             axes.set_title(title, fontsize=6.5, pad=2, color=INK)

@@ -22,11 +22,12 @@ from thermoloom.measures.classifier import classifier_record
 from thermoloom.measures.diagnostics import EnergyDrop
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.quality import MEASURES
-from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated, spread
+from thermoloom.measures.statistics import PairedComparison, compare_pairs, estimate_mean, negated
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 from thermoloom.studies.gather import Record, stacked
-from thermoloom.studies.pairs import STAGES, Pairs
+from thermoloom.studies.case import STAGES
+from thermoloom.studies.pairs import Pairs
 from thermoloom.studies.sampled_computer import assignment, classified, nearest_samples
 
 DISPLAYED = 4
@@ -205,7 +206,8 @@ def cross_rows(pairs: Pairs) -> list[dict[str, Any]]:
     for potential in RULES if pairs.cross else ():
         for ensemble in RULES:
             key = (potential, ensemble)
-            drops = spread([d.drop for _, d in pairs.cross if (d.potential, d.ensemble) == key])
+            of_key = [d.drop for _, d in pairs.cross if (d.potential, d.ensemble) == key]
+            drops = estimate_mean(of_key)
             kind = "heat released" if potential == ensemble else "diagnosis only"
             rows.append(
                 {"potential": potential, "ensemble": ensemble, "kind": kind}

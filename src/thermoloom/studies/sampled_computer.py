@@ -38,7 +38,7 @@ from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
 from thermoloom.measures.quality import Quality, measure_quality
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.manifest import PART_OF, run_path
@@ -276,7 +276,7 @@ def record_samples(
         raise RuntimeError("the identity of the case is wrong about the classifier")
     run.save_table("samples", _sample_columns(generated, quality))
     return {
-        "heat": asdict(spread(generated.heat)),
+        "heat": asdict(estimate_mean(generated.heat)),
         "quality": quality.summary(),
         "class_counts": quality.class_counts,
         TIMING: clock.seconds,

@@ -23,14 +23,14 @@ def window_losses(machine: Machine, drive: Drive, pieces: int, tolerance: float 
     edges = [round(i * machine.steps / pieces) for i in range(pieces + 1)]
     fields, words = drive
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    least = np.full((pieces + 1, pieces + 1), np.inf)
+    optimal = np.full((pieces + 1, pieces + 1), np.inf)
     for i, start in enumerate(edges[:-1]):
         windows = [(start, stop) for stop in edges[i + 1 :]]
         losses = expected_losses(machine, fields, marginals, words, windows)
         for j, loss in enumerate(losses, i + 1):
-            # the loss of an optimum is off by the square of the gradient that is left
-            least[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
-    return least
+            # the loss at an optimum is off by the square of the remaining gradient
+            optimal[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
+    return optimal
 
 
 def best_edges(losses: Array64, stages: int) -> list[int]:

@@ -34,7 +34,7 @@ Fields = NDArray[np.floating[Any]]
 # the error of the marginals themselves.
 _MODE_CUTOFF = 1e-9
 _ROWS_AT_ONCE = 32
-"""Rows of couplings that stay in the cache while a few operations pass over them."""
+"""Rows of couplings that are processed together, so that they stay in the cache."""
 _PATTERNS_AT_ONCE = 128
 MANY = 2000
 """From this many patterns on their sums are products in float32, added up in float64: the error of
@@ -142,18 +142,18 @@ class ExpectedLoss:
         return self._response(theta, with_drift=True)
 
     def _response(self, theta: Array64, with_drift: bool) -> Array64:
-        result = np.empty(self.layout.size)
-        self.moments.correlate(theta, result, with_drift)
+        response = np.empty(self.layout.size)
+        self.moments.correlate(theta, response, with_drift)
         for block, variance in zip(self.layout.blocks, self._variances, strict=True):
-            out, couplings = block.matrix(result), block.matrix(theta)
+            out, couplings = block.matrix(response), block.matrix(theta)
             for first in range(0, len(out), _ROWS_AT_ONCE):
-                some = slice(first, first + _ROWS_AT_ONCE)
+                rows = slice(first, first + _ROWS_AT_ONCE)
                 if variance is not None:
-                    out[some] += couplings[some] * variance[some]
-                out[some] *= self.machine.residual_scale
+                    out[rows] += couplings[rows] * variance[rows]
+                out[rows] *= self.machine.residual_scale
             if block.symmetric:
                 np.fill_diagonal(out, 0)
-        return self.layout.mask(result)
+        return self.layout.mask(response)
 
     @cached_property
     def _variances(self) -> list[Array64 | None]:
@@ -191,10 +191,10 @@ def expected_losses(
 ) -> list[ExpectedLoss]:
     """The expected loss of every stage, or of other windows, in one pass over the patterns."""
     windows = list(machine.stage_windows if windows is None else windows)
-    found = _moments(machine, fields, marginals, windows, words)
+    moments_by_window = _moments(machine, fields, marginals, windows, words)
     return [
         ExpectedLoss(machine, fields, marginals, window, words, moments)
-        for window, moments in zip(windows, found, strict=True)
+        for window, moments in zip(windows, moments_by_window, strict=True)
     ]
 
 
@@ -236,7 +236,7 @@ def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None
 class Factored:
     """Moments of few patterns as thin factors, one column for each pattern and time mode.
 
-    Clamped units are units like others, with a mean that does not change and no variance.
+    Clamped units are treated as units of constant mean without variance.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ def dense_moments(
     """Moments of many patterns in each of some windows, in one pass over the patterns."""
     if modes[0].linear:
         return linear_moments(machine, modes, fields, words)
-    found = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
     wide = np.float64 if len(fields) <= MANY else np.float32
     interpolation = modes[0].interpolation
     for first in range(0, len(fields), _PATTERNS_AT_ONCE):
@@ -300,11 +300,11 @@ def dense_moments(
         clamped = np.ones((count, machine.size_of("label") + 1))
         if words is not None:
             clamped[:, :-1] = words[some]
-        for moments, each in zip(found, modes, strict=True):
+        for moments, each in zip(moments_by_window, modes, strict=True):
             moments.add(each.modes_of(odd, even, wide), clamped, count / len(fields))
-    for moments in found:
+    for moments in moments_by_window:
         moments.close()
-    return found
+    return moments_by_window
 
 
 def linear_moments(
@@ -327,23 +327,18 @@ def linear_moments(
         both += some.T @ some / count
         with_clamped += (sparse.T @ some.astype(np.float64)).T / count
         among += (sparse.T @ sparse).toarray() / count
-    found = [Dense(machine, float(each.one @ each.one)) for each in modes]
-    for moments, each in zip(found, modes, strict=True):
+    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    for moments, each in zip(moments_by_window, modes, strict=True):
         moments.set_linear(each, both, with_clamped, among)
-    return found
+    return moments_by_window
 
 
 class Dense:
-    """Moments of many patterns as sums over all units, taken up some patterns at a time."""
+    """Moments of many patterns as sums over all units, added some patterns at a time."""
 
     def __init__(self, machine: Machine, steps: float) -> None:
         self.layout = layout(machine)
-        sizes = {group: machine.size_of(group) for group in (*machine.groups, "label", "one")}
-        edges = np.cumsum([0, *sizes.values()])
-        self.where = {
-            g: slice(int(a), int(b)) for g, a, b in zip(sizes, edges[:-1], edges[1:], strict=True)
-        }
-        units, free = int(edges[-1]), machine.units
+        units, free = self.layout.positions["one"].stop, machine.units
         self._free = tuple(machine.groups)
         self._units = free
         self._steps = steps
@@ -356,7 +351,7 @@ class Dense:
         self.square = 0.0
 
     def add(self, paths: PathModes, clamped: Array64, share: float) -> None:
-        """Take up some patterns: ``clamped`` (P, L + 1) are the states of their clamped units."""
+        """Add some patterns to the sums; ``clamped`` (P, L + 1) are the states of clamped units."""
         n, patterns = self._units, len(clamped)
         weight = share / patterns
         mean, drift = _side_by_side(paths.mean), _side_by_side(paths.drift)
@@ -384,7 +379,7 @@ class Dense:
         self.close()
 
     def close(self) -> None:
-        """All patterns have been taken up."""
+        """Complete the symmetric sums once all patterns are added."""
         n = self._units
         self.second[n:, :n] = self.second[:n, n:].T
 
@@ -393,42 +388,45 @@ class Dense:
         rows = {group: self._rows(theta, group, with_drift) for group in self._free}
         for block in self.layout.blocks:
             a, b = block.rows, block.columns
-            block.matrix(out)[...] = rows[a][:, self.where[b]]
+            block.matrix(out)[...] = rows[a][:, self.layout.positions[b]]
             if b in rows:
-                block.matrix(out)[...] += rows[b][:, self.where[a]].T
+                block.matrix(out)[...] += rows[b][:, self.layout.positions[a]].T
 
     def _rows(self, theta: Array64, group: str, with_drift: bool) -> Array64:
         """Σ_k f_i m_j of the units i of a group with the units j that they are wired to."""
+        positions = self.layout.positions
         partners = {
             (block.rows if transposed else block.columns): block.matrix(theta).T
             if transposed
             else block.matrix(theta)
             for block, transposed in self.layout.partners(group)
         }
-        columns = _span(self.where[name] for name in partners)
-        rows = np.zeros((self.where[group].stop - self.where[group].start, len(self.second)))
+        columns = _span(positions[name] for name in partners)
+        rows = np.zeros((len(self.second[positions[group]]), len(self.second)))
         for name, J in partners.items():
-            rows[:, columns] += J @ self.second[self.where[name], columns]
+            rows[:, columns] += J @ self.second[positions[name], columns]
         if with_drift:
-            rows += self.cross[self.where[group]]
+            rows += self.cross[positions[group]]
         return rows
 
     def totals(self) -> dict[str, Array64]:
         """Σ_k m of every group."""
-        total: Array64 = self.second[:, self.where["one"].start]
-        return {group: total[where] for group, where in self.where.items()}
+        total: Array64 = self.second[:, self.layout.positions["one"].start]
+        return {group: total[where] for group, where in self.layout.positions.items()}
 
     def factor(self) -> dict[str, Array64]:
         """The same as ``Factored.factor``, by diagonalization."""
         values, vectors = np.linalg.eigh(self.second)
         factor = vectors * np.sqrt(np.maximum(values, 0))
-        return {group: factor[where] for group, where in self.where.items()}
+        return {group: factor[where] for group, where in self.layout.positions.items()}
 
 
 def _span(slices: Iterable[slice]) -> slice:
     """The range that covers all of these."""
-    found = list(slices)
-    return slice(min((s.start for s in found), default=0), max((s.stop for s in found), default=0))
+    ranges = list(slices)
+    return slice(
+        min((s.start for s in ranges), default=0), max((s.stop for s in ranges), default=0)
+    )
 
 
 def _constants(words: Fields, one: Array64) -> Array64:

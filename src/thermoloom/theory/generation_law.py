@@ -106,34 +106,35 @@ def transport_scale(machine: Machine) -> float:
 def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
     """Means and covariances after every stage, step by step as the engine takes them.
 
-    ``word`` (L,) is what the labels are held at, or words (W, L): covariances are the same for all.
+    ``word`` (L,) is the state of the label units, or words (W, L); covariances do not depend on it.
     """
     machine = theta.machine
     if not is_harmonic(machine):
         raise UserError(
             f"machine.J4 = {machine.J4:g}: states are Gaussian only where it is 0; generate instead"
         )
-    own = float(machine.potential.curvature(0.0))
+    onsite_stiffness = float(machine.potential.curvature(0.0))
     law = Gaussian(np.zeros(machine.units), np.eye(machine.units) * _prepared_variance(machine))
     laws, starts, ends = [law], [], []
     for stage, begin, end in generation_windows(machine):
-        stiffness = own * np.eye(machine.units) + _couplings(theta, stage)
+        couplings = theta.coupling_matrix(stage)[:, : machine.units]
+        stiffness = onsite_stiffness * np.eye(machine.units) + couplings
         bias = effective_bias(theta.astype(np.float64), stage, word)
         after = _relaxed(machine, law, stiffness, bias, end - begin)
         starts.append(law.energy(stiffness, bias))
         ends.append(after.energy(stiffness, bias))
         laws.append(after)
         law = after
-    before, left = np.array(starts), np.array(ends)
-    return GenerationLaw(machine, laws, before - left, before[1:] - left[:-1])
+    V_start, V_end = np.array(starts), np.array(ends)
+    return GenerationLaw(machine, laws, V_start - V_end, V_start[1:] - V_end[:-1])
 
 
 def imprinted_law(machine: Machine, fields: Array64) -> Gaussian:
-    """Where noising paths of these fields (..., N) begin: K steps under the whole field, from 0."""
-    own = float(machine.potential.curvature(0.0))
+    """Law at the start of noising paths of these fields (..., N): K steps of preparation from 0."""
+    onsite_stiffness = float(machine.potential.curvature(0.0))
     pushed = machine.drift * sum(
-        a * (1 - machine.drift * own) ** left
-        for left, a in enumerate(reversed(preparation(machine)))
+        a * (1 - machine.drift * onsite_stiffness) ** remaining
+        for remaining, a in enumerate(reversed(preparation(machine)))
     )
     return Gaussian(pushed * fields, np.eye(machine.units) * _prepared_variance(machine))
 
@@ -146,18 +147,6 @@ def _prepared_variance(machine: Machine) -> float:
 def _geometric(factor: float, count: int) -> float:
     """1 + f + … + f^(n−1)."""
     return count if abs(1 - factor) < 1e-14 else (1 - factor**count) / (1 - factor)
-
-
-def _couplings(theta: Parameters, stage: int) -> Array64:
-    """All J_ij of free units as one symmetric matrix."""
-    groups = theta.machine.groups
-    J = np.zeros((theta.machine.units, theta.machine.units))
-    for block in theta.layout.couplings:
-        if block.columns in groups:
-            rows, columns = groups[block.rows], groups[block.columns]
-            J[rows, columns] = block.of(theta.vector[stage])
-            J[columns, rows] = block.of(theta.vector[stage]).T
-    return J
 
 
 def _relaxed(
@@ -186,7 +175,7 @@ def prepared_entropy(machine: Machine) -> float:
     if points > _MOST_POINTS:
         raise UserError(
             f"machine.dt = {machine.dt:g}: steps too short to follow the density of a unit "
-            f"({points} points); its entropy is not known"
+            f"({points} points); its entropy is unknown"
         )
     x = np.linspace(-reach, reach, points)
     spacing = x[1] - x[0]
@@ -199,7 +188,7 @@ def prepared_entropy(machine: Machine) -> float:
 
 
 def _reach(machine: Machine) -> float:
-    """Beyond it a prepared unit is not found: V(x) > 40 k_BT, or further than it can diffuse."""
+    """Largest |x| of a prepared unit: V(x) = 40 k_BT, or nine diffusion lengths if that is less."""
     x = np.linspace(0, 1, 20001)
     scale = 1.0
     while machine.potential.energy(scale) < 40 * machine.kT:

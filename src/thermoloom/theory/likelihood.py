@@ -32,17 +32,17 @@ def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) 
     silent = np.zeros(machine.size_of("label"), np.float64)
     constants = step_constants(machine, np.float64)
     wide = theta.astype(np.float64)
-    found = np.empty((len(fields), machine.stages, machine.units))
+    sums = np.empty((len(fields), machine.stages, machine.units))
     for first in range(0, len(fields), _IMAGES_AT_ONCE):
-        some = np.asarray(fields[first : first + _IMAGES_AT_ONCE], np.float64)
-        odd = marginals.interpolation(some, "mean")
+        batch = np.asarray(fields[first : first + _IMAGES_AT_ONCE], np.float64)
+        odd = marginals.interpolation(batch, "mean")
         for stage, (start, stop) in enumerate(machine.stage_windows):
             steps = stop - start
             mean = odd @ marginals.mean[start:stop].mean(axis=0)
             alone = odd @ marginals.drift[start:stop].mean(axis=0) * constants.inverse_2kT
             coupling = coupling_gradient(wide, mean, stage, silent)
-            found[first : first + len(some), stage] = steps * residual(constants, alone, coupling)
-    return found
+            sums[first : first + len(batch), stage] = steps * residual(constants, alone, coupling)
+    return sums
 
 
 def path_residuals(theta: Parameters, path: Path) -> Array64:
@@ -52,12 +52,12 @@ def path_residuals(theta: Parameters, path: Path) -> Array64:
     x = path.states.astype(np.float64)
     silent = np.zeros(machine.size_of("label"))
     wide = theta.astype(np.float64)
-    found = np.empty((machine.stages, machine.units))
+    sums = np.empty((machine.stages, machine.units))
     for stage, (start, stop) in enumerate(machine.stage_windows):
         before, after = x[start:stop], x[start + 1 : stop + 1]
         coupling = coupling_gradient(wide, after, stage, silent)
-        found[stage] = residual(constants, drive(constants, before, after), coupling).sum(axis=0)
-    return found
+        sums[stage] = residual(constants, drive(constants, before, after), coupling).sum(axis=0)
+    return sums
 
 
 def label_losses(theta: Parameters, sums: Array64) -> Array64:
@@ -68,10 +68,7 @@ def label_losses(theta: Parameters, sums: Array64) -> Array64:
     change = np.zeros((len(sums), machine.size_of("label")))
     strength = machine.residual_scale * machine.label_amplitude
     for stage, (start, stop) in enumerate(machine.stage_windows):
-        J = np.zeros((machine.units, machine.size_of("label")))
-        for group, where in machine.groups.items():
-            if f"{group}_label" in theta.layout:
-                J[where] = theta[f"{group}_label"][stage]
+        J = theta.coupling_matrix(stage)[:, theta.layout.positions["label"]]
         change += 2 * strength * (sums[:, stage] @ J)
         change += (stop - start) * strength**2 * np.square(J).sum(axis=0)
     return loss_scale(machine) * change

@@ -83,7 +83,7 @@ class FieldNodes:
 
 @dataclass(frozen=True)
 class Marginals:
-    """What the expected loss needs of one unit, at each step (K rows) and field node."""
+    """Moments of one unit that the expected loss needs, at each step (K rows) and field node."""
 
     machine: Machine
     nodes: FieldNodes
@@ -100,7 +100,7 @@ class Marginals:
     energy: Array64
     """E[V_onsite(x)] before the first and after each step, K + 1 rows, even in s."""
     error: float
-    """Estimated error of all of these, each relative to its largest value."""
+    """Estimated error of these tables, each relative to its largest entry."""
 
     def at(self, name: str, fields: Array64) -> Array64:
         """``mean``, ``variance``, ``drift``, ``square`` … at these fields, shape (K, fields)."""
@@ -127,7 +127,7 @@ class HarmonicMarginals(Marginals):
 
 
 def is_harmonic(machine: Machine) -> bool:
-    """Whether V′ is linear: then all that noise does to a unit is known in closed form."""
+    """Whether V′ is linear, so that the moments of a unit have a closed form."""
     bends = machine.potential.taylor(np.array([0.0, 1.0]))[2:]
     return not any(np.any(term) for term in bends)
 
@@ -196,9 +196,7 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
 
 
 def _check_force(machine: Machine) -> None:
-    """Refuse a potential whose force is not an odd cubic polynomial: what is exact here is so for
-    those alone.
-    """
+    """Refuse a potential whose force is not an odd cubic: this module is exact for those only."""
     x = np.linspace(-3, 3, 25)
     force = machine.potential.gradient(x)
     terms = machine.potential.taylor(np.zeros_like(x))
@@ -260,8 +258,8 @@ def _box(machine: Machine, largest: float, refinement: float) -> tuple[float, fl
     high = _boltzmann_edges(machine, largest)[1]
     centre, half = (low + high) / 2, (high - low) / 2 * (0.9 + 0.1 * refinement)
     stiffness = machine.potential.curvature(resting_states(machine, largest))
-    not_yet_spread = 1 / (2 * machine.mobility * machine.kT * machine.duration)
-    narrowest = 1 / math.sqrt(float(stiffness) / machine.kT + not_yet_spread)
+    before_relaxation = 1 / (2 * machine.mobility * machine.kT * machine.duration)
+    narrowest = 1 / math.sqrt(float(stiffness) / machine.kT + before_relaxation)
     modes = math.ceil(refinement * math.sqrt(2 * _TAIL) / narrowest * half / np.pi)
     if modes > _MOST_MODES:
         raise UserError(
@@ -323,7 +321,7 @@ def _prepared(machine: Machine, fields: int, transition: Array64, phase: Complex
     """The state after K steps under the field 2s from x = 0.
 
     The delta at zero is cut off at the last mode by exp(−κ⁸), which leaves its first seven
-    moments at zero and has no ringing tails; what is left decays within the preparation.
+    moments at zero and has no ringing tails; the remaining error decays during preparation.
     """
     fraction = np.arange(phase.shape[-1]) / (phase.shape[-1] - 1)
     delta = np.exp(-_TAIL * fraction**8).astype(complex)

@@ -1,4 +1,4 @@
-"""What training must do, from the expected loss alone: no trajectory is simulated here.
+"""Predictions of training from the expected loss alone: no trajectory is simulated here.
 
 A noising path is independent of the θ it meets, so the mean of θ over paths obeys the linear
 recursion of the rule with expected gradients,
@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -52,16 +53,16 @@ class Window:
 
     def shrink(self, direction: Array64, rate: float, accuracy: float) -> Array64:
         """(1 − (1 − αH/B)^B)/(αH) · direction, B the number of updates, as a series in αH."""
-        result = direction.copy()
+        total = direction.copy()
         term = direction
         inner = self.loss.layout.inner
         for order in range(2, self.updates + 1):
             term = self.loss.curvature(term)
             term *= -rate * (1 - (order - 1) / self.updates) / order
-            result += term
-            if inner(term, term) <= accuracy**2 * inner(result, result):
+            total += term
+            if inner(term, term) <= accuracy**2 * inner(total, total):
                 break
-        return result
+        return total
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class MeanRule:
     learning_rate: float
     patterns: tuple[tuple[Window, ...], ...]
     accuracy: float = 1e-3
-    """Where the series of updates within a window is cut, relative to the change of θ."""
+    """Relative size of the term at which the series of updates within a window ends."""
 
     @property
     def size(self) -> int:
@@ -90,7 +91,7 @@ class MeanRule:
     def deviate(
         self, deviation: Array64, pattern: int, rng: np.random.Generator | None = None
     ) -> Array64:
-        """What one trajectory leaves of a deviation from the mean and, with ``rng``, adds to it."""
+        """A deviation from the mean after one trajectory; ``rng`` adds its gradient noise."""
         for window in self.patterns[pattern]:
             pull = window.loss.curvature(deviation)
             if rng is not None:
@@ -220,7 +221,7 @@ def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
 
 @dataclass(frozen=True)
 class BatchStability:
-    """Where batch training with expected gradients becomes unstable."""
+    """Learning rates at which batch training with expected gradients becomes unstable."""
 
     curvature: float
     """λ_max of the Hessian averaged over patterns."""
@@ -235,35 +236,43 @@ class BatchStability:
 def batch_stability(
     machine: Machine, fields: Fields, marginals: Marginals, tolerance: float = 0.005
 ) -> BatchStability:
-    """Critical learning rates of the batch rule, the last one bisected to ``tolerance``."""
+    """Critical learning rates of the batch rule, ``critical_rate`` to a relative ``tolerance``."""
     rule = mean_rule(machine, fields, marginals, 1.0, machine.steps)
     curvature = largest_curvature(ExpectedLoss(machine, fields, marginals))
     curvatures = tuple(largest_curvature(windows[0].loss) for windows in rule.patterns)
 
-    def unstable(rate: float) -> bool:
-        return round_growth(MeanRule(rate, rule.patterns)) > 1
+    # At 2/λ of the steepest pattern no factor of the round can stretch anything.
+    stable = 2 / max(curvatures)
 
-    # Below 2/λ of the steepest pattern no factor of the round can stretch anything.
-    low, high = 2 / max(curvatures), 2.2 / curvature
-    while not unstable(high):
-        low, high = high, 1.5 * high
-    critical = _bisected(unstable, low, high, tolerance)
+    @cache
+    def excess_growth(rate: float) -> float:
+        return -1.0 if rate <= stable else round_growth(MeanRule(rate, rule.patterns)) - 1
+
+    critical = _critical_rate(excess_growth, stable, 2.2 / curvature, tolerance)
     return BatchStability(curvature, curvatures, 2 / curvature, critical)
 
 
-def _bisected(beyond: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
-    """The number between ``low`` and ``high`` from which on they are ``beyond``."""
-    while high - low > tolerance * low:
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(middle) else (middle, high)
-    return (low + high) / 2
+def _critical_rate(
+    excess_growth: Callable[[float], float], stable: float, guess: float, tolerance: float
+) -> float:
+    """The learning rate above ``stable`` at which the excess growth changes its sign.
+
+    By bisection: iterative eigenvalues are too noisy for a secant.
+    """
+    from scipy.optimize import bisect
+
+    unstable = guess
+    while excess_growth(unstable) <= 0:
+        stable, unstable = unstable, 1.5 * unstable
+    rate = bisect(excess_growth, stable, unstable, xtol=1e-300, rtol=tolerance / 2)
+    return float(rate)
 
 
 def step_curvature(machine: Machine, states: Array64, word: Fields | None = None) -> float:
     """λ_max of one step's Hessian at states x': of r_i → c [n_i r_i + x_i' (Σ_j x_j' r_j)].
 
     n_i = Σ_j x_j'² runs over all partners of unit i, the second sum over the free ones; the change
-    that one update makes to the residuals of its own step has the same eigenvalues as the Hessian.
+    that one update makes to the residuals of the same step has the eigenvalues of the Hessian.
     """
     if machine.sparse:
         raise UserError(
@@ -278,18 +287,18 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
 
     diagonal = np.empty(machine.units)
     for group, where in groups.items():
-        own = x[group] ** 2 if group in partners(group) else 0.0
-        diagonal[where] = sum(float(x[other] @ x[other]) for other in partners(group)) - own
+        itself = x[group] ** 2 if group in partners(group) else 0.0
+        diagonal[where] = sum(float(x[other] @ x[other]) for other in partners(group)) - itself
 
     def apply(r: Array64) -> Array64:
         r = r.ravel()
-        result: Array64 = diagonal * r
+        image: Array64 = diagonal * r
         for group, where in groups.items():
             free = [other for other in partners(group) if other in groups]
-            result[where] += x[group] * sum(float(x[o] @ r[groups[o]]) for o in free)
+            image[where] += x[group] * sum(float(x[o] @ r[groups[o]]) for o in free)
             if group in free:
-                result[where] -= x[group] ** 2 * r[where]
-        return result
+                image[where] -= x[group] ** 2 * r[where]
+        return image
 
     operator = LinearOperator((states.size, states.size), matvec=apply, dtype=np.float64)
     values = eigsh(operator, k=1, which="LA", v0=states, tol=1e-6, return_eigenvectors=False)
@@ -317,7 +326,7 @@ def step_curvatures(
 
 @dataclass(frozen=True)
 class OnlineStability:
-    """Where stepwise training becomes unstable."""
+    """Learning rates at which stepwise training becomes unstable."""
 
     curvature: float
     """λ_max of the steepest single step."""
@@ -347,7 +356,7 @@ def online_stability(
         return float(np.cumsum(logarithms).max())
 
     safe = 2 / float(every.max())
-    critical = _bisected(lambda rate: growth(rate) > math.log(overflow), safe, 20 * safe, 1e-3)
+    critical = _critical_rate(lambda rate: growth(rate) - math.log(overflow), safe, 20 * safe, 1e-3)
     return OnlineStability(float(every.max()), safe, critical)
 
 
@@ -376,8 +385,8 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
         partners = form.partners(group)
         free = [(b, t) for b, t in partners if (b.rows if t else b.columns) in spread]
         sizes = [machine.size_of(b.rows if t else b.columns) for b, t in free]
-        own = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
-        columns = np.split(own, np.cumsum(sizes)[:-1], axis=1)
+        normals = rng.standard_normal((machine.size_of(group), sum(sizes)), np.float32)
+        columns = np.split(normals, np.cumsum(sizes)[:-1], axis=1)
         pieces = dict(zip((b.name for b, _ in free), columns, strict=True))
         for block, transposed in partners:
             other = block.rows if transposed else block.columns
@@ -406,19 +415,19 @@ def sampled_deviations(
 
 
 @dataclass(frozen=True)
-class Spread:
+class ParameterScatter:
     """Size of a deviation θ − E[θ], predicted or measured."""
 
     blocks: dict[str, float]
     """Mean square of a parameter of each block."""
     excess_loss: float
-    """½⟨δθ, H δθ⟩/K: what it adds to the expected loss per step."""
+    """½⟨δθ, H δθ⟩/K: the increase of the expected loss per step."""
 
 
-def spread(loss: ExpectedLoss, deviation: Array64) -> Spread:
+def parameter_scatter(loss: ExpectedLoss, deviation: Array64) -> ParameterScatter:
     """Mean squares by block, and the excess loss, of a flat parameter vector."""
     excess = 0.5 * loss.layout.inner(deviation, loss.curvature(deviation)) / loss.steps
-    return Spread(mean_squares(loss.layout, deviation), excess)
+    return ParameterScatter(mean_squares(loss.layout, deviation), excess)
 
 
 def mean_squares(form: Layout, vector: Array64) -> dict[str, float]:
@@ -443,17 +452,17 @@ def stationary_variance(learning_rate: float, curvature: float = 0.0) -> float:
 
 
 def offset_gradient(loss: ExpectedLoss) -> Array64:
-    """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: what an offset of 1 adds to ∇L."""
+    """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: the change of ∇L per unit offset."""
     totals, free = loss.moments.totals(), loss.machine.groups
-    result = np.empty(loss.layout.size)
+    gradient = np.empty(loss.layout.size)
     for block in loss.layout.blocks:
-        out = block.matrix(result)
+        out = block.matrix(gradient)
         out[...] = totals[block.columns]
         if block.columns in free:
             out += totals[block.rows][:, None]
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    return loss.layout.mask(result)
+    return loss.layout.mask(gradient)
 
 
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:

@@ -1,7 +1,7 @@
 """θ* = argmin E[L(θ)]: the parameters that training approaches, without any trajectory.
 
-The expected loss is quadratic, so each stage has its exact optimum, H θ* = −g₀, found by conjugate
-gradients from the moments of the steps of its window. The expected heat of the reverse path is
+The expected loss is quadratic, so each stage has an exact optimum, H θ* = −g₀. Conjugate gradients
+solve it from the moments of the steps of its window. The expected heat of the reverse path is
 linear in θ, so with a price on heat, and on large parameters, there is one optimum as well:
 
     E[L(θ)] + λ E[Q(θ)]/k_BT + ½ρ|θ|²  →  (H + ρ) θ = −(g₀ + λ q/k_BT)
@@ -36,7 +36,7 @@ from thermoloom.threads import threads
 
 @dataclass(frozen=True)
 class Solution:
-    """The parameters that minimize the expected loss, and how they were computed."""
+    """The parameters that minimize the expected loss, with the accuracy of the solution."""
 
     parameters: Parameters
     """θ* in float32."""
@@ -92,9 +92,9 @@ def solve_optimum(
         total += loss.total(theta[stage])
         initial += loss.zero_value
         largest = max(largest, _relative_gradient(loss, theta[stage], linear, ridge))
-    symmetric = layout(machine).symmetrized(theta).astype(np.float32)
+    vector = layout(machine).symmetrized(theta).astype(np.float32)
     return Solution(
-        parameters=Parameters(machine, symmetric).with_styles_of(words),
+        parameters=Parameters(machine, vector).with_styles_of(words),
         expected_loss=total / machine.steps,
         initial_loss=initial / machine.steps,
         relative_gradient=largest,
@@ -117,12 +117,12 @@ class CompletelyWired:
 
     Clamped units are eliminated first; what is left, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Only the couplings of some
-    units, the hub, are ever asked for: those of hidden units, where no visible two are coupled.
+    units, the hub, are needed: those of hidden units, where visible ones are not coupled.
     With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
     enough for a direction to search in.
 
-    Of a machine with few wires that is no good picture: there the clamped units are eliminated in
-    the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
+    That is a poor approximation of a machine with few wires. There the clamped units are eliminated
+    in the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss) -> None:
@@ -130,12 +130,12 @@ class CompletelyWired:
         assert isinstance(moments, Dense)
         n = loss.machine.units
         wired = [
-            np.arange(len(moments.second))[moments.where[group]]
+            np.arange(len(moments.second))[loss.layout.positions[group]]
             for group in ("label", "one")
             if any(block.columns == group for block in loss.layout.blocks)
         ]
         self._clamped = np.concatenate([*wired, np.empty(0, np.intp)])
-        self._loss, self._where = loss, moments.where
+        self._loss = loss
         second = moments.second[:n, :n] + np.diag(moments.variance)
         self._with_clamped = moments.second[:n, self._clamped]
         among = moments.second[np.ix_(self._clamped, self._clamped)]
@@ -145,11 +145,11 @@ class CompletelyWired:
         self._hub = _hub(loss)
         if self._hub.start == self._hub.stop:
             return  # free units are coupled to clamped ones alone
-        given = second - self._gain @ self._with_clamped.T
+        conditional = second - self._gain @ self._with_clamped.T
         if loss.machine.sparse:
-            values = np.diagonal(given)
+            values = np.diagonal(conditional)
         else:
-            values, vectors = np.linalg.eigh(given)
+            values, vectors = np.linalg.eigh(conditional)
             self._vectors = vectors.astype(np.float32)
         values = np.maximum(values, 1e-12 * values.max())
         self._sums = np.add.outer(values, values).astype(np.float32)
@@ -157,12 +157,7 @@ class CompletelyWired:
     def __call__(self, residual: Array64) -> Array64:
         """The J of a flat R, masked by the wiring."""
         n, form, hub = self._loss.machine.units, self._loss.layout, self._hub
-        full = np.zeros((n, self._where["one"].stop))
-        for block in form.blocks:
-            rows, columns = self._where[block.rows], self._where[block.columns]
-            full[rows, columns] = block.matrix(residual)
-            if columns.start < n and not block.symmetric:
-                full[columns, rows] = block.matrix(residual).T
+        full = form.coupling_matrix(residual)
         clamped = full[:, self._clamped]
         if hub.start < hub.stop:
             solve = self._on_wires if self._loss.machine.sparse else self._everywhere
@@ -170,15 +165,15 @@ class CompletelyWired:
             full[hub, :n] = full[:, hub].T
             clamped = clamped - forces
         full[:, self._clamped] = clamped @ self._inverse
-        result = np.empty(form.size)
+        solution = np.empty(form.size)
         for block in form.blocks:
-            view = block.matrix(result)
-            view[...] = full[self._where[block.rows], self._where[block.columns]]
+            view = block.matrix(solution)
+            view[...] = full[form.positions[block.rows], form.positions[block.columns]]
             if block.symmetric:
                 view[...] = 0.5 * (view + view.T)
                 np.fill_diagonal(view, 0)
-        result /= self._loss.machine.residual_scale
-        return form.mask(result)
+        solution /= self._loss.machine.residual_scale
+        return form.mask(solution)
 
     def _everywhere(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
         """J of the hub, and J E[x cᵀ] of all units with the clamped ones c.
@@ -223,7 +218,7 @@ def conjugate_gradients(
 ) -> tuple[Array64, int]:
     """θ with (H + ρ) θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
 
-    Where S is formed, preconditioned by the machine that is wired completely.
+    Where S is formed, the completely wired machine preconditions the equations.
     """
     inner = loss.layout.inner
     solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else None

@@ -11,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import ScalarFormatter
 from numpy.typing import NDArray
 
-from thermoloom.presentation.sheets import tiled
+from thermoloom.presentation.image_sheet import draw_image_sheet
 from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
@@ -141,20 +141,18 @@ def draw_samples(saved: StudyTables) -> Figure:
             empty(axes, "the visible layer is not an image")
             continue
         samples = [arrays.get(image_key(row, how)) for row in strongest]
+        names = [device_name(row) for row in strongest] if how == WRITTEN else []
         sheet = _sheet(samples, metadata["shape"])
-        image(axes, sheet, sheet.shape, (-1.0, 1.0))
-        if how == WRITTEN:
-            places = (np.arange(len(strongest)) + 0.5) * sheet.shape[0] / len(strongest)
-            axes.set_yticks(places, [device_name(row) for row in strongest], fontsize=6)
-            axes.tick_params(axis="y", length=0)
+        draw_image_sheet(axes, sheet, (-1.0, 1.0), GAP, row_names=names)
+        axes.tick_params(axis="y", labelsize=6)
     return figure
 
 
 def _sheet(samples: list[NDArray[Any] | None], shape: list[int]) -> NDArray[np.float64]:
-    """Images side by side, a row for each computer; white where there are none."""
+    """Images (rows, columns, height, width), a row for each computer; NaN where there are none."""
     count = max((len(states) for states in samples if states is not None), default=1)
     sheet = np.full((len(samples), count, *shape), np.nan)
     for row, states in zip(sheet, samples, strict=True):
         if states is not None:
             row[: len(states)] = np.nan_to_num(states, posinf=1, neginf=-1).reshape(-1, *shape)
-    return tiled(sheet, GAP)
+    return sheet

@@ -25,7 +25,7 @@ from thermoloom.machine.device import Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
 from thermoloom.measures.quality import MEASURES, measure_quality
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.runs.formats import rows_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import GenerationSettings, PatternSettings, Settings, Solver, Training
@@ -182,7 +182,7 @@ def _sampled(job: Job, theta: Parameters) -> tuple[dict[str, Any], NDArray[np.fl
     if not np.isfinite(states).all():
         return dict.fromkeys(COLUMNS), states[:SAVED]
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
-    heat = spread(generated.heat)
+    heat = estimate_mean(generated.heat)
     correct, correct_error = None, None
     classes = asked_classes(theta, samples, None)
     if classes is not None and quality.sample_class is not None:
@@ -192,7 +192,7 @@ def _sampled(job: Job, theta: Parameters) -> tuple[dict[str, Any], NDArray[np.fl
         heat.mean,
         heat.sem,
         float(generated.work.mean()),
-        spread(np.abs(quality.sample_correlation)).sem,
+        estimate_mean(np.abs(quality.sample_correlation)).sem,
         correct,
         correct_error,
         *quality.summary().values(),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import engine
 from thermoloom.machine.protocol import noising_heat
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.studies.case import Job
@@ -58,7 +58,7 @@ def classification(job: Job, images: int) -> dict[str, Any]:
         "rows": rows,
         "held_out": data.held_out,
         "steps": machine.steps,
-        "heat": asdict(spread(np.array(heat))),
+        "heat": asdict(estimate_mean(np.array(heat))),
     }
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from thermoloom.presentation.sheets import grey_scale, tiled
+from thermoloom.presentation.image_sheet import draw_image_sheet, grey_scale
 from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
@@ -40,13 +40,9 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
     limits = grey_scale(images)
     places = np.full((rows * columns, height * width), np.nan)
     places[: len(images)] = images
-    sheet = tiled(places.reshape(rows, columns, height, width), 1)
     figure = Figure(figsize=(WIDTH, WIDTH / columns * rows + 0.3), layout="constrained")
     axes = figure.subplots()
-    image(axes, sheet, sheet.shape, limits)
-    axes.xaxis.tick_top()
-    axes.set_xticks([(width + 1) * (i + 0.5) - 1 for i in range(columns)], names)
-    axes.tick_params(length=0)
+    draw_image_sheet(axes, places.reshape(rows, columns, height, width), limits, 1, names)
     return figure
 
 
@@ -97,11 +93,9 @@ def _completed(axes: Axes, saved: StudyTables) -> None:
         known = arrays[f"{name}_known"].astype(bool)
         rows += [np.where(known, truth, 0.5 * (low + high)), np.where(known, truth, arrays[name])]
     rows.append(truth)
-    sheet = tiled(np.stack(rows).reshape(len(rows), -1, height, width), 0)
-    image(axes, sheet, sheet.shape, (low, high))
+    sheet = np.stack(rows).reshape(len(rows), -1, height, width)
     names = ["top known", "drawn", "left known", "drawn", "truth"]
-    axes.set_yticks([(i + 0.5) * height for i in range(len(names))], names)
-    axes.tick_params(length=0)
+    draw_image_sheet(axes, sheet, (low, high), row_names=names)
 
 
 def draw_curves(saved: StudyTables) -> Figure:

@@ -11,7 +11,7 @@ from thermoloom.generation import asked_classes, generate
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Asked, Data, reference_data
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.studies.case import Job
 
 TOLERANCE = 1e-4
@@ -34,7 +34,8 @@ def requested_images(theta: Parameters, generated: Generated, classifier: str) -
 
 def energies(generated: Generated) -> dict[str, Any]:
     """Heat and work of a sample, in E₀."""
-    return {"heat": asdict(spread(generated.heat)), "work": asdict(spread(generated.work))}
+    heat, work = estimate_mean(generated.heat), estimate_mean(generated.work)
+    return {"heat": asdict(heat), "work": asdict(work)}
 
 
 def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.errors import UserError
+from thermoloom.export.physical_units import joules
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
-from thermoloom.machine.realization import joules
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
@@ -123,7 +123,7 @@ class DigitsPlan(Plan):
             code_settings(code)
 
     def _check_machine(self) -> None:
-        machine, prototypes = self.settings.machine, self.settings.patterns
+        machine, patterns = self.settings.machine, self.settings.patterns
         if patterns.source == "images":
             raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
         if machine.visible != SIDE * SIDE:

@@ -33,7 +33,7 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.patterns.drive import drive_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import PatternSettings, Settings, Training
-from thermoloom.studies.case import Case
+from thermoloom.studies.case import STAGES, Case
 from thermoloom.studies.frontier.schedules import (
     SEARCHED,
     UNCHANGED,
@@ -41,7 +41,7 @@ from thermoloom.studies.frontier.schedules import (
     least_heat_schedule,
 )
 from thermoloom.studies.gather import Gathered, Record, save_rows
-from thermoloom.studies.pairs import OPTIMUM, STAGES, PairPlan
+from thermoloom.studies.pairs import OPTIMUM, PairPlan
 from thermoloom.studies.screens import check_grid
 from thermoloom.studies.study import Figure, Study, brief
 from thermoloom.theory.expected_heat import expected_heats

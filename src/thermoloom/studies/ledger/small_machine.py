@@ -21,7 +21,7 @@ from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.measures.dissipation import dissipation
 from thermoloom.measures.free_energy import coupling_energies, free_energy
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.settings import Settings
 from thermoloom.studies.case import Job
 from thermoloom.theory.solver import solve_optimum
@@ -64,7 +64,7 @@ def free_energy_bounds(job: Job, samples: int, switches: int, rest: float) -> di
         "most_entropy": bounds.entropy_change.mean,
         "refused": None,
     }
-    switch_work = spread(coupling_energies(generated, np.ones(1))[:, 0] / machine.kT)
+    switch_work = estimate_mean(coupling_energies(generated, np.ones(1))[:, 0] / machine.kT)
     try:
         free = free_energy(theta, 0, samples, seed, switches, rest)
     except UserError as error:

@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from thermoloom.errors import UserError
+from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.parameters import layout
-from thermoloom.machine.realization import ROOM, joules
 from thermoloom.measures.dissipation import FEWEST
 from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
-from thermoloom.studies.case import Case, finished
+from thermoloom.studies.case import STAGES, Case, finished
 from thermoloom.studies.gather import Gathered, Record, save_rows
 from thermoloom.studies.ledger.prices import PRICES, price_rows
 from thermoloom.studies.ledger.small_machine import free_energy_bounds, has_pymbar, shrunk
-from thermoloom.studies.pairs import STAGES, PairPlan, collect_pairs, optimum_records
+from thermoloom.studies.pairs import PairPlan, collect_pairs, optimum_records
 from thermoloom.studies.study import SECTION, Figure, Study, brief
 
 SWITCHES, REST = 40, 16.0
@@ -54,7 +54,7 @@ class LedgerPlan(PairPlan):
     free_energy_pixels: int = 49
     """Pixels of the machine whose free energy is measured, a square; 0: none."""
     free_energy_samples: int = 200
-    temperature: float = ROOM
+    temperature: float = ROOM_TEMPERATURE
     """Kelvin, at which k_BT is turned into joules."""
     price_read: float | None = None
     """Joules for reading one pixel; None: not charged."""

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from thermoloom.measures.responses import Change, Curve
+from thermoloom.measures.responses import Curve
 from thermoloom.studies import verdicts
 from thermoloom.studies.noise.study import (
     MEMORY,
@@ -194,7 +194,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     )
 
 
-def rising(curve: Curve, errors: float) -> tuple[str, list[Change]]:
+def rising(curve: Curve, errors: float) -> tuple[str, list[ResponseChange]]:
     """Whether heat rises in every step of the grid, or as a whole without a resolved fall."""
     steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
     if all(step.mean > 0 for step in steps):

@@ -21,14 +21,14 @@ from thermoloom.generation import generate
 from thermoloom.machine.parameters import Layout, Parameters, layout
 from thermoloom.machine.quantization import mirrored
 from thermoloom.measures.paired import RULES
-from thermoloom.measures.statistics import spread as statistics
+from thermoloom.measures.statistics import estimate_mean as statistics
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.studies.case import Job
 from thermoloom.studies.gather import save_rows
 from thermoloom.studies.pairs import OPTIMUM
 from thermoloom.studies.theory.expectation import Expectation, Vector, parameters_of_vector
-from thermoloom.theory.predictions import mean_squares, offset_response, spread
+from thermoloom.theory.predictions import mean_squares, offset_response, parameter_scatter
 
 CENTRES = (OPTIMUM, *RULES)
 NOISES = ("none", *RULES, "isotropic")
@@ -247,11 +247,11 @@ def seed_noise(job: Job, predictions: Mapping[str, str], seeds: list[int]) -> di
     correction = len(seeds) / (len(seeds) - 1)  # deviations are from the mean of the same seeds
     by_rule = {}
     for rule, prediction in predictions.items():
-        spreads = [spread(loss, split.deviation(rule, s)) for s in range(len(seeds))]
+        scatters = [parameter_scatter(loss, split.deviation(rule, s)) for s in range(len(seeds))]
         predicted = _predicted_mean(job, prediction).vector[0]
         centres = {"from_prediction": predicted, "from_optimum": split.optimum}
         by_rule[rule] = {
-            "excess_loss": correction * float(np.mean([each.excess_loss for each in spreads])),
+            "excess_loss": correction * float(np.mean([each.excess_loss for each in scatters])),
             **{
                 name: split.mean_squares(split.means[rule] - centre)["visible_hidden"]
                 for name, centre in centres.items()

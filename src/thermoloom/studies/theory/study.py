@@ -13,9 +13,9 @@ from typing import Any
 from thermoloom.measures.paired import RULES
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
-from thermoloom.studies.case import Case, finished
+from thermoloom.studies.case import STAGES, Case, finished
 from thermoloom.studies.gather import Gathered
-from thermoloom.studies.pairs import STAGES, collect_pairs
+from thermoloom.studies.pairs import collect_pairs
 from thermoloom.studies.study import VARIED, Figure, Study, brief
 from thermoloom.studies.theory import tables
 from thermoloom.studies.theory.mixtures import CENTRES, LINES, NOISES

@@ -27,7 +27,6 @@ from thermoloom.theory.predictions import (
     online_stability,
     round_growth,
     sampled_deviations,
-    spread,
     surviving_fraction,
     update_size,
     vanishing_bits,
@@ -95,13 +94,13 @@ def predicted_training(job: Job, offset: float, offset_cycles: int) -> dict[str,
     means = mean_parameters(rule, cycles, every)
     deviations = sampled_deviations(rule, cycles, every)
     for (cycle, mean), (_, deviation) in zip(means, deviations, strict=True):
-        validation = on_path(mean) + spread(validated, deviation).excess_loss
+        validation = on_path(mean) + parameter_scatter(validated, deviation).excess_loss
         rows.append(
             {
                 "cycle": cycle,
                 "validation": validation,
                 "mean_excess": loss.total(mean) / loss.steps - least,
-                "noise_excess": spread(loss, deviation).excess_loss,
+                "noise_excess": parameter_scatter(loss, deviation).excess_loss,
             }
         )
         job.report(cycle, cycles, validation)
@@ -115,8 +114,8 @@ def predicted_training(job: Job, offset: float, offset_cycles: int) -> dict[str,
     ]
     save_rows(job.run, "offset", shifts)
     return {
-        "noise": asdict(spread(loss, deviation)),
-        "distance": asdict(spread(loss, mean - optimum)),
+        "noise": asdict(parameter_scatter(loss, deviation)),
+        "distance": asdict(parameter_scatter(loss, mean - optimum)),
         "optimum_validation": on_path(optimum),
     }
 

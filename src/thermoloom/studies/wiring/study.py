@@ -24,7 +24,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
 from thermoloom.measures.class_accuracy import Asked
 from thermoloom.measures.quality import measure_quality
-from thermoloom.measures.statistics import spread
+from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import GenerationSettings, PatternSettings, Settings
@@ -159,8 +159,8 @@ def computer_on_wiring(job: Job, patterns: int) -> dict[str, Any]:
             by_class = {key: asked.few(learned)[key] for key in by_class}
     return by_class | {
         "expected_loss": loss,
-        "heat": asdict(spread(generated.heat)),
-        "work": asdict(spread(generated.work)),
+        "heat": asdict(estimate_mean(generated.heat)),
+        "work": asdict(estimate_mean(generated.work)),
         "quality": quality.summary(),
         TIMING: clock.seconds,
     }

@@ -1,4 +1,4 @@
-"""Physical units: what E₀, μ and the unit of time are on a device.
+"""Physical units: E₀, μ and the unit of time in joules, siemens and seconds.
 
     E₀ = k_BT/kT                            at T kelvin, with kT the machine's k_BT in E₀
     x  = u/V₀,  E₀ = C V₀²                  a unit is a node of capacitance C and voltage u
@@ -6,8 +6,8 @@
     τ  = μ C/G                              seconds per unit of time
 
 μ is the conductance G: the mobility of the charge C u, whose Johnson noise is the heat bath. A
-coupling J is a transconductance G J, a bias b a current G V₀ b. A device that is not a capacitor
-is given by E₀ and τ alone.
+coupling J is a transconductance G J, a bias b a current G V₀ b. A device whose units are not
+capacitors is described by E₀ and τ alone.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from scipy.constants import Boltzmann
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 
-ROOM = 300.0
-"""Temperature in kelvin, where none is given."""
+ROOM_TEMPERATURE = 300.0
+"""Kelvin, the default."""
 
 
-def joules(machine: Machine, energy: float, temperature: float = ROOM) -> float:
-    """An energy in E₀ as joules, where the machine's k_BT is that of a temperature in kelvin."""
+def joules(machine: Machine, energy: float, temperature: float = ROOM_TEMPERATURE) -> float:
+    """An energy in E₀ as joules, if the machine's k_BT is that of a temperature in kelvin."""
     return float(energy / machine.kT * Boltzmann * temperature)
 
 
-NAMES = {
+LABELS = {
     "energy_unit_J": "E0",
     "kT_J": "kT",
     "temperature_K": "temperature of the noise",
@@ -49,7 +49,7 @@ NAMES = {
     "work_J": "work of an image",
     "heat_W": "power given off as heat",
 }
-"""What the quantities of a summary are, by names that end in the unit."""
+"""Labels of the quantities in a summary, whose keys end in the unit."""
 
 
 @dataclass(frozen=True)
@@ -96,21 +96,21 @@ class Realization:
 
     @property
     def duration(self) -> float:
-        """t_f, in seconds: that of preparation, and again that of generation."""
+        """t_f, in seconds; preparation and generation take t_f each."""
         return self.machine.duration * self.time
 
     @property
     def image_seconds(self) -> float:
-        """Preparation and generation of an image."""
+        """Seconds of preparation and generation of an image."""
         return 2 * self.duration
 
-    def lines(self, found: Mapping[str, float]) -> list[str]:
-        """A summary for people."""
-        return [f"{NAMES[key]:<36}{_readable(value, key)}" for key, value in found.items()]
+    def lines(self, summary: Mapping[str, float]) -> list[str]:
+        """A summary as lines of text, with SI prefixes."""
+        return [f"{LABELS[key]:<36}{_readable(number, key)}" for key, number in summary.items()]
 
     def summary(self, heat: float | None = None, work: float | None = None) -> dict[str, Any]:
         """Every quantity with its unit in its name; ``heat`` and ``work`` of an image in E₀."""
-        found = {
+        quantities = {
             "energy_unit_J": self.energy,
             "kT_J": self.kT,
             "temperature_K": self.temperature,
@@ -126,27 +126,27 @@ class Realization:
             "images_per_s": 1 / self.image_seconds,
         }
         if heat is not None:
-            given_off = joules(self.machine, heat, self.temperature)
-            found |= {"heat_J": given_off, "heat_W": given_off / self.image_seconds}
+            heat_joules = joules(self.machine, heat, self.temperature)
+            quantities |= {"heat_J": heat_joules, "heat_W": heat_joules / self.image_seconds}
         if work is not None:
-            found["work_J"] = joules(self.machine, work, self.temperature)
-        return {name: value for name, value in found.items() if value is not None}
+            quantities["work_J"] = joules(self.machine, work, self.temperature)
+        return {name: number for name, number in quantities.items() if number is not None}
 
 
-def _readable(value: float, key: str) -> str:
-    """``6.44 mV``: three digits, with the prefix of SI where the unit takes one."""
+def _readable(number: float, key: str) -> str:
+    """``6.44 mV``: three digits, with an SI prefix where the unit takes one."""
     unit = key.rpartition("_")[2]
     if "_per_" in key:
         of = {"mobility_per_J_s": "1/(J s)", "noise_current_A_per_rtHz": "A/√Hz"}
-        return f"{value:.3g} {of.get(key, '1/s')}"
-    power = math.floor(math.log10(abs(value)) / 3) if value else 0
+        return f"{number:.3g} {of.get(key, '1/s')}"
+    power = math.floor(math.log10(abs(number)) / 3) if number else 0
     if unit == "K" or not -6 <= power <= 4:
-        return f"{value:.3g} {unit}"
-    return f"{value / 1000.0**power:.3g} {'afpnµm kMGT'[power + 6].strip()}{unit}"
+        return f"{number:.3g} {unit}"
+    return f"{number / 1000.0**power:.3g} {'afpnµm kMGT'[power + 6].strip()}{unit}"
 
 
 def reduced(machine: Machine) -> Realization:
-    """The machine's own units as SI: E₀ = 1 J, τ = 1 s, C = 1 F, hence V₀ = 1 V and G = μ S."""
+    """Reduced units read as SI units: E₀ = 1 J, τ = 1 s, C = 1 F, hence V₀ = 1 V and G = μ S."""
     return Realization(machine, 1.0, 1.0, 1.0)
 
 
@@ -160,31 +160,31 @@ def realize(
     conductance: float | None = None,
     time_unit: float | None = None,
 ) -> Realization:
-    """A realization from what is known of a device, in SI units.
+    """A realization from the properties of a device, in SI units.
 
-    E₀ from one of ``temperature`` (300 K if none is given), ``energy`` (E₀ itself) and ``voltage``
-    (V₀, with ``capacitance``); the unit of time from ``time_unit``, or from ``conductance`` and
-    ``capacitance``.
+    E₀ follows from one of ``temperature`` (300 K by default), ``energy`` (E₀ itself) and
+    ``voltage`` (V₀, with ``capacitance``); the unit of time follows from ``time_unit``, or from
+    ``conductance`` and ``capacitance``.
     """
-    given = {
+    properties = {
         "temperature": temperature, "energy": energy, "voltage": voltage,
         "capacitance": capacitance, "conductance": conductance, "time_unit": time_unit,
     }  # fmt: skip
-    for name, value in given.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise UserError(f"{name} = {value}: must be positive and finite")
-    scales = [name for name in ("temperature", "energy", "voltage") if given[name] is not None]
+    for name, number in properties.items():
+        if number is not None and not (math.isfinite(number) and number > 0):
+            raise UserError(f"{name} = {number}: must be positive and finite")
+    scales = [name for name in ("temperature", "energy", "voltage") if properties[name] is not None]
     if len(scales) > 1:
         raise UserError(f"{', '.join(scales)}: each of them fixes E0; give one")
     if capacitance is None and (voltage is not None or conductance is not None):
-        raise UserError("voltage, conductance: are those of a node; give its capacitance too")
+        raise UserError("voltage, conductance: belong to a node; give its capacitance too")
     if (conductance is None) == (time_unit is None):
         raise UserError(
-            "time_unit, conductance: give one of them, the seconds of a unit of time or the "
+            "time_unit, conductance: give one of them, the seconds per unit of time or the "
             "siemens of a node (with its capacitance)"
         )
     if energy is None:
-        energy = joules(machine, 1.0, ROOM if temperature is None else temperature)
+        energy = joules(machine, 1.0, ROOM_TEMPERATURE if temperature is None else temperature)
         if voltage is not None and capacitance is not None:
             energy = capacitance * voltage**2
     if time_unit is None:

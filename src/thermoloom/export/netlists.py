@@ -5,44 +5,47 @@
 A unit is a capacitor. A behavioural source draws its onsite current, transconductors G J_ij those
 of its couplings, and a transient noise source is its heat bath. ``trnoise`` draws a Gaussian value
 every Δt and runs straight from one to the next: values of variance 2k_BT G/Δt make the white noise
-of the Langevin equation for all that is slower than Δt. So the circuit and the engine differ in
-first order of Δt, as two integrators of one equation.
+of the Langevin equation at all times longer than Δt. So the circuit and the engine differ in first
+order of Δt, as two integrators of one equation.
 
 Preparation (couplings off, from u = 0) takes t_f, then the stages follow. Couplings of a stage read
-copies of the node voltages that are zero outside of its window.
+copies of the node voltages that are zero outside the stage's window.
 
-On a device (``machine.device``) every unit has its own J̃₂, J̃₄, a conductance G μ̃_i/μ and noise of
-its own temperature, and a transconductor has the coupling that its unit feels, J̃_{i←j}.
+On a device (``machine.device``) units differ in J̃₂, J̃₄, conductance G μ̃_i/μ and noise
+temperature, and a transconductor has the coupling J̃_{i←j} that its unit feels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from thermoloom.errors import UserError
+from thermoloom.export.physical_units import Realization, realize, reduced
 from thermoloom.inputs import seed_number, whole
 from thermoloom.machine.device import BuiltMachine, felt
-from thermoloom.machine.energy import group_states
+from thermoloom.machine.energy import group_states, label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.machine.realization import Realization, reduced
+from thermoloom.machine.quantization import quantized
+from thermoloom.runs.files import write_atomically
 
 MOST_UNITS = 32
-"""Free units of a netlist."""
+"""Most free units of a netlist."""
 MOST_SAMPLES = 100_000
 DATA = "thermoloom.data"
-"""What the netlist writes, in the folder in which ngspice runs: time, u_0, u_1, … in rows."""
+"""File that ngspice writes where it runs; a row is time, u_0, u_1, …"""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A formula as SPICE writes it; arithmetic makes larger ones, so a potential needs no twin."""
+    """A SPICE formula. Arithmetic builds larger ones, so a potential is written once, in Python."""
 
     text: str
 
@@ -64,8 +67,46 @@ class Expression:
     __radd__, __rmul__ = __add__, __mul__
 
 
-def _text(value: Any) -> str:
-    return value.text if isinstance(value, Expression) else f"({float(value)!r})"
+def _text(operand: Any) -> str:
+    return operand.text if isinstance(operand, Expression) else f"({float(operand)!r})"
+
+
+@dataclass(frozen=True, eq=False)
+class Netlist:
+    """A netlist in a file, with the computer that it describes."""
+
+    path: Path
+    parameters: Parameters
+    word: Array | None
+    """States of the label units."""
+    samples: int
+    realization: Realization | None
+
+
+def save_netlist(
+    path: Path,
+    theta: Parameters,
+    bits: int,
+    chosen: int | None = None,
+    samples: int = 100,
+    seed: int = 1,
+    device: Mapping[str, float] | None = None,
+) -> Netlist:
+    """Write θ in b bits as a circuit, in the physical units of a device or in reduced units.
+
+    ``theta.machine`` may be a machine as built; the circuit then has its imperfections. In a class
+    of several styles, the most frequent one is generated.
+    """
+    if path.suffix != ".cir":
+        raise UserError(f"{path}: must end in .cir")
+    theta = quantized(theta, bits)
+    word, weights = label_word(theta.machine, chosen), theta.style_weights
+    if weights is not None and chosen is not None:
+        word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))
+    realization = realize(theta.machine, **device) if device else None
+    text = netlist_text(theta, word, samples, seed, realization)
+    write_atomically(path, text.encode())
+    return Netlist(path, theta, word, samples, realization)
 
 
 def switch_steps(theta: Parameters) -> list[int]:
@@ -80,14 +121,14 @@ def written_steps(theta: Parameters) -> list[int]:
     return list(range(every, last + 1, every))
 
 
-def netlist(
+def netlist_text(
     theta: Parameters,
     word: Array | None = None,
     samples: int = 1,
     seed: int = 1,
     realization: Realization | None = None,
 ) -> str:
-    """A machine with this θ that generates ``samples`` times, one after the other.
+    """The SPICE text of a machine that generates ``samples`` times, one after the other.
 
     ``word``: states of the label units. Without a realization a unit of energy is 1 J, of time 1 s
     and of x 1 V.
@@ -131,8 +172,10 @@ def _units(theta: Parameters) -> Iterator[str]:
     """Capacitor, onsite current and noise of each unit."""
     machine = theta.machine
     strength = np.broadcast_to(machine.step[1] / machine.noise_amplitude, machine.units)
-    for unit, (G, own) in enumerate(zip(_conductances(machine), _onsite(machine), strict=True)):
-        onsite = own.gradient(Expression(f"(v(u{unit})/{{V0}})"))
+    for unit, (G, potential) in enumerate(
+        zip(_conductances(machine), _onsite(machine), strict=True)
+    ):
+        onsite = potential.gradient(Expression(f"(v(u{unit})/{{V0}})"))
         yield f"C{unit} u{unit} 0 {{C}} ic=0"
         yield f"B{unit} u{unit} 0 I={{{G}*V0}}*{onsite.text}"
         yield f"I{unit} 0 u{unit} dc 0 trnoise({{{_times('noise', strength[unit])}}} {{dt}} 0 0)"
@@ -166,11 +209,11 @@ def _names(theta: Parameters) -> dict[str, list[str]]:
 
 
 def _clamped(theta: Parameters, word: Array | None) -> Iterator[str]:
-    """Constant sources: label units, and the unit behind the biases."""
+    """Constant sources: the label units and the unit ``one`` of the biases."""
     names, states = _names(theta), group_states(theta.machine, np.zeros(theta.machine.units), word)
     for group in ("label", "one"):
-        for name, value in zip(names[group], states.get(group, ()), strict=True):
-            yield f"V{name} {name} 0 {{V0*({float(value)!r})}}"
+        for name, state in zip(names[group], states.get(group, ()), strict=True):
+            yield f"V{name} {name} 0 {{V0*({float(state)!r})}}"
 
 
 def _stage(theta: Parameters, stage: int, dt: float) -> Iterator[str]:
@@ -187,17 +230,17 @@ def _stage(theta: Parameters, stage: int, dt: float) -> Iterator[str]:
     both, twisted = felt(theta)
     for block in theta.layout.blocks:
         J = block.matrix(both.vector[stage])
-        more = 0 * J if twisted is None else block.matrix(twisted.vector[stage])
+        twist = 0 * J if twisted is None else block.matrix(twisted.vector[stage])
         back = block.columns in theta.machine.groups and not block.symmetric
         for i, j in np.argwhere(J):
             a, b = names[block.rows][i], names[block.columns][j]
-            for to, source, value in ((a, b, J + more), (b, a, J - more))[: 1 + back]:
-                gain = f"{conductance[to]}*({float(value[i, j])!r})"
+            for to, source, felt_J in ((a, b, J + twist), (b, a, J - twist))[: 1 + back]:
+                gain = f"{conductance[to]}*({float(felt_J[i, j])!r})"
                 yield f"G{to}_{source}_{stage} {to} 0 {source}_{stage} 0 {{{gain}}}"
 
 
 def _control(units: int, samples: int, seed: int) -> Iterator[str]:
-    """Runs, each appended to the same file, which the first one begins anew."""
+    """Commands that run all samples and append their voltages to one file."""
     nodes = " ".join(f"u{unit}" for unit in range(units))
     run = [f"save {nodes}", "run", f"wrdata {DATA} {nodes}", "destroy all"]
     yield from [".control", f"setseed {seed % (2**31 - 1) + 1}"]

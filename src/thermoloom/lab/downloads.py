@@ -1,6 +1,6 @@
-"""What was made, to take away: the computer as one file, its run directory, the Python lines.
+"""Downloads of the lab: the computer as one file, its run directory, and the Python lines.
 
-A damaged machine is exported as it was before; the lines do the damage again.
+A damaged machine is saved as it was before the damage; the Python lines apply the damage again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
-from thermoloom.computers.sample_archives import Order, keep_archive
+from thermoloom.computers.sample_archives import SampleRequest, keep_archive
 from thermoloom.computers.training_runs import KIND, PATTERNS, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
@@ -42,7 +42,9 @@ def run_directory(computer: Computer, scene: Scene | None) -> bytes:
         if scene is not None and scene.order.damage == Damage():
             order = scene.order
             classes = tuple(order.classes) or None
-            keep_archive(path, Order(order.samples, order.seed, classes, scene.clamp), scene.made)
+            keep_archive(
+                path, SampleRequest(order.samples, order.seed, classes, scene.clamp), scene.made
+            )
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(path.rglob("*")):

@@ -1,13 +1,13 @@
-"""Couplings as a table that a laboratory's own script can read, and back.
+"""Couplings as a text table that a laboratory's script can read, and back.
 
     # thermoloom couplings 1, SHA-256 of all lines below: …
     # …                                       TOML: bits, ranges, settings of the machine
     stage,block,i,j,code,value
     1,visible_hidden,0,0,-3,-0.0123
 
-A row is a coupling or a bias, an undirected edge once (i > j). i and j count the units of a group
-from 0, stages from that of the pattern. value = code/(2^(bits−1) − 1) · range in E₀, where each
-block has a range in each stage. Biases are not quantized and have no code.
+A row is a coupling or a bias; an undirected edge has one row (i > j). i and j count the units of a
+group from 0. Stage 1 is the stage next to the pattern. value = code/(2^(bits−1) − 1) · range in E₀,
+where each block has a range in each stage. Biases are not quantized and have no code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.inputs import parse_toml
 from thermoloom.machine.parameters import Block, Parameters, layout
 from thermoloom.machine.quantization import UNQUANTIZED, couplings, largest_magnitude, levels
-from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.manifest import package_version
 from thermoloom.settings import Settings, toml_of
-from thermoloom.training.trainer import CURVE
 
 TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
@@ -39,7 +36,7 @@ Shape = tuple[int, int] | None
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file claims to be a table of couplings."""
+    """Whether a file begins like a table of couplings."""
     try:
         with open(path, "rb") as file:
             return file.read(len(TITLE)) == TITLE
@@ -61,7 +58,7 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
             if bits != UNQUANTIZED and not block.is_bias:
                 span = largest_magnitude(values)
                 ranges.setdefault(block.name, []).append(span)
-            rows += _rows(stage, block, values[_where(block)], bits, span)
+            rows += _rows(stage, block, values[_independent(block)], bits, span)
     head: dict[str, dict[str, Any]] = {
         "couplings": {
             "thermoloom": package_version(),
@@ -74,19 +71,19 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
         "patterns": {"content": settings.patterns.content},
         **{name: values for name, values in settings.as_dict().items() if name in SECTIONS},
     }
-    comment = [f"# {line}".rstrip() for line in _short(toml_of(head)).splitlines()]
+    comment = [f"# {line}".rstrip() for line in _lists_on_one_line(toml_of(head)).splitlines()]
     body = "\n".join([*comment, COLUMNS, *rows, ""]).encode()
     return TITLE + sha256(body).encode() + b"\n" + body
 
 
-def _short(toml: str) -> str:
-    """The same with lists on one line each."""
+def _lists_on_one_line(toml: str) -> str:
+    """TOML with every list on one line."""
     lists = re.compile(r"(?<== )\[\n.*?\n\]", re.DOTALL)
-    return lists.sub(lambda found: re.sub(r"\s*\n\s*", " ", found[0]), toml)
+    return lists.sub(lambda match: re.sub(r"\s*\n\s*", " ", match[0]), toml)
 
 
-def _where(block: Block) -> Any:
-    """Index of the independent parameters in a block of its own shape."""
+def _independent(block: Block) -> Any:
+    """Index of the independent parameters in an array of the block's shape."""
     i, j = block.places
     return i if block.is_bias else (i, j)
 
@@ -94,6 +91,7 @@ def _where(block: Block) -> Any:
 def _rows(
     stage: int, block: Block, values: NDArray[Any], bits: int, span: float | None
 ) -> Iterator[str]:
+    """The rows of a block in one stage; without ``span`` they have no codes."""
     codes = np.full(len(values), "")
     if span is None:
         texts = values.astype(np.float32).astype(str)
@@ -101,15 +99,15 @@ def _rows(
         levelled, place = np.unique(levels(values, bits, span), return_inverse=True)
         texts = couplings(levelled, bits, span).astype(str)[place]
         codes = levelled.astype(str)[place]
-    for i, j, code, value in zip(*block.places, codes, texts, strict=True):
-        yield f"{stage + 1},{block.name},{i},{j},{code},{value}"
+    for i, j, code, text in zip(*block.places, codes, texts, strict=True):
+        yield f"{stage + 1},{block.name},{i},{j},{code},{text}"
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-def decode_couplings(data: bytes, where: str) -> Computer:
-    """The computer that ``encode_couplings`` wrote, without patterns and curve.
+def decode_couplings(data: bytes, where: str) -> tuple[Settings, Parameters, Shape]:
+    """Settings, θ and shape of the image that ``encode_couplings`` wrote.
 
     A changed byte is refused.
     """
@@ -121,11 +119,11 @@ def decode_couplings(data: bytes, where: str) -> Computer:
     try:
         about, ranges = head.pop("couplings"), head.pop("ranges")
         settings, bits = Settings.from_dict(head), about["bits"]
-        theta, found = Parameters.zeros(settings.machine), _Rows(rows)
+        theta, reader = Parameters.zeros(settings.machine), _RowReader(rows)
         for stage in range(settings.machine.stages):
             for block in layout(settings.machine).blocks:
                 span = ranges[block.name][stage] if block.name in ranges else None
-                _put(block, theta.vector[stage], found.of(stage, block), bits, span)
+                _fill(block, theta.vector[stage], reader.read(stage, block), bits, span)
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"{where}: no complete table of couplings ({error})") from None
     weights = about.get("style_weights")
@@ -134,19 +132,17 @@ def decode_couplings(data: bytes, where: str) -> Computer:
     )
     theta.check()
     shape = about.get("image")
-    image = None if shape is None else (shape[0], shape[1])
-    no_patterns = Patterns(np.empty((0, settings.machine.visible), np.float32), (), image)
-    return Computer(settings, theta, no_patterns, {name: np.empty(0) for name in CURVE})
+    return settings, theta, None if shape is None else (shape[0], shape[1])
 
 
-class _Rows:
-    """Rows of a table, block by block, in the order in which they were written."""
+class _RowReader:
+    """Reads the rows of a table block by block, in the order in which they were written."""
 
     def __init__(self, rows: bytes) -> None:
         self.rows, self.position = b"\n" + rows.rstrip(b"\n"), 0
 
-    def of(self, stage: int, block: Block) -> NDArray[np.float64]:
-        """i, j, code, value of the block's rows, (4, edges); all at once, for there are many."""
+    def read(self, stage: int, block: Block) -> NDArray[np.float64]:
+        """i, j, code, value of the block's rows, (4, edges), parsed by NumPy in one call."""
         first = b"\n%d,%s," % (stage + 1, block.name.encode())
         begin, last = self.position, self.rows.rfind(first)
         if last < 0:
@@ -157,10 +153,10 @@ class _Rows:
         return np.fromstring(numbers[1:].decode(), sep=",").reshape(-1, 4).T
 
 
-def _put(
+def _fill(
     block: Block, vector: NDArray[Any], rows: NDArray[np.float64], bits: int, span: float | None
 ) -> None:
-    """The block's values where they belong, on both sides of an undirected edge."""
+    """Write a block's rows into θ, both entries of an undirected edge."""
     i, j = block.places
     if not (np.array_equal(rows[0], i) and np.array_equal(rows[1], j)):
         raise ValueError(f"rows of {block.name} are not those of the machine")

@@ -1,0 +1,1 @@
+"""The way to a device: coupling tables, netlists, physical units, and ngspice as a check."""
