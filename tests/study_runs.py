@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.formats import decode_table
 from thermoloom.studies.discovery import study
 from thermoloom.studies.report import write_report
 from thermoloom.studies.run import Performed, compute
+from thermoloom.studies.verdicts import Evidence, Statements
 
 SMALL: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 0.3},
@@ -57,3 +61,34 @@ def run(folder: Path, values: dict[str, dict[str, Any]], name: str = "comparison
     done = compute(record, record.plan("quick", values), folder, Resources(1))
     write_report(done.path)
     return done
+
+
+# --- thresholds ---
+
+
+def thresholds_of(name: str) -> set[tuple[str, str]]:
+    """(entry, threshold) of everything in a study's statements.toml."""
+    entries = Statements(study(name).folder).entries
+    return {
+        (key, threshold)
+        for kind in ("quantities", "statements")
+        for key, entry in entries.get(kind, {}).items()
+        for threshold in entry.get("threshold", {})
+    }
+
+
+def thresholds_read(
+    name: str, performed: Iterable[Performed], monkeypatch: pytest.MonkeyPatch
+) -> set[tuple[str, str]]:
+    """(entry, threshold) that a study asks for when it judges these runs once more."""
+    read: set[tuple[str, str]] = set()
+    limit = Statements.limit
+
+    def noted(self: Statements, key: str, threshold: str) -> float:
+        read.add((key, threshold))
+        return limit(self, key, threshold)
+
+    monkeypatch.setattr(Statements, "limit", noted)
+    for run_of_study in performed:
+        study(name).judge(Evidence.open(run_of_study.path))
+    return read

@@ -17,25 +17,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import read_table
 from scipy import stats
+from study_runs import read_table, thresholds_of, thresholds_read
 from test_report import Reader, leaves
-from thermoloom.experiments.results import trained_path
-from thermoloom.experiments.run import Performed, compute
-from thermoloom.experiments.screens import collect
-from thermoloom.presentation.chapters import CHAPTERS
-from thermoloom.presentation.report import write_report
 
 from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
-from thermoloom.experiments import experiment, noise, precision
 from thermoloom.machine.quantization import coupling_ranges, quantized
-from thermoloom.measures.responses import Curve, Measured
-from thermoloom.reproduction import noise_verdicts as noisy
-from thermoloom.reproduction import paper, reproduce
 from thermoloom.runs.execution import Resources
 from thermoloom.runs.store import RunDirectory
+from thermoloom.runs.tasks import Task
+from thermoloom.studies import verdicts
+from thermoloom.studies.case import trained_path
+from thermoloom.studies.discovery import study
+from thermoloom.studies.gather import gather
+from thermoloom.studies.noise import study as noise
+from thermoloom.studies.noise.statements import crossing_over
+from thermoloom.studies.precision import study as precision
+from thermoloom.studies.report import write_report
+from thermoloom.studies.run import Performed, compute
+from thermoloom.studies.schedule import tasks_of
+from thermoloom.studies.screens import responses_of
+from thermoloom.studies.verdicts import Statements
 
 SYSTEM: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 32, "duration": 0.2},
@@ -46,7 +50,7 @@ SYSTEM: dict[str, dict[str, Any]] = {
 SMALL: dict[str, dict[str, dict[str, Any]]] = {
     "noise": SYSTEM
     | {
-        "experiment": {
+        "study": {
             "update_noise": [0.0, 0.1, 0.3, 0.35],
             "update_cycles": 6,
             "update_samples": 5,
@@ -61,7 +65,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
     | {
         "training": {"cycles": 9},
         "generation": {"samples": 8},
-        "experiment": {
+        "study": {
             "storage_bits": [2, 4, 5, 32],
             "training_bits": [4, 6, 8, 16],
             "training_cycles": 6,
@@ -70,7 +74,7 @@ SMALL: dict[str, dict[str, dict[str, Any]]] = {
     },
     "controls": SYSTEM
     | {
-        "experiment": {
+        "study": {
             "seeds": [1, 2, 3],
             "rate_cycles": 6,
             "rate_samples": 4,
@@ -86,15 +90,15 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="thermoloom-tests-")
 
 
 def plan_of(name: str, **values: Any) -> Any:
-    return experiment(name).plan("quick", SMALL[name] | values)
+    return study(name).plan("quick", SMALL[name] | values)
 
 
 @cache
 def done(name: str) -> Performed:
-    """The small experiment of this name, run once a session."""
-    found = reproduce(experiment(name), plan_of(name), Path(_FOLDER.name) / name, Resources(1))
-    write_report(found.path)
-    return found
+    """The small study of this name, run once a session."""
+    performed = compute(study(name), plan_of(name), Path(_FOLDER.name) / name, Resources(1))
+    write_report(performed.path)
+    return performed
 
 
 def rows_of(name: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -102,11 +106,16 @@ def rows_of(name: str, **wanted: Any) -> list[dict[str, Any]]:
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
+def tasks_for(name: str, preset: str, workers: int) -> list[Task]:
+    record = study(name)
+    return tasks_of(record.cases(record.presets[preset], Path()), Path(), workers)
+
+
 def statement(name: str, key: str) -> dict[str, Any]:
     return next(s for s in done(name).summary["statements"] if s["key"] == key)
 
 
-# --- numbers --------------------------------------------------------------------------------------
+# --- numbers ---
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,21 +124,21 @@ def test_heat_of_a_condition_is_the_mean_over_its_samples(name: str) -> None:
     conditions = read_table(done(name).path / "conditions.csv")
     keys = ("screen", "variant", "value", "seed")
     for i in np.flatnonzero(conditions["state"] == "done"):
-        own = np.all([samples[key] == conditions[key][i] for key in keys], axis=0)
-        heats = samples["heat"][own]
+        rows = np.all([samples[key] == conditions[key][i] for key in keys], axis=0)
+        heats = samples["heat"][rows]
         assert len(heats) == conditions["samples"][i]
         assert conditions["heat_mean"][i] == pytest.approx(heats.mean())
         assert conditions["heat_sem"][i] == pytest.approx(stats.sem(heats))
-        distance = samples["pattern_distance"][own].mean()
+        distance = samples["pattern_distance"][rows].mean()
         assert conditions["pattern_distance"][i] == pytest.approx(distance)
 
 
 def test_conditions_of_a_screen_share_their_generation_numbers() -> None:
     plan = plan_of("noise")
     starts = []
-    for condition in plan.screen(noise.UPDATE):
-        path = trained_path(done("noise").path.parent, condition.settings)
-        order = SampleRequest(5, condition.settings.generation_seed)
+    for case in plan.screen(noise.UPDATE):
+        path = trained_path(done("noise").path.parent, case.settings)
+        order = Order(5, case.settings.generation_seed)
         starts.append(generate_run(path, order).initial_states)
     assert all(np.array_equal(start, starts[0]) for start in starts[1:])
 
@@ -165,15 +174,15 @@ def test_storage_and_its_distance_to_the_reference() -> None:
 
 def test_training_in_bits_has_the_ranges_of_the_reference_of_its_length() -> None:
     plan, folder = plan_of("precision"), done("precision").path.parent
-    computer = parameters_of(RunDirectory.open(trained_path(folder, plan.model(101))))
+    computer = parameters_of(RunDirectory.open(trained_path(folder, plan.trained(101))))
     visible, hidden = coupling_ranges(computer)
-    conditions = plan.training(folder)
-    assert len(conditions) == 8
-    for condition in conditions:
-        errors = condition.settings.imperfections
+    cases = [c for c in precision.cases(plan, folder) if c.labels["variant"] in precision.ROUNDINGS]
+    assert len(cases) == 8
+    for case in cases:
+        errors = case.settings.imperfections
         assert (errors.range_visible_hidden, errors.range_hidden_hidden) == (visible, hidden)
-        assert (errors.bits, errors.rounding) == (condition.value, condition.variant)
-        run = RunDirectory.open(trained_path(folder, condition.settings))
+        assert (errors.bits, errors.rounding) == (case.labels["value"], case.labels["variant"])
+        run = RunDirectory.open(trained_path(folder, case.settings))
         top = 2 ** (errors.bits - 1) - 1
         levels = parameters_of(run)["visible_hidden"] / visible * top
         assert np.abs(levels - np.rint(levels)).max() < 1e-3 * top
@@ -209,12 +218,12 @@ def test_controls_are_compared_in_pairs() -> None:
 
 def test_first_and_last_period_are_the_online_and_the_batch_rule() -> None:
     plan = plan_of("controls")
-    rules = [c.settings.training.rule for c in plan.delays(1)]
-    assert rules == ["online", "delayed", "delayed", "batch"]
-    assert [c.settings.period for c in plan.delays(1)] == [1, 10, 100, 200]
+    settings = [plan.delay(1, period).settings for period in plan.periods]
+    assert [s.training.rule for s in settings] == ["online", "delayed", "delayed", "batch"]
+    assert [s.period for s in settings] == [1, 10, 100, 200]
 
 
-# --- divergence is a result ---------------------------------------------------------------------
+# --- divergence is a result ---
 
 
 def test_a_diverging_condition_is_recorded_and_the_screen_goes_on() -> None:
@@ -228,21 +237,18 @@ def test_a_diverging_condition_is_recorded_and_the_screen_goes_on() -> None:
     assert done("noise").summary["diverged"] == 2
     text = (done("noise").path / "report.html").read_text(encoding="utf-8")
     assert "diverged in training, cycle" in text
-    assert noisy.orders(made_up({0.0: 100, 0.01: 101, 1e4: None}))["verdict"] == paper.HOLDS
     table = read_table(done("noise").path / "conditions.csv")
     assert np.isnan(table["heat_mean"][table["state"] == "diverged"]).all()
 
 
-# --- tasks --------------------------------------------------------------------------------------
+# --- tasks ---
 
 
 @pytest.mark.parametrize("name", ["noise", "controls"])
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_no_two_tasks_write_to_one_run(name: str, preset: str, workers: int) -> None:
-    chosen = experiment(name)
-    tasks = chosen.tasks(chosen.presets[preset], Path(), workers)
-    outputs = [output for task in tasks for output in task.outputs]
+    outputs = [output for task in tasks_for(name, preset, workers) for output in task.outputs]
     assert len(set(outputs)) == len(outputs)
     if (name, preset) == ("noise", "paper"):
         # nine update amplitudes; nine residual ones, six offsets and five correlations beside them
@@ -254,60 +260,59 @@ def test_no_two_tasks_write_to_one_run(name: str, preset: str, workers: int) -> 
 def test_two_hundred_workers_have_work() -> None:
     """A task for each training, of which the paper has so many."""
     for name, trainings in (("noise", 29), ("controls", 30)):
-        chosen = experiment(name)
-        assert len(chosen.tasks(chosen.presets["paper"], Path(), 200)) == trainings
-        assert len(chosen.tasks(chosen.presets["paper"], Path(), 2)) < trainings
+        assert len(tasks_for(name, "paper", 200)) == trainings
+        assert len(tasks_for(name, "paper", 2)) < trainings
 
 
 def test_a_computer_that_comes_with_other_samples_is_trained_once(tmp_path: Path) -> None:
-    values = {**SMALL["noise"]["experiment"], "residual_cycles": 6, "residual_offset": [0.0]}
+    values = {**SMALL["noise"]["study"], "residual_cycles": 6, "residual_offset": [0.0]}
     values |= {"residual_correlation": [0.0], "residual_noise": [0.0], "update_noise": [0.0, 0.1]}
-    plan = plan_of("noise", experiment=values)
-    found = compute(experiment("noise"), plan, tmp_path, Resources(1))
-    assert found.failures == []
-    shared = rows_of_summary(found, value=0.0)
+    performed = compute(study("noise"), plan_of("noise", study=values), tmp_path, Resources(1))
+    assert performed.failures == []
+    shared = [row for row in performed.summary["rows"] if row["value"] == 0.0]
     assert [row["samples"] for row in shared[:2]] == [5, 4]
     assert len(list(tmp_path.glob("runs/training-*"))) == 3  # clean, update noise, σ_res = 0.2
 
 
-def rows_of_summary(found: Performed, **wanted: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = found.summary["rows"]
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
-def test_checkpoints_are_shared_between_experiments() -> None:
-    plans = {name: experiment(name).presets["paper"] for name in (*NAMES, "comparison")}
+def test_checkpoints_are_shared_between_studies() -> None:
+    plans: dict[str, Any] = {name: study(name).presets["paper"] for name in (*NAMES, "comparison")}
     here = Path()
-    stored = trained_path(here, plans["precision"].stored(101))  # type: ignore[attr-defined]
-    assert stored == trained_path(here, plans["comparison"].shown)  # type: ignore[attr-defined]
-    reference = trained_path(here, plans["precision"].model(101))  # type: ignore[attr-defined]
-    baseline = plans["noise"].screen(noise.UPDATE)[0].settings  # type: ignore[attr-defined]
-    control = plans["controls"].rates(101, "online")[1].settings  # type: ignore[attr-defined]
+    stored = trained_path(here, plans["precision"].stored(101))
+    assert stored == trained_path(here, plans["comparison"].computer("online", 101))
+    reference = trained_path(here, plans["precision"].trained(101))
+    baseline = plans["noise"].screen(noise.UPDATE)[0].settings
+    control = plans["controls"].rate(101, "online", 1.0).settings
     assert reference == trained_path(here, baseline) == trained_path(here, control)
     assert reference != stored
 
 
 def test_nothing_follows_where_the_reference_is_missing(tmp_path: Path) -> None:
-    plan = plan_of("precision")
-    first = [task.name for task in precision.tasks(plan, tmp_path, 1)]
-    assert first == ["storage, seed 101: online", "training reference, seed 101: online"]
-    tasks = precision.tasks(plan, done("precision").path.parent, 1)[2:]
+    plan, folder = plan_of("precision"), done("precision").path.parent
+    first = [task.name for task in tasks_of(precision.cases(plan, tmp_path), tmp_path, 1)]
+    assert first == [
+        "screen storage, value 32, seed 101",
+        "screen training, variant reference, value 32, seed 101",
+    ]
+    tasks = [t for t in tasks_of(precision.cases(plan, folder), folder, 1) if t.name not in first]
     assert len(tasks) == 8 + 3
     assert len({output for task in tasks for output in task.outputs}) == 2 * 8 + 3
-    assert all(task.inputs for task in tasks if task.name.startswith("store"))
+    stored = [task for task in tasks if task.name.startswith("stored couplings")]
+    training = str(trained_path(Path(), plan.stored(101)))
+    assert len(stored) == 3
+    assert all(training in task.inputs for task in stored)
 
 
-# --- doing it again -------------------------------------------------------------------------------
+# --- doing it again ---
 
 RUN = """
 import json, sys
 from pathlib import Path
-from thermoloom.experiments import experiment
-from thermoloom.experiments.run import compute
 from thermoloom.runs.execution import Resources
-chosen = experiment(sys.argv[1])
-plan = chosen.plan("quick", json.loads(sys.argv[2]))
-compute(chosen, plan, Path(sys.argv[3]), Resources(1))
+from thermoloom.studies.discovery import study
+from thermoloom.studies.run import compute
+record = study(sys.argv[1])
+plan = record.plan("quick", json.loads(sys.argv[2]))
+compute(record, plan, Path(sys.argv[3]), Resources(1))
 """
 TABLES = ("curves.csv", "conditions.csv", "samples.csv")
 
@@ -317,7 +322,7 @@ def test_a_killed_screen_goes_on_and_gives_the_same_tables(name: str, tmp_path: 
     command = [sys.executable, "-c", RUN, name, json.dumps(SMALL[name]), str(tmp_path)]
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 60
-    wanted = "storage-*" if name == "precision" else "measures-*"
+    wanted = "stored-couplings-*" if name == "precision" else "sampled-computer-*"
     while not list(tmp_path.glob(f"runs/{wanted}/manifest.json")):
         assert time.monotonic() < deadline
         assert process.poll() is None
@@ -325,7 +330,7 @@ def test_a_killed_screen_goes_on_and_gives_the_same_tables(name: str, tmp_path: 
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / name / "summary.json").exists()
-    compute(experiment(name), plan_of(name), tmp_path, Resources(1))
+    compute(study(name), plan_of(name), tmp_path, Resources(1))
     for table in TABLES:
         again = (tmp_path / name / table).read_bytes()
         assert again == (done(name).path / table).read_bytes(), table
@@ -335,7 +340,7 @@ def test_a_second_run_does_nothing_again() -> None:
     folder = done("precision").path.parent
     manifests = sorted(folder.glob("runs/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
-    again = reproduce(experiment("precision"), plan_of("precision"), folder, Resources(1))
+    again = compute(study("precision"), plan_of("precision"), folder, Resources(1))
     assert {path: path.read_bytes() for path in manifests} == before
     assert again.summary == done("precision").summary
 
@@ -343,123 +348,45 @@ def test_a_second_run_does_nothing_again() -> None:
 def test_what_is_missing_is_named_and_the_rest_reported(tmp_path: Path) -> None:
     plan = plan_of("noise")
     shutil.copytree(done("noise").path.parent / "runs", tmp_path / "runs")
-    condition = plan.screen(noise.UPDATE)[-1]
-    shutil.rmtree(tmp_path / condition.path)
+    shutil.rmtree(tmp_path / plan.screen(noise.UPDATE)[-1].path)
+    gathered = gather(noise.cases(plan, tmp_path), tmp_path)
     with RunDirectory.create(tmp_path / "noise", "noise", plan.as_dict()) as run:
-        found = noise.assemble(plan, tmp_path, run)
-    assert found["missing"] == ["update noise 0.35, seed 101 is left out (not measured)"]
-    crossing = noisy.crossing_over(collect(plan.screen(noise.UPDATE), tmp_path).curve(noise.UPDATE))
-    assert crossing["verdict"] == paper.NOT_MEASURED  # 0.35 is what it takes
+        summary = noise.summarize(plan, gathered, run)
+    missing = "screen update noise, value 0.35, seed 101 is left out (not measured)"
+    assert summary["missing"] == [missing]
+    crossing = crossing_over(responses_of(gathered).curve(noise.UPDATE))
+    assert crossing["verdict"] == verdicts.NOT_MEASURED  # 0.35 is needed
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
-def condition(value: float, seed: int, heats: list[float] | None) -> Measured:
-    """A measured condition made up of heats; None diverged."""
-    row = {"value": value, "seed": seed, "cycles": 1, "samples": 2, "pattern_distance": 20.0}
-    if heats is None:
-        return Measured(row | {"state": "diverged", "diverged_in": 1}, {})
-    found = {"state": "done", "heat_mean": np.mean(heats), "heat_sem": stats.sem(heats)}
-    return Measured(row | found, {"heat": np.array(heats)})
-
-
-def made_up(heats: dict[float, float | None], spread: float = 1.0) -> Curve:
-    """A curve with two samples a condition, ``spread`` apart; None diverged."""
-    half = spread / 2
-    return Curve(
-        [
-            condition(value, 1, None if heat is None else [heat - half, heat + half])
-            for value, heat in heats.items()
-        ]
-    )
-
-
-def test_crossover_by_hand() -> None:
-    curve = made_up({0.0: 100, 0.3: 100, 0.35: 400})
-    found = noisy.crossover(curve, 2.0)
-    assert found is not None
-    assert found == pytest.approx((0.30, 0.35, 0.325))  # 2 is half of 4 on a logarithmic scale
-    assert noisy.crossover(made_up({0.0: 100, 0.3: 150}), 2.0) is None
-    assert noisy.crossover(made_up({0.0: 100, 0.3: 150, 0.35: None}), 2.0) == (0.3, 0.35, 0.35)
-
-
-def test_verdicts_on_made_up_curves() -> None:
-    paper_like = made_up({0.0: 100, 0.1: 97, 0.15: 98, 0.3: 104, 0.35: 120})
-    assert noisy.near_baseline(paper_like)["verdict"] == paper.HOLDS
-    assert noisy.crossing_over(paper_like)["verdict"] == paper.HOLDS
-    assert noisy.low_noise(paper_like)["verdict"] == paper.HOLDS
-    late = made_up({0.0: 100, 0.1: 101, 0.2: 101, 0.3: 97, 0.35: 120})
-    assert noisy.low_noise(late)["verdict"] == paper.UNRESOLVED
-    early = made_up({0.0: 100, 0.1: 110, 0.2: 300, 0.3: 600, 0.35: 900})
-    for check in (noisy.near_baseline, noisy.crossing_over, noisy.low_noise):
-        assert check(early)["verdict"] == paper.DIFFERS
-    assert noisy.crossing_over(made_up({0.0: 100, 0.3: 100}))["verdict"] == paper.NOT_MEASURED
-    assert noisy.monotone(early)["verdict"] == paper.HOLDS
-    assert noisy.monotone(paper_like)["verdict"] == paper.DIFFERS
-    steep = made_up({0.0: 100, 0.5: 110, 0.9: 150, 0.95: 300, 0.99: 900})
-    flat = made_up({0.0: 100, 0.5: 110, 0.9: 120, 0.95: 130, 0.99: 140})
-    assert noisy.two_largest(steep)["verdict"] == paper.HOLDS
-    assert noisy.two_largest(flat)["verdict"] == paper.DIFFERS
-    assert noisy.correlation(flat)["verdict"] == paper.HOLDS
-    offsets = made_up({0.0: 100, 0.01: 150, 0.1: 1e5})
-    assert noisy.smallest_offset(offsets)["verdict"] == paper.HOLDS
-    assert noisy.orders(offsets)["verdict"] == paper.HOLDS
-    assert noisy.smallest_offset(flat)["verdict"] == paper.UNRESOLVED
-    assert noisy.orders(flat)["verdict"] == paper.DIFFERS
-
-
-def test_a_statement_about_what_diverged_says_infinity() -> None:
-    found = noisy.orders(made_up({0.0: 100, 0.01: 300, 1e4: None}))
-    text = found["measured"].format(**found["values"])
-    assert text == "∞ times the heat without at μ_bias = 10000; more than 100 times from 10000 on"
-
-
-def test_a_change_is_taken_in_pairs_of_samples() -> None:
-    curve = made_up({0.0: 100, 0.1: 101}, spread=50)  # both samples rise by one
-    change = curve.change(0.1, 0.0)
-    assert (change.mean, change.error) == pytest.approx((1.0, 0.0))
-    assert change.resolved
-    assert change.percent == pytest.approx(1.0)
-
-
-def test_a_change_over_several_seeds_is_one_of_seed_means() -> None:
-    heats = {(0.0, 1): 100.0, (0.0, 2): 200.0, (0.1, 1): 101.0, (0.1, 2): 203.0}
-    found = [condition(v, s, [heat - 5, heat + 5]) for (v, s), heat in heats.items()]
-    change = Curve(found).change(0.1, 0.0)
-    assert change.mean == pytest.approx(2.0)
-    assert change.error == pytest.approx(stats.sem([1.0, 3.0]))
-    assert change.percent == pytest.approx(100 * 2 / 150)
-
-
-def test_a_diverged_reference_is_no_reference() -> None:
-    lost = made_up({0.0: None, 0.1: 100, 0.3: 100, 0.35: 400})
-    for check in (noisy.near_baseline, noisy.crossing_over, noisy.low_noise, noisy.monotone):
-        assert check(lost)["verdict"] == paper.NOT_MEASURED
+# --- verdicts ---
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_statement_of_the_paper_is_judged_once(name: str) -> None:
-    expected = list(paper.paper()[name]["statements"])
-    found = [s["key"] for s in done(name).summary["statements"]]
-    assert sorted(found) == sorted(expected)
-    for row in done(name).summary["statements"]:
+    rows, said = done(name).summary["statements"], Statements(study(name).folder)
+    assert sorted(row["key"] for row in rows) == sorted(said.entries["statements"])
+    for row in rows:
         for _, number, spec, _ in string.Formatter().parse(row["measured"]):
-            if number is not None and row["verdict"] != paper.NOT_MEASURED:
+            if number is not None and row["verdict"] != verdicts.NOT_MEASURED:
                 value = row["values"][number]
                 # a bit depth from which on all is close may not be there
                 assert (row["key"], value) == ("lowest_tested", None) or format(value, spec or "")
 
 
-# --- page and command line ------------------------------------------------------------------------
+@pytest.mark.parametrize("name", NAMES)
+def test_every_threshold_is_read_and_no_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert thresholds_read(name, [done(name)], monkeypatch) == thresholds_of(name)
+
+
+# --- page and command line ---
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_and_page_from_saved_tables_alone(name: str) -> None:
     path = done(name).path
-    for spec in CHAPTERS[name]:
-        assert (path / f"{spec.name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (path / f"{spec.name}.pdf").read_bytes().startswith(b"%PDF")
+    for figure in study(name).figures:
+        assert (path / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (path / f"{figure.name}.pdf").read_bytes().startswith(b"%PDF")
     text = (path / "report.html").read_text(encoding="utf-8")
     reader = Reader(text)
     known = list(leaves(json.loads((path / "summary.json").read_text(encoding="utf-8"))))
@@ -475,15 +402,11 @@ def test_a_shorter_run_than_the_papers_says_so() -> None:
     assert done("noise").summary["shortened"][:2] == lengths
     text = (done("noise").path / "report.html").read_text(encoding="utf-8")
     assert lengths[0] in text
-    verdicts = {s["key"]: s["verdict"] for s in done("noise").summary["statements"]}
-    assert set(verdicts.values()) == {paper.TOO_SHORT}  # six cycles cannot speak of a hundred
-    said = statement("noise", "crossover")
+    judged = {row["verdict"] for row in done("noise").summary["statements"]}
+    assert judged == {verdicts.TOO_SHORT}  # six cycles cannot speak of a hundred
+    crossover = statement("noise", "crossover")
     lacking = "too short to judge: update cycles 6 (needs 100), update samples 5 (needs 60)"
-    assert said["measured"].format(**said["values"]).endswith(lacking)
-    curves = dict.fromkeys(noise.SCREENS, made_up({0.0: 1, 0.3: 1, 0.35: 9}))
-    for cycles, verdict in ((100, paper.HOLDS), (101, paper.NOT_MEASURED)):
-        whole = {s["key"]: s["verdict"] for s in noisy.statements(curves, cycles)}
-        assert whole["crossover"] == verdict
+    assert crossover["measured"].format(**crossover["values"]).endswith(lacking)
 
 
 def test_the_page_says_why_there_is_no_p_value() -> None:
@@ -493,7 +416,7 @@ def test_the_page_says_why_there_is_no_p_value() -> None:
 
 
 def test_update_periods_end_at_the_steps_of_a_shorter_machine() -> None:
-    controls = experiment("controls")
+    controls = study("controls")
     for preset, dt, periods in (
         ("paper", 1e-3, (1, 10, 100, 2500)),
         ("paper", 5e-4, (1, 10, 100, 2500)),
@@ -505,20 +428,22 @@ def test_update_periods_end_at_the_steps_of_a_shorter_machine() -> None:
         plan = controls.plan(preset, {"machine": {"dt": dt}})
         assert plan.periods == periods  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="values must be from 1 to 250"):
-        controls.plan("paper", {"machine": {"dt": 1e-2}, "experiment": {"periods": [1, 2500]}})
+        controls.plan("paper", {"machine": {"dt": 1e-2}, "study": {"periods": [1, 2500]}})
+    former = {"machine": {"dt": 1e-2}, "experiment": {"periods": [1, 250]}}
+    assert controls.plan("paper", former).periods == (1, 250)  # type: ignore[attr-defined]
 
 
 def test_grids_and_settings_that_cannot_be_are_refused() -> None:
     for name, values, message in (
-        ("noise", {"experiment": {"update_noise": [0.1]}}, "must contain 0"),
-        ("noise", {"experiment": {"residual_noise": [0.0, -0.1]}}, "values must be from 0"),
-        ("noise", {"training": {"cycles": 5}}, r"experiment\.update_cycles"),
-        ("noise", {"imperfections": {"bits": 8}}, "set by the experiment itself"),
-        ("precision", {"experiment": {"storage_bits": [2, 4]}}, "must contain 32"),
-        ("precision", {"experiment": {"training_bits": [32]}}, "values must be from 2 to 24"),
-        ("precision", {"experiment": {"training_bits": [8, 8]}}, "none of them twice"),
-        ("controls", {"experiment": {"periods": [1, 9999]}}, "values must be from 1 to 2500"),
-        ("controls", {"experiment": {"scales": []}}, "at least one is needed"),
+        ("noise", {"study": {"update_noise": [0.1]}}, "must contain 0"),
+        ("noise", {"study": {"residual_noise": [0.0, -0.1]}}, "values must be from 0"),
+        ("noise", {"training": {"cycles": 5}}, r"study\.update_cycles"),
+        ("noise", {"imperfections": {"bits": 8}}, "set by the study itself"),
+        ("precision", {"study": {"storage_bits": [2, 4]}}, "must contain 32"),
+        ("precision", {"study": {"training_bits": [32]}}, "values must be from 2 to 24"),
+        ("precision", {"study": {"training_bits": [8, 8]}}, "none of them twice"),
+        ("controls", {"study": {"periods": [1, 9999]}}, "values must be from 1 to 2500"),
+        ("controls", {"study": {"scales": []}}, "at least one is needed"),
     ):
         with pytest.raises(UserError, match=message):
-            experiment(name).plan("paper", values)
+            study(name).plan("paper", values)

@@ -43,11 +43,7 @@ class Heading(NamedTuple):
 @cache
 def headings() -> tuple[Heading, ...]:
     """The studies of the package, in the order of the report."""
-    paths = [
-        path
-        for path in HOME.glob(f"*/{RECORD}")
-        if path.parent != SKELETON and "STUDY" in path.read_text()
-    ]  # TEMP
+    paths = [path for path in HOME.glob(f"*/{RECORD}") if path.parent != SKELETON]
     return tuple(sorted(map(_heading, paths), key=lambda heading: heading.order))
 
 

@@ -53,7 +53,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
     overhead = 0.0
     for study, wanted in plans:
         plan = replace(wanted, settings=identified(wanted.settings))  # loads the patterns once
-        computers = study.computers(plan, folder)
+        computers = study.computers(plan, folder, sampled=True)
         models = [(trained_path(folder, model), model) for model in computers]
         to_train = {path: model for path, model in models if ended(path) is None}
         to_sample = {(p, order_of(m).archive): m for p, m in models if not _is_sampled(p, m)}

@@ -25,8 +25,8 @@ from thermoloom.measures.quality import MEASURES
 from thermoloom.measures.statistics import PairedComparison, compare_pairs, estimate_mean, negated
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
-from thermoloom.studies.gather import Record, stacked
 from thermoloom.studies.case import STAGES
+from thermoloom.studies.gather import Record, stacked
 from thermoloom.studies.pairs import Pairs
 from thermoloom.studies.sampled_computer import assignment, classified, nearest_samples
 

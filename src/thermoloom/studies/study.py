@@ -174,11 +174,12 @@ class Study:
     source: Source | None = None
     """Python files of a study outside the package; set when it is loaded."""
 
-    def computers(self, plan: Plan, folder: Path) -> list[Settings]:
-        """Settings of every computer that a plan trains, solves or samples."""
+    def computers(self, plan: Plan, folder: Path, sampled: bool = False) -> list[Settings]:
+        """Settings of every computer that a plan needs; ``sampled``: those that are sampled."""
         if self.foreseen is not None:
             return list(self.foreseen(plan))
-        return [case.settings for case in self.cases(plan, folder)]
+        cases = self.cases(plan, folder)
+        return [case.settings for case in cases if case.samples_computer or not sampled]
 
     def judge(self, tables: StudyTables) -> dict[str, Any]:
         """{"quantities": [...], "statements": [...]} by ``judge`` of the study's statements.py."""

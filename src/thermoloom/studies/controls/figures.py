@@ -8,64 +8,53 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE, RULES
+from thermoloom.measures.paired import RULES
+from thermoloom.presentation.style import COLOURS, FAINT, GREEN, INK, MARKERS, PURPLE
 from thermoloom.runs.formats import only
 from thermoloom.runs.study_tables import StudyTables
-from thermoloom.studies.drawing import (
-    curve_of,
-    evenly,
-    finish,
-    in_rows,
-    legend_above,
-    response,
-)
-
-RATE, PERIOD = "learning rate", "update period"
-"""Names of the two screens in the tables."""
+from thermoloom.studies.controls.study import PERIOD, RATE
+from thermoloom.studies.drawing import Trace, draw_screen, finish, in_rows, legend_above
 
 
 def draw_heat(saved: StudyTables) -> Figure:
     """(a) heat by learning rate, (b) in pairs, (c) heat by update period, (d) in pairs."""
     figure, (rates, rate_pairs, periods, period_pairs) = in_rows(2, 2, 4.6)
-    _rates(rates, saved)
-    _pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
-    _periods(periods, saved)
-    _pairs(period_pairs, saved.summary["period_differences"], GREEN)
+    _draw_rates(rates, saved)
+    _draw_pairs(rate_pairs, saved.summary["rate_differences"], PURPLE)
+    _draw_periods(periods, saved)
+    _draw_pairs(period_pairs, saved.summary["period_differences"], GREEN)
     rate, period = r"learning rate $\alpha$ / ($\Delta t/t_f$)", "update period $M$ (steps)"
-    heat, against = "mean heat ($E_0$)", "heat relative to $M$ = 1 ($E_0$)"
-    finish(rates, "a", "learning rate", xlabel=rate, ylabel=heat)
-    title = "paired difference of the rules"
-    finish(rate_pairs, "b", title, xlabel=rate, ylabel="batch − online ($E_0$)")
-    finish(periods, "c", "update period", xlabel=period, ylabel=heat)
-    finish(period_pairs, "d", "paired difference to $M$ = 1", xlabel=period, ylabel=against)
+    rules, first = "batch − online ($E_0$)", "heat relative to $M$ = 1 ($E_0$)"
+    finish(rates, "a", "learning rate", xlabel=rate)
+    finish(rate_pairs, "b", "paired difference of the rules", xlabel=rate, ylabel=rules)
+    finish(periods, "c", "update period", xlabel=period)
+    finish(period_pairs, "d", "paired difference to $M$ = 1", xlabel=period, ylabel=first)
     return figure
 
 
-def _rates(axes: Axes, saved: StudyTables) -> None:
-    table = only(saved.table("conditions"), screen=RATE)
-    places = evenly(axes, table["value"], 0.4)
-    for rule, shift in zip(RULES, (-0.08, 0.08), strict=True):
-        curve = curve_of(saved, RATE, rule)
-        x = [places[v] + shift for v in curve["value"]]
-        response(axes, curve, x, COLOURS[rule], MARKERS[rule], label=rule)
-        own = only(table, variant=rule)
-        axes.plot([places[v] + shift for v in own["value"]], own["heat_mean"], MARKERS[rule],
-                  color=COLOURS[rule], alpha=0.3, markersize=3, zorder=1)  # fmt: skip
+def _draw_rates(axes: Axes, saved: StudyTables) -> None:
+    """Both rules side by side, behind them the single seeds."""
+    traces = {rule: Trace(COLOURS[rule], MARKERS[rule], rule) for rule in RULES}
+    places = draw_screen(axes, saved, RATE, traces)
+    for rule in RULES:
+        runs = only(saved.table("conditions"), screen=RATE, variant=rule)
+        axes.plot([places[rule][scale] for scale in runs["value"]], runs["heat_mean"],
+                  MARKERS[rule], color=COLOURS[rule], alpha=0.3, markersize=3,
+                  zorder=1)  # fmt: skip
     legend_above(axes, 0.12, ncols=2)
 
 
-def _periods(axes: Axes, saved: StudyTables) -> None:
-    table = only(saved.table("conditions"), screen=PERIOD)
-    places = evenly(axes, table["value"], 0.4)
-    for seed in np.unique(table["seed"]):
-        own = only(table, seed=seed)
-        axes.plot([places[v] for v in own["value"]], own["heat_mean"], ".-", color=FAINT,
-                  linewidth=0.8, markersize=3, zorder=1)  # fmt: skip
-    curve = curve_of(saved, PERIOD)
-    response(axes, curve, [places[v] for v in curve["value"]], GREEN)
+def _draw_periods(axes: Axes, saved: StudyTables) -> None:
+    """The mean over seeds, behind it a line for each seed."""
+    places = draw_screen(axes, saved, PERIOD, {"": Trace(GREEN)})[""]
+    runs = only(saved.table("conditions"), screen=PERIOD)
+    for seed in np.unique(runs["seed"]):
+        of_seed = only(runs, seed=seed)
+        axes.plot([places[period] for period in of_seed["value"]], of_seed["heat_mean"], ".-",
+                  color=FAINT, linewidth=0.8, markersize=3, zorder=1)  # fmt: skip
 
 
-def _pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
+def _draw_pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
     """An open circle for each seed; beside them their mean with its 95 % interval."""
     for position, row in enumerate(rows):
         differences = row["differences"]

@@ -1,20 +1,20 @@
-"""The paper on optimization: lower heat online at every rate, full accumulation worse."""
+"""The paper on optimization: less heat online at every rate, more heat by full accumulation."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from thermoloom.experiments.controls import PERIOD, RATE, compare
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
 from thermoloom.studies import verdicts
+from thermoloom.studies.controls.study import PERIOD, RATE, compare
 from thermoloom.studies.verdicts import Evidence, Statements
 
 said = Statements.beside(__file__)
 LOWEST_SCALE = 0.5
-"""Where the paper finds its lowest heat."""
+"""Learning rate at which the paper finds its lowest heat."""
 MODERATE = (10, 100)
-"""Moderately delayed updates."""
+"""Update periods that the paper calls moderately delayed."""
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -55,12 +55,12 @@ def statements(rates: dict[str, Curve], delays: Curve, steps: int) -> list[dict[
 
 
 def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
-    key = "online_lower"
-    found = {
-        scale: compare(rates["batch"], scale, rates["online"], scale)
-        for scale in rates["online"].values
+    key, batch, online = "online_lower", rates["batch"], rates["online"]
+    compared = {
+        scale: comparison
+        for scale in online.values
+        if (comparison := compare(batch, scale, online, scale)) is not None
     }
-    compared = {scale: pair[1] for scale, pair in found.items() if pair is not None}
     if not compared:
         return said.missing(key, "no scale was measured with both rules")
     return said.statement(
@@ -87,56 +87,53 @@ def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
 
 
 def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
-    key, found = "still_lower", compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
-    if found is None:
-        return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
-    _, compared = found
-    return said.statement(
-        key, verdicts.in_all_pairs(compared, -1), **compared.numbers, scale=LOWEST_SCALE
-    )
+    compared = compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
+    if compared is None:
+        return said.missing("still_lower", f"scale {LOWEST_SCALE:g} was not measured")
+    verdict = verdicts.in_all_pairs(compared, -1)
+    return said.statement("still_lower", verdict, **compared.numbers, scale=LOWEST_SCALE)
 
 
 def similar(delays: Curve) -> dict[str, Any]:
-    found = {period: compare(delays, 1, delays, period) for period in MODERATE}
     percents = {
-        period: pair[1].mean_percent_difference
-        for period, pair in found.items()
-        if pair is not None
+        period: compared.mean_percent_difference
+        for period in MODERATE
+        if (compared := compare(delays, 1, delays, period)) is not None
+        and compared.mean_percent_difference is not None
     }
-    known = {period: p for period, p in percents.items() if p is not None}
-    if not known:
+    if not percents:
         return said.missing("similar", "neither M = 10 nor M = 100 was measured")
     within = 100 * said.limit("similar", "similar")
-    close = all(abs(percent) <= within for percent in known.values())
+    close = all(abs(percent) <= within for percent in percents.values())
     return said.statement(
         "similar",
         verdicts.holds_if(close),
-        ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in known)
+        ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in percents)
         + " relative to M = 1; similar: within {similar:.0f} %",
-        **{f"m{period}": percent for period, percent in known.items()},
+        **{f"m{period}": percent for period, percent in percents.items()},
         similar=within,
     )
 
 
 def full_period(delays: Curve, steps: int) -> dict[str, Any]:
-    key, found = "full_period", compare(delays, 1, delays, steps)
-    if found is None or steps == 1:
-        return said.missing(key, f"M = {steps} was not measured")
-    _, compared = found
+    compared = compare(delays, 1, delays, steps)
+    if compared is None or steps == 1:
+        return said.missing("full_period", f"M = {steps} was not measured")
     verdict, mean = verdicts.in_all_pairs(compared, +1), compared.mean_difference
-    return said.statement(key, verdict, **compared.numbers, steps=steps, mean=mean)
+    return said.statement("full_period", verdict, **compared.numbers, steps=steps, mean=mean)
 
 
 def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
     """Full accumulation against every shorter period."""
-    key = "fully_accumulated"
-    shorter = [period for period in delays.values if period < steps]
-    found = {period: compare(delays, period, delays, steps) for period in shorter}
-    compared = {period: pair[1] for period, pair in found.items() if pair is not None}
+    compared = {
+        period: comparison
+        for period in delays.values
+        if period < steps and (comparison := compare(delays, period, delays, steps)) is not None
+    }
     if not compared:
-        return said.missing(key, f"M = {steps} was not measured")
+        return said.missing("fully_accumulated", f"M = {steps} was not measured")
     return said.statement(
-        key,
+        "fully_accumulated",
         verdicts.weakest([verdicts.in_all_pairs(c, +1) for c in compared.values()]),
         f"M = {steps} minus "
         + ", ".join(f"M = {p:g}: {{d{i}:+.2f}} E₀" for i, p in enumerate(compared)),

@@ -11,25 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from thermoloom.experiments import screens
-from thermoloom.experiments.plan import SECTION, Experiment
-from thermoloom.experiments.screens import Condition, ScreenPlan, check_grid, trained
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
 from thermoloom.measures.statistics import PairedComparison, compare_pairs, negated
 from thermoloom.runs.store import RunDirectory
-from thermoloom.settings import Settings
+from thermoloom.settings import Settings, current_names
+from thermoloom.studies.case import Case
+from thermoloom.studies.gather import Gathered
+from thermoloom.studies.screens import SET, check_grid, condition, responses_of, summarize_screens
+from thermoloom.studies.study import SECTION, Figure, Plan, Study
 
 RATE, PERIOD = "learning rate", "update period"
 
 
 @dataclass(frozen=True)
-class ControlsPlan(ScreenPlan):
+class ControlsPlan(Plan):
     """Grids, cycles and samples of both controls."""
 
     seeds: tuple[int, ...] = (101, 102, 103)
@@ -38,7 +40,7 @@ class ControlsPlan(ScreenPlan):
     rate_cycles: int = 100
     rate_samples: int = 100
     periods: tuple[int, ...] = (1, 10, 100, 2500)
-    """M, steps between updates; unless given, those of a shorter machine end at its steps."""
+    """M, steps between updates; unless set, the periods of a shorter machine end at its steps."""
     period_cycles: int = 80
     period_samples: int = 120
 
@@ -48,110 +50,125 @@ class ControlsPlan(ScreenPlan):
         check_grid("periods", self.periods, 1, self.settings.machine.steps, reference=1)
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
-        """A copy with ``{section: {key: value}}`` replaced, periods that the machine has."""
-        steps = self.settings.updated(
-            {k: v for k, v in values.items() if k != SECTION}
-        ).machine.steps
-        own = values.get(SECTION, {})
-        if "periods" not in own and max(self.periods) > steps:
+        """A copy with ``{section: {key: value}}`` replaced and periods that the machine allows."""
+        sections = current_names(values)
+        options = dict(sections.pop(SECTION, {}))
+        steps = self.settings.updated(sections).machine.steps
+        if "periods" not in options and max(self.periods) > steps:
             shorter = [period for period in self.periods if period < steps]
-            own = {**own, "periods": [*shorter, steps]}
-        return super().updated({**values, SECTION: own})
+            options["periods"] = [*shorter, steps]
+        return super().updated(sections | {SECTION: options})
 
-    def rates(self, seed: int, rule: str) -> list[Condition]:
-        """The learning rates of a rule."""
-        return [trained(RATE, scale, self._rate(seed, rule, scale), rule) for scale in self.scales]
+    def rate(self, seed: int, rule: str, scale: float) -> Case:
+        """A rule at a learning rate."""
+        training = {"rule": rule, "period": None, "learning_rate_scale": scale}
+        settings = self._computer(seed, training, self.rate_cycles, self.rate_samples)
+        return condition(RATE, scale, settings, rule)
 
-    def _rate(self, seed: int, rule: str, scale: float) -> Settings:
-        own = {"rule": rule, "period": None, "learning_rate_scale": scale}
-        return self._model(own, seed, self.rate_cycles, self.rate_samples)
-
-    def delays(self, seed: int) -> list[Condition]:
-        """The update periods; M = 1 is the online rule, M = K the batch rule."""
-        return [trained(PERIOD, period, self._delay(seed, period)) for period in self.periods]
-
-    def _delay(self, seed: int, period: int) -> Settings:
+    def delay(self, seed: int, period: int) -> Case:
+        """An update period; M = 1 is the online rule, M = K the batch rule."""
         rule = {1: "online", self.settings.machine.steps: "batch"}.get(period, "delayed")
-        own = {"rule": rule, "period": period if rule == "delayed" else None}
-        return self._model(own, seed, self.period_cycles, self.period_samples)
+        training = {"rule": rule, "period": period if rule == "delayed" else None}
+        settings = self._computer(seed, training, self.period_cycles, self.period_samples)
+        return condition(PERIOD, period, settings)
 
-    def _model(self, own: dict[str, Any], seed: int, cycles: int, samples: int) -> Settings:
-        training = own | {"seed": seed, "cycles": cycles}
+    def _computer(
+        self, seed: int, training: Mapping[str, Any], cycles: int, samples: int
+    ) -> Settings:
+        training = {**training, "seed": seed, "cycles": cycles}
         return self.settings.updated({"training": training, "generation": {"samples": samples}})
 
-    def conditions(self) -> list[Condition]:
-        """By seed: the rates of each rule, then the periods."""
-        rates = [c for seed in self.seeds for rule in RULES for c in self.rates(seed, rule)]
-        return rates + [c for seed in self.seeds for c in self.delays(seed)]
+
+def cases(plan: ControlsPlan, folder: Path) -> list[Case]:
+    """The rates of each rule, then the periods, seed by seed."""
+    return [
+        *(plan.rate(seed, *rate) for seed in plan.seeds for rate in product(RULES, plan.scales)),
+        *(plan.delay(seed, period) for seed in plan.seeds for period in plan.periods),
+    ]
 
 
-def assemble(plan: ControlsPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+def summarize(plan: ControlsPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
     """Tables of both controls, and their summary."""
-    found = screens.collect(plan.conditions(), folder)
-    return screens.summed_up(found, plan, run) | {
-        "rate_differences": rate_rows({rule: found.curve(RATE, rule) for rule in RULES}),
-        "period_differences": period_rows(found.curve(PERIOD)),
+    responses = responses_of(gathered)
+    return summarize_screens(responses, plan, gathered, run) | {
+        "rate_differences": rate_rows({rule: responses.curve(RATE, rule) for rule in RULES}),
+        "period_differences": period_rows(responses.curve(PERIOD)),
         "cycles": {"rate": plan.rate_cycles, "period": plan.period_cycles},
         "samples": {"rate": plan.rate_samples, "period": plan.period_samples},
         "steps": plan.settings.machine.steps,
     }
 
 
-# --- pairs ----------------------------------------------------------------------------------------
+# --- pairs ---
+
+
+def heat_pairs(
+    reference: Curve, reference_value: float, other: Curve, value: float
+) -> dict[int, tuple[float, float]]:
+    """(reference, other) mean heat by seed, where both are finite."""
+    others = {m.seed: m.heat for m in other.at(value) if not m.diverged}
+    return {
+        m.seed: (m.heat, others[m.seed])
+        for m in reference.at(reference_value)
+        if not m.diverged and m.seed in others
+    }
 
 
 def compare(
     reference: Curve, reference_value: float, other: Curve, value: float
-) -> tuple[list[int], PairedComparison] | None:
-    """other − reference of the mean heat, over the seeds for which both are finite."""
-    a, b = (
-        {m.seed: m.heat for m in curve.at(at) if not m.diverged}
-        for curve, at in ((reference, reference_value), (other, value))
-    )
-    seeds = [seed for seed in a if seed in b]
-    if not seeds:
-        return None
-    return seeds, compare_pairs([a[s] for s in seeds], [b[s] for s in seeds])
+) -> PairedComparison | None:
+    """other − reference of the mean heat across seeds; None where no seed has both."""
+    pairs = heat_pairs(reference, reference_value, other, value)
+    return _compared(pairs) if pairs else None
 
 
-def _row(value: float, found: tuple[list[int], PairedComparison], sign: int) -> dict[str, Any]:
-    seeds, compared = found
-    return {
-        "value": value,
-        "seeds": seeds,
-        "differences": [sign * d for d in compared.differences],
-        "mean": sign * compared.mean_difference,
-        "interval": compared.interval if sign > 0 else negated(compared.interval),
-        "reference": float(np.mean(compared.reference)),
-        "other": float(np.mean(compared.other)),
-        "percent": compared.mean_percent_difference and sign * compared.mean_percent_difference,
-        "t_test_p": compared.t_test_p,
-    }
+def _compared(pairs: Mapping[int, tuple[float, float]]) -> PairedComparison:
+    reference, other = zip(*pairs.values(), strict=True)
+    return compare_pairs(reference, other)
 
 
-def rate_rows(rates: dict[str, Curve]) -> list[dict[str, Any]]:
+def rate_rows(rates: Mapping[str, Curve]) -> list[dict[str, Any]]:
     """batch − online at every scale, in pairs, in per cent of batch."""
-    rows = []
-    for scale in sorted({*rates["batch"].values, *rates["online"].values}):
-        found = compare(rates["batch"], scale, rates["online"], scale)
-        if found is not None:
-            rows.append(_row(scale, found, -1))
-    return rows
+    batch, online = (rates[rule] for rule in RULES)
+    return [
+        _difference_row(scale, pairs, -1)
+        for scale in sorted({*batch.values, *online.values})
+        if (pairs := heat_pairs(batch, scale, online, scale))
+    ]
 
 
 def period_rows(delays: Curve) -> list[dict[str, Any]]:
     """Heat of every period minus that of M = 1, in pairs."""
-    rows = []
-    for period in delays.values:
-        found = compare(delays, 1, delays, period)
-        if found is not None and period != 1:
-            rows.append(_row(period, found, +1))
-    return rows
+    return [
+        _difference_row(period, pairs, +1)
+        for period in delays.values
+        if period != 1 and (pairs := heat_pairs(delays, 1, delays, period))
+    ]
 
 
-EXPERIMENT = Experiment(
+def _difference_row(
+    value: float, pairs: Mapping[int, tuple[float, float]], sign: int
+) -> dict[str, Any]:
+    """Pairs compared; ``sign`` −1: reference − other."""
+    compared = _compared(pairs)
+    percent = compared.mean_percent_difference
+    return {
+        "value": value,
+        "seeds": list(pairs),
+        "differences": [sign * difference for difference in compared.differences],
+        "mean": sign * compared.mean_difference,
+        "interval": compared.interval if sign > 0 else negated(compared.interval),
+        "reference": float(np.mean(compared.reference)),
+        "other": float(np.mean(compared.other)),
+        "percent": percent and sign * percent,
+        "t_test_p": compared.t_test_p,
+    }
+
+
+STUDY = Study(
     name="controls",
     title="Optimization controls: learning rate and update timing",
+    question="Figure 6: how fast may a computer learn, and how late may it be updated?",
     presets={
         "paper": ControlsPlan(),
         "quick": ControlsPlan(
@@ -163,8 +180,10 @@ EXPERIMENT = Experiment(
             period_samples=12,
         ),
     },
-    models=screens.models,
-    tasks=screens.tasks,
-    assemble=assemble,
-    varied=(*screens.SET, "training.learning_rate_scale", "training.cycles", "generation.samples"),
+    cases=cases,
+    summarize=summarize,
+    figures=(Figure("figure-6", "Learning rate and update period", "draw_heat"),),
+    order=5,
+    together=True,
+    varied=(*SET, "training.learning_rate_scale", "training.cycles", "generation.samples"),
 )

@@ -16,7 +16,7 @@ from thermoloom.presentation.style import BLUE, FAINT, GREY, INK, ORANGE, SKY, W
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.devices.study import LEARNING, NONE, WRITTEN, device_name, image_key
-from thermoloom.studies.drawing import empty, image, in_a_row, light_grid, panel
+from thermoloom.studies.drawing import empty, in_a_row, light_grid, panel
 
 GAP = 2
 """Pixels between images."""

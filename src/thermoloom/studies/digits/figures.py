@@ -15,7 +15,7 @@ from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.digits.curves import CURVES
-from thermoloom.studies.drawing import empty, image, in_a_row, light_grid, nothing, panel
+from thermoloom.studies.drawing import empty, in_a_row, light_grid, nothing, panel
 
 ONLINE = {
     "online": ("cycles", "noising trajectories, online rule"),

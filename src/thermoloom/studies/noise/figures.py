@@ -7,54 +7,55 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from thermoloom.presentation.style import BLUE, GREEN, INK, ORANGE, PURPLE
-from thermoloom.runs.formats import only
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.drawing import (
-    baseline,
+    Trace,
     curve_of,
+    draw_reference,
+    draw_screen,
     finish,
     in_rows,
     logarithmic,
-    response,
-)  # fmt: skip
-from thermoloom.studies.noise.study import MEMORY, OFFSET, RESIDUAL, UPDATE
+)
+from thermoloom.studies.noise.study import MEMORY, OFFSET, RESIDUAL, SCREENS, UPDATE
+
+COLOURS = {UPDATE: ORANGE, RESIDUAL: BLUE, OFFSET: PURPLE, MEMORY: GREEN}
+AMPLITUDES = {
+    UPDATE: r"update noise $\sigma_{\rm upd}$",
+    RESIDUAL: r"residual noise $\sigma_{\rm res}$",
+    OFFSET: r"residual offset $\mu_{\rm bias}$",
+    MEMORY: r"correlation $\rho$ of successive errors",
+}
 
 
 def draw_heat(saved: StudyTables) -> Figure:
     """(a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
-    figure, (update, residual, offset, memory) = in_rows(2, 2, 4.5)
-    amplitude = saved.summary["amplitude"]
-    _screen(update, saved, UPDATE, ORANGE)
-    _mark_crossover(update, saved)
-    _screen(residual, saved, RESIDUAL, BLUE)
-    _screen(offset, saved, OFFSET, PURPLE)
-    _offset_axis(offset, saved)
-    _screen(memory, saved, MEMORY, GREEN)
-    logarithmic(offset, curve_of(saved, OFFSET))
-    logarithmic(memory, curve_of(saved, MEMORY))
-    for axes in (update, residual):
-        low, high = axes.get_ylim()
-        axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
-    level = rf"$\sigma_{{\rm res}}$ = {amplitude:g}"
-    for axes, letter, title, along in (
-        (update, "a", "noise on formed updates", r"update noise $\sigma_{\rm upd}$"),
-        (residual, "b", "independent noise on residuals", r"residual noise $\sigma_{\rm res}$"),
-        (offset, "c", f"offset, {level}", r"residual offset $\mu_{\rm bias}$"),
-        (memory, "d", f"AR(1) noise, {level}", r"correlation $\rho$ of successive errors"),
-    ):
-        finish(axes, letter, title, xlabel=along, ylabel="mean heat ($E_0$)")
+    figure, panels = in_rows(2, 2, 4.5)
+    level = rf"$\sigma_{{\rm res}}$ = {saved.summary['amplitude']:g}"
+    titles = {
+        UPDATE: "noise on formed updates",
+        RESIDUAL: "independent noise on residuals",
+        OFFSET: f"offset, {level}",
+        MEMORY: f"AR(1) noise, {level}",
+    }
+    for axes, screen, letter in zip(panels, SCREENS, "abcd", strict=True):
+        draw_screen(axes, saved, screen, {"": Trace(COLOURS[screen])}, even=False)
+        draw_reference(axes, saved, screen, 0.0)
+        if screen == UPDATE:
+            _mark_crossover(axes, saved)
+        if screen == OFFSET:
+            _space_offsets(axes, saved)
+        if screen in (OFFSET, MEMORY):
+            logarithmic(axes, curve_of(saved, screen))
+        else:
+            low, high = axes.get_ylim()
+            axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+        finish(axes, letter, titles[screen], xlabel=AMPLITUDES[screen])
     return figure
 
 
-def _screen(axes: Axes, saved: StudyTables, name: str, colour: str) -> None:
-    curve = curve_of(saved, name)
-    response(axes, curve, colour=colour)
-    for heat in only(curve, value=0.0)["heat"]:
-        baseline(axes, heat)
-
-
 def _mark_crossover(axes: Axes, saved: StudyTables) -> None:
-    """Where the paper has its crossover, if this run may be compared with it."""
+    """Shade the paper's crossover, if this run may be compared with the paper."""
     limits = {
         limit["name"]: limit["value"]
         for statement in saved.summary["statements"]
@@ -72,8 +73,8 @@ def _mark_crossover(axes: Axes, saved: StudyTables) -> None:
                   xycoords=axes.get_xaxis_transform())  # fmt: skip
 
 
-def _offset_axis(axes: Axes, saved: StudyTables) -> None:
-    """Logarithmic from the smallest offset on, with zero at its left."""
+def _space_offsets(axes: Axes, saved: StudyTables) -> None:
+    """A logarithmic axis from the smallest offset on, with zero at its left."""
     values = np.unique(curve_of(saved, OFFSET)["value"])
     nonzero = np.abs(values[values != 0])
     if len(nonzero):

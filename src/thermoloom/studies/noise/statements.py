@@ -1,4 +1,6 @@
-"""The paper on perturbations: near the baseline up to a crossover, coherent errors worse."""
+"""The paper on perturbations: heat stays near its baseline up to a crossover; coherent errors
+raise it most.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,9 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from thermoloom.measures.responses import Curve
+from thermoloom.measures.responses import Curve, ResponseChange
 from thermoloom.studies import verdicts
-from thermoloom.studies.noise.study import (
-    MEMORY,
-    OFFSET,
-    RESIDUAL,
-    SCREENS,
-    UPDATE,
-    NoisePlan,
-)
+from thermoloom.studies.noise.study import MEMORY, OFFSET, RESIDUAL, SCREENS, UPDATE, NoisePlan
 from thermoloom.studies.verdicts import Evidence, Statements
 
 said = Statements.beside(__file__)
@@ -33,11 +28,10 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives one of them."""
     near, marked = said.limit("crossover", "near"), said.limit("smallest_offset", "marked")
-    between = "interpolated between the conditions of the grid"
+    note = "interpolated between the conditions of the grid"
     label = f"σ_upd that raises heat by {100 * near:.0f} %"
-    found = crossover(curves[UPDATE], 1 + near)
-    value = None if found is None else found[2]
-    rows = [said.quantity("crossover", label, value, digits=".3f", note=between)]
+    amplitude = raised_at(curves[UPDATE], 1 + near)
+    rows = [said.quantity("crossover", label, amplitude, digits=".3f", note=note)]
     for name, key, label in (
         (UPDATE, "update_baseline", "heat without noise, update screen"),
         (RESIDUAL, "residual_baseline", "heat without noise, residual screens"),
@@ -52,19 +46,24 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         curve = curves[name]
         if curve.has(0) and len(curve.values) > 1:
             ratio = curve.ratio(curve.values[-1], 0)
-            value = ratio if math.isfinite(ratio) else None
-            rows.append(said.quantity(f"{name} ratio", label, value, digits=".3g"))
+            finite = ratio if math.isfinite(ratio) else None
+            rows.append(said.quantity(f"{name} ratio", label, finite, digits=".3g"))
     label = f"offset that raises heat by {100 * marked:.0f} %"
-    found = crossover(curves[OFFSET], 1 + marked)
-    value = None if found is None else found[2]
-    rows.append(said.quantity("offset_marked", label, value, digits=".2g", note=between))
+    offset = raised_at(curves[OFFSET], 1 + marked)
+    rows.append(said.quantity("offset_marked", label, offset, digits=".2g", note=note))
     return rows
+
+
+def raised_at(curve: Curve, factor: float) -> float | None:
+    """Interpolated value at which heat first exceeds ``factor`` × baseline, if it does."""
+    crossed = crossover(curve, factor)
+    return None if crossed is None else crossed[2]
 
 
 def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
     """(low, high, between): neighbours between which heat first exceeds ``factor`` × baseline.
 
-    ``between`` by interpolation of the logarithm of heat; None if it never does.
+    ``between`` interpolates the logarithm of heat. None where heat never exceeds it.
     """
     if not curve.has(0) or curve.heat(0) <= 0:
         return None
@@ -79,21 +78,15 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
     return None
 
 
-def paper_crossover() -> tuple[float, float]:
-    """Between which amplitudes the paper has its crossover."""
-    return said.limit("crossover", "low"), said.limit("crossover", "high")
-
-
-# --- the paper's statements -----------------------------------------------------------------------
+# --- the paper's statements ---
 
 
 def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, Any]]:
-    """All of them; update noise adds up, so its crossover is that of a number of cycles.
+    """All statements. Update noise adds up, so its crossover belongs to a number of cycles.
 
-    Fewer cycles than the paper's are too short to judge; more of them are another experiment.
+    Fewer cycles than the paper's are too short to judge; more cycles are another experiment.
     """
-    update, residual = curves[UPDATE], curves[RESIDUAL]
-    offset, memory = curves[OFFSET], curves[MEMORY]
+    update, residual, offset, memory = (curves[screen] for screen in SCREENS)
     cycles = NoisePlan.update_cycles
     longer = f"{update_cycles} cycles: noise adds up over training, the paper has {cycles}"
     of_update = {"near_baseline": near_baseline, "crossover": crossing_over, "low_noise": low_noise}
@@ -126,27 +119,26 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
 
 
 def _up_to(curve: Curve, last: float) -> list[float]:
-    """The amplitudes of a grid up to this one, without 0."""
+    """The amplitudes of a grid up to ``last``, without 0."""
     return [value for value in curve.values if 0 < value <= last + 1e-9]
 
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
-    """Between which neighbours of the grid heat leaves its baseline behind."""
-    near = said.limit("crossover", "near")
-    ends = paper_crossover()
+    """The neighbours of the grid between which heat leaves its baseline."""
+    near, *ends = (said.limit("crossover", name) for name in ("near", "low", "high"))
     if not curve.has(0, *ends):
         return said.missing("crossover", f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
-    found = crossover(curve, 1 + near)
+    crossed = crossover(curve, 1 + near)
     where = (
         "heat never exceeds the baseline by {near:.0f} %"
-        if found is None
+        if crossed is None
         else "heat exceeds the baseline by {near:.0f} % between {low:.2f} and {high:.2f}"
     )
-    low, high, _ = found or (None, None, None)
+    low, high, _ = crossed or (None, None, None)
     before, after = (curve.change(value, 0).percent for value in ends)
     return said.statement(
         "crossover",
-        verdicts.holds_if((low, high) == ends),
+        verdicts.holds_if([low, high] == ends),
         where + f"; {{before:+.1f}} % at {ends[0]:.2f}, {{after:+.1f}} % at "
         f"{ends[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
         near=100 * near,
@@ -160,9 +152,9 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
 
 
 def low_noise(curve: Curve) -> dict[str, Any]:
-    """Before the crossover: below the baseline at most amplitudes, modestly, and resolved.
+    """Heat before the crossover: below the baseline at most amplitudes, modestly, and resolved.
 
-    With what becomes of quality there: the paper warns that lower heat need not be better.
+    The distance to the patterns is reported too: the paper warns that less heat need not be better.
     """
     last = said.limit("low_noise", "up_to")
     low = _up_to(curve, last)
@@ -195,7 +187,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
 
 
 def rising(curve: Curve, errors: float) -> tuple[str, list[ResponseChange]]:
-    """Whether heat rises in every step of the grid, or as a whole without a resolved fall."""
+    """Whether heat rises in every step of the grid, or from end to end without a resolved fall."""
     steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
     if all(step.mean > 0 for step in steps):
         return verdicts.HOLDS, steps
@@ -205,7 +197,7 @@ def rising(curve: Curve, errors: float) -> tuple[str, list[ResponseChange]]:
 
 
 def _rising(key: str, curve: Curve, **values: float) -> dict[str, Any]:
-    """A statement on all steps of a grid, of which so many rise."""
+    """A statement on the number of steps of a grid in which heat rises."""
     verdict, steps = rising(curve, said.limit(key, "resolved"))
     counts = {"rising": sum(step.mean > 0 for step in steps), "count": len(steps)}
     return said.statement(key, verdict, **counts, last=curve.values[-1], **values)
@@ -222,12 +214,12 @@ def monotone(curve: Curve) -> dict[str, Any]:
 def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
     if not (update.has(0) and residual.has(0)):
         return said.missing("baselines", "a baseline is missing")
-    ours = {"update": update.at(0)[0].row, "residual": residual.at(0)[0].row}
+    rows = {"update": update.at(0)[0].row, "residual": residual.at(0)[0].row}
     heats = {"update": update.heat(0), "residual": residual.heat(0)}
-    error = math.hypot(*(row["heat_sem"] or 0.0 for row in ours.values()))
+    error = math.hypot(*(row["heat_sem"] or 0.0 for row in rows.values()))
     difference = heats["update"] - heats["residual"]
     resolved = abs(difference) > said.limit("baselines", "resolved") * error
-    lengths = {f"{k}_{n}": row[n] for k, row in ours.items() for n in ("cycles", "samples")}
+    lengths = {f"{k}_{n}": row[n] for k, row in rows.items() for n in ("cycles", "samples")}
     verdict = verdicts.HOLDS if resolved else verdicts.UNRESOLVED
     return said.statement("baselines", verdict, **heats, **lengths)
 
@@ -272,7 +264,7 @@ def correlation(curve: Curve) -> dict[str, Any]:
 
 
 def two_largest(curve: Curve) -> dict[str, Any]:
-    """The rises above ρ = 0 at the two largest correlations, against the largest of the others."""
+    """The rises above ρ = 0 at the two largest correlations, against the largest other rise."""
     tested = [value for value in curve.values if value > 0]
     if len(tested) < 3 or not curve.has(0):
         return said.missing("two_largest", "fewer than three correlations were tested")
@@ -292,9 +284,9 @@ def two_largest(curve: Curve) -> dict[str, Any]:
 
 def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     """Largest relative change of each screen, update noise below the paper's crossover."""
-    known = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
+    measured = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
     below = _up_to(update, said.limit("coherent", "up_to"))
-    if not known or not below:
+    if not measured or not below:
         return said.missing("coherent", "one of the screens was not measured")
     independent, of_offset, of_memory = (
         max(abs(curve.change(value, 0).percent) for value in values)

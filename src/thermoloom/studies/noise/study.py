@@ -23,13 +23,7 @@ from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.studies.case import Case
 from thermoloom.studies.gather import Gathered
-from thermoloom.studies.screens import (
-    SET,
-    check_grid,
-    condition,
-    responses_of,
-    summarize_screens,
-)
+from thermoloom.studies.screens import SET, check_grid, condition, responses_of, summarize_screens
 from thermoloom.studies.study import Figure, Plan, Study
 
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
@@ -96,7 +90,7 @@ class NoisePlan(Plan):
 
 
 def cases(plan: NoisePlan, folder: Path) -> list[Case]:
-    """Those with update noise, which cost most, first."""
+    """The conditions of all screens; update noise, which costs most, first."""
     return [case for name in SCREENS for case in plan.screen(name)]
 
 

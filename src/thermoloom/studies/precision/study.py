@@ -18,7 +18,7 @@ be wrong here, far too large where rounding changes little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +26,6 @@ import numpy as np
 
 from thermoloom.computers.training_runs import parameters_of
 from thermoloom.errors import UserError
-from thermoloom.experiments.models import Clock, record_samples
-from thermoloom.experiments.plan import Experiment, Plan, brief
-from thermoloom.experiments.results import Model, finished, trained_path
-from thermoloom.experiments.screens import (
-    SET,
-    Condition,
-    Screens,
-    check_grid,
-    collect,
-    screen_tasks,
-    summed_up,
-    trained,
-)
-from thermoloom.experiments.works import Job, Work
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import (
@@ -48,11 +34,14 @@ from thermoloom.machine.quantization import (
     nonzero_fraction,
     quantized,
 )
-from thermoloom.measures.responses import Measured
 from thermoloom.measures.statistics import ks_distance
 from thermoloom.runs.store import RunDirectory
-from thermoloom.runs.tasks import Task
 from thermoloom.settings import Settings
+from thermoloom.studies.case import Case, Job, finished, trained_path
+from thermoloom.studies.gather import Gathered, Record
+from thermoloom.studies.sampled_computer import Clock, record_samples
+from thermoloom.studies.screens import SET, check_grid, condition, responses_of, summarize_screens
+from thermoloom.studies.study import Figure, Plan, Study, brief
 
 STORAGE, TRAINING = "storage", "training"
 REFERENCE, NEAREST, STOCHASTIC = "reference", "nearest", "stochastic"
@@ -85,8 +74,8 @@ class PrecisionPlan(Plan):
         """The computer whose couplings are stored: the online one of the main comparison."""
         return self.settings.updated({"training": {"rule": "online", "period": None, "seed": seed}})
 
-    def model(self, seed: int, **grid: Any) -> Settings:
-        """A computer of the screen of training."""
+    def trained(self, seed: int, **grid: Any) -> Settings:
+        """A computer of the screen of training; without a grid, its float32 reference."""
         return self.stored(seed).updated(
             {
                 "training": {"cycles": self.training_cycles},
@@ -95,154 +84,140 @@ class PrecisionPlan(Plan):
             }
         )
 
-    def references(self) -> list[Condition]:
-        """The float32 computers: one to be stored, one that gives the ranges of training."""
-        return [
-            condition
-            for seed in self.seeds
-            for condition in (
-                trained(STORAGE, UNQUANTIZED, self.stored(seed)),
-                trained(TRAINING, UNQUANTIZED, self.model(seed), REFERENCE),
-            )
-        ]
-
-    def storage(self) -> list[Condition]:
-        """The stored computers on a grid."""
-        return [
-            Condition(STORAGE, bits, settings, stored_in(settings, bits).path)
-            for settings in map(self.stored, self.seeds)
-            for bits in self.storage_bits
-            if bits != UNQUANTIZED
-        ]
-
-    def training(self, folder: Path) -> list[Condition]:
-        """The computers trained on a grid, of the seeds whose reference is trained."""
-        conditions = []
-        for seed in self.seeds:
-            ranges = _ranges(folder, self.model(seed))
-            if ranges is None:
-                continue
-            visible, hidden = ranges
-            for rounding in reversed(ROUNDINGS):  # the slower ones first
-                for bits in self.training_bits:
-                    grid = {
-                        "bits": bits,
-                        "rounding": rounding,
-                        "range_visible_hidden": visible,
-                        "range_hidden_hidden": hidden,
-                    }
-                    settings = self.model(seed, **grid)
-                    conditions.append(trained(TRAINING, bits, settings, rounding))
-        return conditions
-
-
-def stored_in(settings: Settings, bits: float) -> Work:
-    """The couplings of a trained computer rounded, and what becomes of its samples."""
-    more = {"bits": int(bits), "samples": settings.generation.samples}
-    return Work(STORAGE, settings, more)
-
-
-def _ranges(folder: Path, settings: Settings) -> tuple[float, float] | None:
-    """A_max of both tensors of a trained computer; None where there is none."""
-    run = finished(trained_path(folder, settings))
-    return None if run is None else coupling_ranges(parameters_of(run))
-
-
-# --- tasks ----------------------------------------------------------------------------------------
-
-
-def tasks(plan: PrecisionPlan, folder: Path, workers: int) -> list[Task]:
-    """The float32 computers; with them, one task for each computer trained or stored on a grid."""
-    first = screen_tasks(plan.references(), folder, workers)
-    stored = [
-        stored_in(condition.settings, condition.value).task(
-            f"store {condition.value:g} bits, seed {condition.seed}",
-            [trained_path(Path(), condition.settings)],
+    def storage(self, seed: int, bits: int) -> Case:
+        """The stored computer with couplings of so many bits."""
+        settings = self.stored(seed)
+        full = condition(STORAGE, UNQUANTIZED, settings)
+        if bits == UNQUANTIZED:
+            return full
+        return condition(
+            STORAGE,
+            bits,
+            settings,
+            measure=stored_couplings,
+            arguments={"bits": bits},
+            needs=(full,),
         )
-        for condition in plan.storage()
-        if finished(trained_path(folder, condition.settings)) is not None
+
+    def reference(self, seed: int) -> Case:
+        """The float32 computer that gives the ranges of training."""
+        return condition(TRAINING, UNQUANTIZED, self.trained(seed), REFERENCE)
+
+    def training(self, seed: int, bits: int, rounding: str, ranges: tuple[float, float]) -> Case:
+        """A computer trained on a grid of so many bits.
+
+        A task of its own: a step on a grid costs many times the path that others could share.
+        """
+        settings = self.trained(seed, **_grid(bits, rounding, ranges))
+        group = f"{TRAINING} {rounding} {bits}"
+        return condition(TRAINING, bits, settings, rounding, group=group)
+
+
+def _grid(bits: int, rounding: str, ranges: tuple[float, float]) -> dict[str, Any]:
+    visible, hidden = ranges
+    return {
+        "bits": bits,
+        "rounding": rounding,
+        "range_visible_hidden": visible,
+        "range_hidden_hidden": hidden,
+    }
+
+
+# --- cases ---
+
+
+def cases(plan: PrecisionPlan, folder: Path) -> list[Case]:
+    """Stored computers, references, and trainings on a grid of seeds whose reference is trained."""
+    ranges = ranges_by_seed(plan, folder)
+    return [
+        *(plan.storage(seed, bits) for bits in sorted(plan.storage_bits) for seed in plan.seeds),
+        *(plan.reference(seed) for seed in plan.seeds),
+        *(
+            plan.training(seed, bits, rounding, ranges[seed])
+            for rounding in ROUNDINGS
+            for bits in sorted(plan.training_bits)
+            for seed in plan.seeds
+            if seed in ranges
+        ),
     ]
-    trainings = plan.training(folder)
-    # nothing is gained by sharing paths: a quantized step costs many times the path
-    return first + screen_tasks(trainings, folder, max(workers, len(trainings))) + stored
 
 
-def models(plan: PrecisionPlan) -> list[Settings]:
+def ranges_by_seed(plan: PrecisionPlan, folder: Path) -> dict[int, tuple[float, float]]:
+    """A_max of J_vh and J_hh of the references that are trained."""
+    runs = {seed: finished(trained_path(folder, plan.trained(seed))) for seed in plan.seeds}
+    return {
+        seed: coupling_ranges(parameters_of(run)) for seed, run in runs.items() if run is not None
+    }
+
+
+def foreseen(plan: PrecisionPlan) -> list[Settings]:
     """The references, and the computers trained on a grid, whose ranges are not known yet."""
-    unknown = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
-    return [condition.settings for condition in plan.references()] + [
-        plan.model(seed, bits=bits, rounding=rounding, **unknown)
-        for seed in plan.seeds
-        for rounding in ROUNDINGS
-        for bits in plan.training_bits
+    return [
+        *(settings for seed in plan.seeds for settings in (plan.stored(seed), plan.trained(seed))),
+        *(
+            plan.trained(seed, **_grid(bits, rounding, (1.0, 1.0)))
+            for seed in plan.seeds
+            for rounding in ROUNDINGS
+            for bits in plan.training_bits
+        ),
     ]
 
 
-def store(job: Job, bits: int, samples: int) -> dict[str, Any] | None:
+def stored_couplings(job: Job, bits: int) -> dict[str, Any] | None:
     """Round the couplings of a trained computer to ``bits``, sample it and measure the samples."""
     settings, clock = job.settings, Clock()
-    theta = parameters_of(RunDirectory.open(trained_path(job.workdir, settings)))
+    theta, samples = quantized(job.parameters(), bits), settings.generation.samples
     with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
-        generated = generate(quantized(theta, bits), samples, settings.generation_seed)
+        generated = generate(theta, samples, settings.generation_seed)
     return record_samples(job.run, settings, generated, job.patterns, clock)
 
 
-# --- tables and summary -------------------------------------------------------------------------
+# --- tables and summary ---
 
 
-def assemble(plan: PrecisionPlan, folder: Path, run: RunDirectory) -> dict[str, Any]:
+def summarize(plan: PrecisionPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
     """Tables of both screens, and their summary."""
-    conditions = plan.references() + plan.storage() + plan.training(folder)
-    screens = _with_couplings(collect(sorted(conditions, key=_order), folder))
-    curves = {STORAGE: screens.curve(STORAGE), TRAINING: screens.curve(TRAINING, REFERENCE)}
-    return summed_up(screens, plan, run) | {
+
+    def columns(record: Record) -> dict[str, Any]:
+        return {"ks_distance": _distance(record, gathered)} | _nonzero(record)
+
+    responses = responses_of(gathered, columns)
+    curves = {STORAGE: responses.curve(STORAGE), TRAINING: responses.curve(TRAINING, REFERENCE)}
+    ranges = ranges_by_seed(plan, gathered.folder)
+    return summarize_screens(responses, plan, gathered, run) | {
         "references": {
             screen: curve.heat(UNQUANTIZED) if curve.has(UNQUANTIZED) else None
             for screen, curve in curves.items()
         },
-        "ranges": {str(seed): _ranges(folder, plan.model(seed)) for seed in plan.seeds},
+        "ranges": {str(seed): ranges.get(seed) for seed in plan.seeds},
         "cycles": {STORAGE: plan.settings.training.cycles, TRAINING: plan.training_cycles},
         "samples": {STORAGE: plan.settings.generation.samples, TRAINING: plan.training_samples},
     }
 
 
-def _order(condition: Condition) -> tuple[Any, ...]:
-    variants = ("", REFERENCE, *ROUNDINGS)
-    return condition.screen, variants.index(condition.variant), condition.value, condition.seed
+def _distance(record: Record, gathered: Gathered) -> float | None:
+    """Kolmogorov–Smirnov distance between its heats and those of its 32-bit reference."""
+    reference = gathered.one(screen=record.labels["screen"], value=UNQUANTIZED, seed=record.seed)
+    if reference is None or record.diverged:
+        return None
+    return ks_distance(record.samples["heat"], reference.samples["heat"])
 
 
-def _with_couplings(screens: Screens) -> Screens:
-    """Rows that also have the distance to the reference and the fraction of nonzero couplings."""
-    references = {
-        (m.row["screen"], m.seed): m
-        for m in screens.measured
-        if m.value == UNQUANTIZED and not m.diverged
-    }
-    measured = []
-    for m, model in zip(screens.measured, screens.models, strict=True):
-        other = references.get((m.row["screen"], m.seed))
-        distance = None
-        if other is not None and not m.diverged:
-            distance = ks_distance(m.samples["heat"], other.samples["heat"])
-        more = {"ks_distance": distance} | _nonzero(m, model)
-        measured.append(Measured({**m.row, **more}, m.samples))
-    return replace(screens, measured=measured)
-
-
-def _nonzero(measured: Measured, model: Model) -> dict[str, float | None]:
+def _nonzero(record: Record) -> dict[str, float | None]:
     """Fraction of nonzero couplings of each block, and of all."""
-    names = [block.name for block in layout(model.settings.machine).couplings]
-    if model.training.state != "done":
+    names = [block.name for block in layout(record.settings.machine).couplings]
+    if record.training.state != "done":
         return dict.fromkeys([f"nonzero_{name}" for name in (*names, "couplings")])
-    theta = model.parameters
-    if measured.row["screen"] == STORAGE:
-        theta = quantized(theta, int(measured.value))
-    return {f"nonzero_{name}": part for name, part in nonzero_fraction(theta).items()}
+    theta = record.parameters
+    if record.labels["screen"] == STORAGE:
+        theta = quantized(theta, record.labels["value"])
+    return {f"nonzero_{name}": share for name, share in nonzero_fraction(theta).items()}
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="precision",
     title="Precision response: bits to store, bits to train",
+    question="Figure 5: how many bits to store, how many to train?",
     presets={
         "paper": PrecisionPlan(),
         "quick": PrecisionPlan(
@@ -253,8 +228,14 @@ EXPERIMENT = Experiment(
             training_samples=16,
         ),
     },
-    models=models,
-    tasks=tasks,
-    assemble=assemble,
+    cases=cases,
+    summarize=summarize,
+    figures=(
+        Figure("figure-5", "Response to precision", "draw_heat"),
+        Figure("figure-precision", "Quality and couplings by precision", "draw_quality"),
+    ),
+    foreseen=foreseen,
+    order=4,
+    together=True,
     varied=SET,
 )

@@ -25,6 +25,7 @@ from thermoloom.theory.predictions import (
     mean_rule,
     mean_squares,
     online_stability,
+    parameter_scatter,
     round_growth,
     sampled_deviations,
     surviving_fraction,
