@@ -138,7 +138,7 @@ def test_conditions_of_a_screen_share_their_generation_numbers() -> None:
     starts = []
     for case in plan.screen(noise.UPDATE):
         path = trained_path(done("noise").path.parent, case.settings)
-        order = Order(5, case.settings.generation_seed)
+        order = SampleRequest(5, case.settings.generation_seed)
         starts.append(generate_run(path, order).initial_states)
     assert all(np.array_equal(start, starts[0]) for start in starts[1:])
 

@@ -21,16 +21,15 @@ ORDER = (
     ("theory", "training", "generation", "export"),
     ("measures", "presentation"),
     ("computers",),
-    ("experiments",),
-    ("reproduction",),
+    ("demo",),
+    ("studies", "lab"),
     ("api",),
-    ("lab",),
     ("cli", "__init__"),
     ("__main__",),
 )
 """The direction of data: a room imports from rooms further up, never from its own line or below.
 
-The interface in ``api`` stands beside ``experiments``; the command line is on top of both.
+The command line is on top of all.
 """
 DOORS = {("thermoloom.machine.machine", "computers")}
 """The one exception: ``Machine.train`` and ``Machine.solve`` make computers of machines, so they
@@ -71,13 +70,49 @@ def test_data_flows_one_way() -> None:
 
 
 def test_a_name_is_found_in_one_room() -> None:
-    """Commands bear the names of what they command; all other modules have names of their own."""
+    """Commands bear the names of their objects, and every study has the same files."""
     names = Counter(
         path.stem
         for path in MODULES
-        if path.stem != "__init__" and path.relative_to(ROOT).parts[0] != "cli"
+        if path.stem != "__init__"
+        and path.relative_to(ROOT).parts[0] != "cli"
+        and study_of(path) is None
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def study_of(path: Path) -> str | None:
+    """The study that a file belongs to, if it does."""
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "studies" and len(parts) == 3 else None
+
+
+def test_no_study_knows_another() -> None:
+    """What two of them need belongs to the frame."""
+    against = [
+        f"{study_of(path)} → {module}"
+        for path in MODULES
+        for module in imports(path)
+        if study_of(path) is not None
+        and module.startswith("thermoloom.studies.")
+        and (ROOT / "studies" / module.split(".")[2]).is_dir()
+        and module.split(".")[2] != study_of(path)
+    ]
+    assert against == []
+
+
+def test_the_frame_knows_no_study() -> None:
+    """Studies are found by their folders; no list of them is kept anywhere."""
+    folders = {p.name for p in (ROOT / "studies").iterdir() if (p / "study.py").exists()}
+    against = [
+        f"{path.relative_to(ROOT)} → {module}"
+        for path in MODULES
+        for module in imports(path)
+        if study_of(path) is None
+        and module.startswith("thermoloom.studies.")
+        and module.split(".")[2] in folders
+    ]
+    assert against == []
 
 
 def test_kernels_stay_behind_the_engine() -> None:
