@@ -22,7 +22,7 @@ from thermoloom.runs.tasks import Report
 from thermoloom.settings import Settings
 from thermoloom.studies import case
 from thermoloom.studies.case import Job
-from thermoloom.studies.digits.digit_machine import expected_data_loss
+from thermoloom.studies.digits.digit_machine import reference_loss
 from thermoloom.studies.digits.online_learning import online_learning
 from thermoloom.studies.digits.peers import DRAW, LEARNING, SCIKIT, available
 from thermoloom.studies.digits.study import UNLABELLED, DigitsPlan, code_settings, energy_row
@@ -196,11 +196,11 @@ def test_loss_of_the_images_that_were_learned() -> None:
     patterns = load_patterns(plan.settings.patterns, machine)
     optimum = solve_optimum(machine, drive_of(patterns, machine))
     data = Data(patterns.patterns, np.array(patterns.classes), held_out=True)
-    loss = expected_data_loss(optimum.parameters, patterns, data)
+    loss = reference_loss(optimum.parameters, patterns, data)
     assert loss == pytest.approx(optimum.expected_loss, rel=1e-7)
     assert loss < optimum.initial_loss
     moved = Data(patterns.patterns[::-1].copy(), data.classes, held_out=True)  # of other classes
-    assert expected_data_loss(optimum.parameters, patterns, moved) > optimum.initial_loss
+    assert reference_loss(optimum.parameters, patterns, moved) > optimum.initial_loss
 
 
 def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ Indices = NDArray[np.intp]
 
 def classification(job: Job, images: int) -> dict[str, Any]:
     """Accuracy by the expected path, by one sampled path, and of linear classifiers beside it."""
-    theta, machine, data = job.parameters(), job.settings.machine, reference_images(job)
-    visible, classes = data.patterns[:images], data.classes[:images]
+    theta, machine, reference = job.parameters(), job.settings.machine, reference_images(job)
+    visible, classes = reference.patterns[:images], reference.classes[:images]
     fields = np.concatenate([visible, np.zeros((len(visible), machine.hidden), np.float32)], axis=1)
     largest = float(np.abs(unit_fields(job.patterns, machine)).max())
     residuals = expected_residuals(theta, fields, solve_marginals(machine, largest))
@@ -56,7 +56,7 @@ def classification(job: Job, images: int) -> dict[str, Any]:
     ]
     return {
         "rows": rows,
-        "held_out": data.held_out,
+        "held_out": reference.held_out,
         "steps": machine.steps,
         "heat": asdict(estimate_mean(np.array(heat))),
     }

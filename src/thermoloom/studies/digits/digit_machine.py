@@ -36,11 +36,11 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
     solve_run(path, settings, patterns=patterns)
     theta = job.parameters()
     generated = generate_run(path, order_of(settings))
-    samples, data = requested_images(theta, generated, classifier), reference_images(job)
+    samples, reference = requested_images(theta, generated, classifier), reference_images(job)
     _save_images(job, theta, samples)
-    noisy = data.states(settings.machine, data_samples)
-    classes = data.classes[: len(noisy)]
-    clean = Asked(data.patterns[: len(noisy)], classes, classifier)
+    noisy = reference.states(settings.machine, data_samples)
+    classes = reference.classes[: len(noisy)]
+    clean = Asked(reference.patterns[: len(noisy)], classes, classifier)
     means = drawn_style_means(patterns, theta, len(samples.images), settings.generation_seed)
     confusion = samples.confusion
     assert confusion is not None  # the machine has labels
@@ -48,7 +48,7 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
         "measured": samples.many(patterns, noisy),
         "confusion": confusion.tolist(),
         "patterns": len(patterns),
-        "held_out": data.held_out,
+        "held_out": reference.held_out,
         "data": Asked(noisy, classes, classifier).few(patterns)
         | {
             "clean_asked": clean.few(patterns)["asked"],
@@ -56,7 +56,7 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
                 nearest_images(noisy, patterns.patterns).correlation.mean()
             ),
         },
-        "test_loss": expected_data_loss(theta, patterns, data) if data.held_out else None,
+        "test_loss": reference_loss(theta, patterns, reference) if reference.held_out else None,
         "style_means": Asked(means, samples.classes).few(patterns),
         "solved": dict(RunDirectory.open(path).results),
         "first_law_error": generated.first_law_error,
@@ -85,13 +85,13 @@ def _save_images(job: Job, theta: Parameters, samples: Asked) -> None:
     )
 
 
-def expected_data_loss(theta: Parameters, learned: Patterns, data: Data) -> float:
+def reference_loss(theta: Parameters, learned: Patterns, reference: Data) -> float:
     """E[L(θ)]/K of noising paths from data, each labelled by the nearest style of its class."""
     machine = theta.machine
-    style = nearest_styles(machine, learned, data.patterns, data.classes)
-    words = label_word(machine, data.classes, style)
+    style = nearest_styles(machine, learned, reference.patterns, reference.classes)
+    words = label_word(machine, reference.classes, style)
     fields = np.zeros((len(style), machine.units), np.float32)
-    fields[:, : machine.visible] = data.patterns
+    fields[:, : machine.visible] = reference.patterns
     largest = float(np.abs(unit_fields(learned, machine)).max())
     losses = expected_losses(machine, fields, solve_marginals(machine, largest), words)
     vectors = theta.vector.astype(np.float64)

@@ -23,8 +23,8 @@ def inpainting(job: Job, images: int) -> dict[str, Any]:
     Errors are mean squared, in the hidden half, without the variance of thermal noise.
     """
     theta, machine = job.parameters(), job.settings.machine
-    data = reference_images(job)
-    truth, classes = data.patterns[:images], data.classes[:images]
+    reference = reference_images(job)
+    truth, classes = reference.patterns[:images], reference.classes[:images]
     side = round(machine.visible**0.5)
     row, column = np.divmod(np.arange(machine.visible), side)
     thermal_variance = machine.kT / float(machine.potential.curvature(0.0))
@@ -66,4 +66,4 @@ def inpainting(job: Job, images: int) -> dict[str, Any]:
         pictures[half] = drawn[:SHOWN]  # in the nearest style
         pictures[f"{half}_known"] = known
     job.run.save_arrays("images", pictures, {"shape": job.patterns.shape})
-    return {"rows": rows, "held_out": data.held_out}
+    return {"rows": rows, "held_out": reference.held_out}

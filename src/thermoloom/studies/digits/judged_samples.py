@@ -48,11 +48,11 @@ def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
         generated = generate(theta, samples, job.settings.generation_seed)
     if not np.isfinite(generated.final_states).all():
         return {"diverged": True}
-    data = reference_images(job)
-    states = data.states(theta.machine, samples)
-    data_judged = Asked(states, data.classes[: len(states)], classifier).few(job.patterns)
+    reference = reference_images(job)
+    states = reference.states(theta.machine, samples)
+    reference_judged = Asked(states, reference.classes[: len(states)], classifier).few(job.patterns)
     return (
         requested_images(theta, generated, classifier).few(job.patterns)
         | energies(generated)
-        | {"diverged": False, "data_diversity": data_judged["diversity"]}
+        | {"diverged": False, "data_diversity": reference_judged["diversity"]}
     )

@@ -27,17 +27,17 @@ def judge(evidence: Evidence) -> dict[str, Rows]:
 
 
 def _of_machine(machine: dict[str, Any]) -> list[Headline]:
-    measured, data, means = machine["measured"], machine["data"], machine["style_means"]
+    measured, reference, means = machine["measured"], machine["data"], machine["style_means"]
     samples = f"{measured['images']} samples"
-    same_noise = f"{samples}; images with the same noise: {100 * data['asked']:.1f} %"
+    same_noise = f"{samples}; images with the same noise: {100 * reference['asked']:.1f} %"
     return [
         ("asked", "samples recognized as the class requested", _percent(measured["asked"]), "%",
          same_noise),
         ("negatives", "negatives among them", _percent(measured["negatives"]), "%", ""),
         ("diversity", "diversity within a class, relative to the data's",
-         _ratio(measured["diversity"], data["diversity"]), "", "both with thermal noise"),
+         _ratio(measured["diversity"], reference["diversity"]), "", "both with thermal noise"),
         ("die", "… of the means of the drawn styles alone",
-         _ratio(means["diversity"], data["diversity"]), "", "without noise"),
+         _ratio(means["diversity"], reference["diversity"]), "", "without noise"),
         ("frechet", "Fréchet distance in the classifier's 128 features", measured["frechet"], "",
          f"{samples}, {measured['data']} images"),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ by the same classifier and the same kind of images; the curves show some of them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from thermoloom.studies.digits.curves import optimized_windows, varied_machine
 from thermoloom.studies.digits.digit_machine import digit_machine
 from thermoloom.studies.digits.inpainting import inpainting
 from thermoloom.studies.digits.online_learning import online_learning
-from thermoloom.studies.digits.peers import MACHINES, PEERS, available, peer_model
+from thermoloom.studies.digits.peers import PEERS, available, peer_model
 from thermoloom.studies.digits.unlabelled import unlabelled_machine
 from thermoloom.studies.gather import Gathered, Record, save_rows
 from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
@@ -156,17 +156,25 @@ class DigitsPlan(Plan):
 
     # --- cases ---
 
+    def case(
+        self,
+        labels: Mapping[str, Any],
+        measure: Measure,
+        machine: Mapping[str, Any] | None = None,
+        samples: int | None = None,
+        solutions: int = 1,
+        **arguments: Any,
+    ) -> Case:
+        """A measure that solves the machine, or one with some settings changed, and samples it."""
+        settings = self.solved(machine, samples)
+        cycles = _cost(settings, solutions)
+        return Case(labels, settings, measure, arguments, cycles=cycles)
+
     @property
     def machine_case(self) -> Case:
         """The machine; images are completed and classified by the computer that it leaves."""
-        return Case(
-            {},
-            self.solved(),
-            digit_machine,
-            {"data_samples": self.data_samples},
-            cycles=_cost(self.solved()),
-            leaves_computer=True,
-        )
+        case = self.case({}, digit_machine, data_samples=self.data_samples)
+        return replace(case, leaves_computer=True)
 
     def image_cases(self) -> list[Case]:
         """Images that are completed and classified."""
@@ -179,32 +187,13 @@ class DigitsPlan(Plan):
 
     def peer_cases(self) -> list[Case]:
         """Other models of the same images, those that can be computed here."""
-        cases = []
-        for name in available(self.peers):
-            changed: dict[str, Any] = {}
-            if name in MACHINES:
-                changed = PAPERS_UNITS | {"stages": 1, "labels": 10 * (name == "labelled")}
-            settings = self.solved(changed)
-            arguments = {
-                "peer": name,
-                "data_samples": self.data_samples,
-                "patterns": self.quartic_patterns,
-            }
-            cases.append(
-                Case({"model": name}, settings, peer_model, arguments, cycles=_cost(settings))
-            )
-        return cases
-
-    def varied_case(
-        self,
-        labels: Mapping[str, Any],
-        samples: int,
-        machine: Mapping[str, Any],
-        patterns: int = 0,
-    ) -> Case:
-        """A machine with some settings changed; it learns the first ``patterns`` (0: all)."""
-        settings, arguments = self.solved(machine, samples), {"patterns": patterns}
-        return Case(labels, settings, varied_machine, arguments, cycles=_cost(settings))
+        one_stage = PAPERS_UNITS | {"stages": 1}
+        machines = {"paper": one_stage | {"labels": 0}, "labelled": one_stage}
+        counts = {"data_samples": self.data_samples, "patterns": self.quartic_patterns}
+        return [
+            self.case({"model": name}, peer_model, machines.get(name), peer=name, **counts)
+            for name in available(self.peers)
+        ]
 
     def curve_cases(self) -> Iterator[Case]:
         """Every machine of the curves."""
@@ -227,14 +216,13 @@ class DigitsPlan(Plan):
                 single = curve == "patterns" and position == 1
                 samples = self.single_samples if single else self.few_samples
                 labels = {"curve": curve, "value": str(position)}
-                yield self.varied_case(labels, samples, machine, patterns)
-        settings = self.solved(samples=self.few_samples)
-        yield Case(
+                yield self.case(labels, varied_machine, machine, samples, patterns=patterns)
+        yield self.case(
             {"curve": "windows", "value": "optimized"},
-            settings,
             optimized_windows,
-            {"pieces": self.window_grid},
-            cycles=_cost(settings, solutions=self.window_grid),
+            samples=self.few_samples,
+            solutions=self.window_grid,
+            pieces=self.window_grid,
         )
 
     def online_case(self, amplitude: float, cycles: int, predecessor: Case | None = None) -> Case:
@@ -271,18 +259,17 @@ class DigitsPlan(Plan):
             cases.append(self.online_case(self.online_amplitude, cycles, cases[-1]))
         others = [a for a in self.online_amplitudes if a != self.online_amplitude]
         machine = {"styles": self.online_styles, "label_amplitude": self.online_amplitude}
-        optimum = self.varied_case({"rule": "optimum"}, self.online_samples, machine)
+        optimum = self.case(
+            {"rule": "optimum"}, varied_machine, machine, self.online_samples, patterns=0
+        )
         return [*cases, *(self.online_case(amplitude, first) for amplitude in others), optimum]
 
     def unlabelled_cases(self) -> list[Case]:
         """The paper's units with a word for each class, and time to choose one of them."""
         if not self.without_labels:
             return []
-        settings = self.solved(UNLABELLED, self.without_labels)
-        arguments = {"patterns": self.quartic_patterns}
-        return [
-            Case({}, settings, unlabelled_machine, arguments, cycles=_cost(settings)),
-        ]
+        patterns, samples = self.quartic_patterns, self.without_labels
+        return [self.case({}, unlabelled_machine, UNLABELLED, samples, patterns=patterns)]
 
 
 def code_settings(code: str) -> dict[str, Any]:
@@ -382,7 +369,7 @@ def energy_row(name: str, energy: Mapping[str, float], machine: Machine) -> dict
     """Heat or work of an image in E₀, in k_BT, and in joules where k_BT is that of 300 K."""
     mean = energy["mean"]
     in_other_units = {"kT": mean / machine.kT, "joules": joules(machine, mean)}
-    return {"what": name, "mean": mean, "sem": energy["sem"], **in_other_units}
+    return {"energy": name, "mean": mean, "sem": energy["sem"], **in_other_units}
 
 
 def _confusion_rows(machine: Record) -> list[dict[str, int]]:
