@@ -26,7 +26,7 @@ from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import GenerationSettings, PatternSettings, Settings
-from thermoloom.studies.case import Case
+from thermoloom.studies.case import Case, Measure
 from thermoloom.studies.digits.classification import classification
 from thermoloom.studies.digits.curves import optimized_windows, varied_machine
 from thermoloom.studies.digits.digit_machine import digit_machine
