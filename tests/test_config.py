@@ -127,9 +127,9 @@ def test_the_identity_of_a_solved_computer_has_no_training() -> None:
 
 def test_names_of_before_are_understood() -> None:
     """[physics] is [machine] now, with the projection seed; [prototypes] is [patterns]."""
-    old = {"physics": {"kT": 0.25}, "patterns": {"projection_seed": 7, "digits": [4]}}
+    old = {"physics": {"kT": 0.25}, "prototypes": {"projection_seed": 7, "digits": [4]}}
     new = {"machine": {"kT": 0.25, "code_seed": 7}, "patterns": {"digits": [4]}}
     assert Settings.from_dict(old) == Settings.from_dict(new)
     assert parse_assignment("physics.kT=0.2") == {"machine": {"kT": 0.2}}
-    assert parse_assignment("patterns.resize=true") == {"patterns": {"resize": True}}
+    assert parse_assignment("prototypes.resize=true") == {"patterns": {"resize": True}}
     assert parse_assignment("projection_seed=7") == {"machine": {"code_seed": 7}}

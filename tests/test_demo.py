@@ -20,13 +20,13 @@ from thermoloom.cli import demonstration
 from thermoloom.demo import demo_page, demo_samples
 from thermoloom.generation import generate
 from thermoloom.machine.parameters import Parameters
-from thermoloom.theory.solver import Optimum
+from thermoloom.theory.solver import Solution
 
 SAMPLES = 20
 
 
 @cache
-def solved() -> Optimum:
+def solved() -> Solution:
     return demo_samples.solve_demo()
 
 
@@ -162,8 +162,9 @@ def test_the_command_says_where_the_page_is_and_opens_it_only_if_asked(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
-    monkeypatch.setattr(demo_samples, "solve_demo", lambda **_: solved())
-    monkeypatch.setattr(demo_samples, "draw_demo", lambda _: drawn())
+    solution, samples = solved(), drawn()  # before the functions that they call are replaced
+    monkeypatch.setattr(demo_samples, "solve_demo", lambda **_: solution)
+    monkeypatch.setattr(demo_samples, "draw_demo", lambda _: samples)
     out = tmp_path / "new" / "demo.html"
     demonstration.demo(out, open_page)
     assert str(out) in capsys.readouterr().out

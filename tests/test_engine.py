@@ -59,8 +59,10 @@ def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.Mon
     other = trained_on(machine, rule)
     assert set(plain_engine.CALLS) == {"path", "learn", "terms"}
     assert relative_difference(compiled.parameters, other.parameters) < 2e-5
-    np.testing.assert_allclose(compiled.curve["loss"], other.curve["loss"], rtol=1e-5)
-    np.testing.assert_allclose(compiled.curve["cycle"], other.curve["cycle"])
+    np.testing.assert_allclose(
+        compiled.curve_columns()["loss"], other.curve_columns()["loss"], rtol=1e-5
+    )
+    np.testing.assert_allclose(compiled.curve_columns()["cycle"], other.curve_columns()["cycle"])
 
 
 @pytest.mark.parametrize("name", ["compiled", "plain"])

@@ -70,11 +70,11 @@ def refused(*arguments: object) -> str:
 def test_a_table_reads_back_to_the_quantized_parameters(machine: Machine, bits: int) -> None:
     theta = random_parameters(machine, dtype=np.float32)
     data = encode_couplings(Settings(machine=machine), theta, bits, (3, 4))
-    found = decode_couplings(data, "it")
-    assert found.settings.machine == machine
-    assert found.patterns.shape == (3, 4)
-    assert found.parameters.vector.dtype == np.float32
-    assert found.parameters.same_as(quantized(theta, bits))
+    settings, decoded, shape = decode_couplings(data, "it")
+    assert settings.machine == machine
+    assert shape == (3, 4)
+    assert decoded.vector.dtype == np.float32
+    assert decoded.same_as(quantized(theta, bits))
 
 
 def test_few_wires_are_few_rows_and_few_transconductors() -> None:
@@ -83,7 +83,7 @@ def test_few_wires_are_few_rows_and_few_transconductors() -> None:
     theta.layout.mask(theta.vector)
     theta = theta.astype(np.float32)
     data = encode_couplings(Settings(machine=machine), theta, 24, None)
-    assert decode_couplings(data, "it").parameters.same_as(quantized(theta, 24))
+    assert decode_couplings(data, "it")[1].same_as(quantized(theta, 24))
     wires = 20 * 4 // 2
     rows = [line for line in data.decode().splitlines() if line[:2] in ("1,", "2,")]
     assert len(rows) == 2 * (wires + 8)
@@ -122,8 +122,9 @@ def test_styles_keep_their_weights_in_a_table() -> None:
     machine = Machine(visible=4, hidden=2, labels=2, styles=3, duration=0.01)
     plain = random_parameters(machine, dtype=np.float32)
     theta = Parameters(machine, plain.vector, np.array([[0.1, 0.2, 0.7], [1 / 3, 1 / 3, 1 / 3]]))
-    found = decode_couplings(encode_couplings(Settings(machine=machine), theta, 5, None), "it")
-    assert np.array_equal(found.parameters.style_weights, theta.style_weights)
+    data = encode_couplings(Settings(machine=machine), theta, 5, None)
+    _, decoded, _ = decode_couplings(data, "it")
+    assert np.array_equal(decoded.style_weights, theta.style_weights)
 
 
 def test_a_loaded_table_generates_and_refuses_what_needs_patterns(saved: Path) -> None:

@@ -48,7 +48,8 @@ from thermoloom.settings import Settings
 from thermoloom.studies import case as case_module
 from thermoloom.studies.case import Case
 from thermoloom.studies.discovery import study
-from thermoloom.studies.run import compute
+from thermoloom.studies.run import cases_of, compute
+from thermoloom.studies.schedule import tasks_of
 from thermoloom.studies.study import Plan
 
 TINY: dict[str, dict[str, Any]] = {
@@ -125,7 +126,7 @@ def test_the_experiment_leaves_out_the_defaults_of_its_plan(tmp_path: Path) -> N
     RunDirectory.create(tmp_path, "theory", older, defaults=plan.defaults()).close()
     RunDirectory.create(tmp_path, "theory", full, defaults=plan.defaults()).close()
     other = plan.updated({"study": {"bits": [4, 8]}})
-    with pytest.raises(UserError, match=r"experiment\.bits"):
+    with pytest.raises(UserError, match=r"study\.bits"):
         RunDirectory.create(tmp_path, "theory", other.as_dict(), defaults=plan.defaults())
 
 
@@ -330,7 +331,7 @@ def test_every_task_is_sent_the_patterns(images: Path, tmp_path: Path, name: str
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
     kept = str(patterns_path(Path("runs"), plan.settings))
-    tasks = chosen.tasks(plan, tmp_path, 2)
+    tasks = tasks_of(cases_of(chosen, plan, tmp_path), tmp_path, 2)
     assert tasks
     assert all(kept in task.inputs for task in tasks)
 
@@ -342,7 +343,8 @@ def test_a_worker_without_the_images_gives_the_same_numbers(images: Path, tmp_pa
     assert not compute(chosen, plan, here, Resources(1)).failures
     plan = replace(plan, settings=identified(plan.settings))
     images.unlink()
-    for task in chosen.tasks(plan, tmp_path / "nothing yet", 1):
+    nothing = tmp_path / "nothing yet"
+    for task in tasks_of(cases_of(chosen, plan, nothing), nothing, 1):
         there = tmp_path / "there" / str(len(task.outputs))
         unpack(there, pack(here, task.inputs), task.inputs)
         outcome = execute(task, there, lambda *_: None, 1)

@@ -192,7 +192,7 @@ def test_nothing_of_a_summary_is_taken_for_markup() -> None:
     summary = copy.deepcopy(saved.summary)
     summary["title"] = summary["rerun"] = summary["host"]["cpu"] = "<script>x</script>"
     summary["statements"][0]["sentence"] = summary["quality"][0]["label"] = "<script>y</script>"
-    summary["settings"]["prototypes"]["path"] = "<script>z</script>"
+    summary["settings"]["patterns"]["path"] = "<script>z</script>"
     text = page_of(summary)
     assert "<script>" not in text
     for letter in "xyz":

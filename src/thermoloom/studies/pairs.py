@@ -20,7 +20,7 @@ from thermoloom.patterns.patterns import Patterns
 from thermoloom.settings import Settings
 from thermoloom.studies.case import STAGES, Case
 from thermoloom.studies.gather import Gathered, Record
-from thermoloom.studies.sampled_computer import replay
+from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES, replay
 from thermoloom.studies.study import Plan
 
 OPTIMUM = "optimum"
@@ -84,7 +84,10 @@ class PairPlan(Plan):
     def replay_case(self) -> Case:
         """The archive of the displayed computer, generated once more."""
         displayed = next(case for case in self.pair_cases if case.labels["rule"] == "online")
-        return Case({}, displayed.settings, replay, needs=(displayed,), group="replay")
+        cycles = SAMPLE_IN_CYCLES * displayed.settings.generation.samples
+        return Case(
+            {}, displayed.settings, replay, needs=(displayed,), group="replay", cycles=cycles
+        )
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,6 @@ class DigitsPlan(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_machine()
         unknown = [peer for peer in self.peers if peer not in PEERS]
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
@@ -122,7 +121,8 @@ class DigitsPlan(Plan):
         for code in self.codes:
             code_settings(code)
 
-    def _check_machine(self) -> None:
+    def check_machine(self) -> None:
+        """Refuse a machine that cannot draw the requested digits."""
         machine, patterns = self.settings.machine, self.settings.patterns
         if patterns.source == "images":
             raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
@@ -291,6 +291,7 @@ def _cost(settings: Settings, solutions: int = 1) -> float:
 
 def cases(plan: DigitsPlan, folder: Path) -> list[Case]:
     """The machine and what it does with images, peers, the online rule, the curves."""
+    plan.check_machine()
     return [
         plan.machine_case,
         *plan.image_cases(),
