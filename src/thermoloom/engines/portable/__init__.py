@@ -1,0 +1,123 @@
+"""The portable engine: the method in plain array code, in NumPy, PyTorch or JAX.
+
+    THERMOLOOM_ENGINE = portable[:numpy | torch | jax[:device[:float32 | float64]]]
+
+Read it in this order: ``library`` (what the array libraries spell differently), ``random_streams``,
+``noising`` (paths), ``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is
+rare: ``path_terms``, ``residual_errors``, ``quantized_learner``, ``update_noise``.
+
+Results agree with the compiled engine to round-off, since all streams are the same, except for update
+noise, which is equal in law. They may depend on the library and the kind of device to the last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from thermoloom.engines import Learner as AnyLearner
+from thermoloom.engines import NoisyLearner, OnSnapshot, Path
+from thermoloom.engines.portable.generation import Sampler, joined
+from thermoloom.engines.portable.learner import Learner
+from thermoloom.engines.portable.library import NumPy, library
+from thermoloom.engines.portable.noising import DevicePath, noising_paths
+from thermoloom.engines.portable.path_terms import path_terms
+from thermoloom.engines.portable.quantized_learner import QuantizedLearner
+from thermoloom.engines.portable.update_noise import NoiseResponse
+from thermoloom.machine.action import PathLoss, PathTerms
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.settings import Settings
+
+
+@dataclass(frozen=True)
+class PortableEngine:
+    """The functions of ``engines.Engine`` in one array library."""
+
+    library: NumPy
+    GROUP: int = 50
+
+    def warm_up(
+        self, models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
+    ) -> None:
+        """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
+
+    def path(
+        self, machine: Machine, field: Any, seed: int, number: int, word: Any = None,
+        stream: str = "", reuse: Path | None = None,
+    ) -> Path:  # fmt: skip
+        """One noising trajectory; several are cheaper by ``paths``."""
+        words = None if word is None else [word]
+        return self.paths(machine, [field], seed, [number], words, stream)[0]
+
+    def paths(
+        self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
+        stream: str = "",
+    ) -> list[Path]:  # fmt: skip
+        """Trajectories ``numbers`` of a seed from fields (S, N) and words (S, L), simulated together."""
+        states = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
+        paths = []
+        for i, number in enumerate(numbers):
+            word = None if words is None else words[i]
+            path = Path(machine, self.library.numpy(states[:, i]), number, word)
+            known = DevicePath(
+                self.library, machine, states[:, i],
+                None if word is None else self.library.array(np.asarray(word)[None]),
+            )  # fmt: skip
+            paths.append(replace(path, prepared=known))
+        return paths
+
+    def learner(self, settings: Settings) -> AnyLearner:
+        """The learner of these settings."""
+        grid = settings.imperfections.bits != UNQUANTIZED
+        clean = (QuantizedLearner if grid else Learner)(self.library, settings)
+        if amplitude := settings.imperfections.update_noise:
+            return NoisyLearner(clean, NoiseResponse(self.library, settings), amplitude)
+        return clean
+
+    def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
+        """Loss and path-action terms of a path."""
+        known = DevicePath.of(self.library, path, path.machine)
+        return path_terms(self.library, theta, known, field)
+
+    def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
+        """The loss on this path as a function of θ."""
+        path = replace(path, prepared=DevicePath.of(self.library, path, path.machine))
+
+        def loss(theta: Parameters) -> PathLoss:
+            terms = self.terms(theta, path)
+            return PathLoss(terms.loss, terms.reduced_loss)
+
+        return loss
+
+    def generate(
+        self, theta: Parameters, samples: int, seed: int, words: Any = None,
+        clamp: Clamp | None = None, snapshot_steps: Sequence[int] = (),
+        snapshot_samples: Sequence[int] = (), on_progress: Callable[[int], None] | None = None,
+        first: int = 0, on_snapshot: OnSnapshot | None = None,
+    ) -> Generated:  # fmt: skip
+        """Sample a frozen computer; θ and the first law are verified."""
+        frozen, groups = theta.copy(), []
+        progress, see = on_progress or (lambda steps: None), on_snapshot or (lambda *seen: None)
+        sampler = Sampler(self.library, theta, seed, clamp, tuple(snapshot_steps), progress)
+        size = 10 if clamp is not None and clamp.follow else self.GROUP  # paths of clamps are long
+        for begin in range(0, samples, size):
+            end = min(begin + size, samples)
+            part = None if words is None else words[begin:end]
+            group = sampler.group(range(first + begin, first + end), part, partial(see, first=begin))
+            groups.append(group)
+        if not theta.same_as(frozen):
+            raise RuntimeError("parameters changed during generation")
+        return joined(groups, list(snapshot_samples), moving=clamp is not None and clamp.follow)
+
+
+def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:
+    """The engine in one library, on a device and in a precision."""
+    found = library(name, device, precision)
+    return PortableEngine(found, GROUP=50 if str(device).startswith("cpu") else 1000)

@@ -1,0 +1,118 @@
+"""θ as arrays of the library: blocks of couplings, the forces they exert and how they are updated.
+
+    force_i  = Σ_j J_ij x_j                         biases: x_j = 1, labels: x_j of the word
+    update   u_ij = Σ_k (r_i x_j′ + r_j x_i′)       over steps k; r_j = 0 for clamped units
+
+A block is a matrix (…, n_a, n_b) of couplings between the units of two groups; biases are a column
+of couplings to the clamped unit ``one``. Leading axes count trainings that are computed together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.machine.device import Built
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import layout
+
+Blocks = dict[str, Array]
+"""θ of one stage, or as many other numbers, by the name of their block."""
+Groups = dict[str, Array]
+"""States, or residuals, by the name of their group of units, (…, steps, units)."""
+
+
+def blocks_of(library: NumPy, machine: Machine, vector: Any) -> Blocks:
+    """Flat θ of one stage, (…, size), in NumPy → blocks."""
+    return {block.name: library.array(block.matrix(vector)) for block in layout(machine).blocks}
+
+
+def vector_of(library: NumPy, machine: Machine, blocks: Blocks) -> Any:
+    """Blocks → flat θ of one stage, (…, size), in NumPy; symmetric to the last bit."""
+    matrices = [library.numpy(blocks[block.name]) for block in layout(machine).blocks]
+    flat = [matrix.reshape(*matrix.shape[:-2], -1) for matrix in matrices]
+    return layout(machine).symmetrized(np.concatenate(flat, axis=-1))
+
+
+def wires_of(library: NumPy, machine: Machine) -> Blocks:
+    """1 where two units are wired, 0 elsewhere, for the blocks in which some are not."""
+    form = layout(machine)
+    partial = [block for block in form.blocks if block.symmetric or block.mask is not None]
+    masks = [1 - np.eye(b.shape[0]) if b.mask is None else b.mask for b in partial]
+    return {b.name: library.array(mask) for b, mask in zip(partial, masks, strict=True)}
+
+
+def free_groups(machine: Machine, values: Array) -> Groups:
+    """(…, N) by group of free units."""
+    return {group: values[..., where] for group, where in machine.groups.items()}
+
+
+def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | None) -> Groups:
+    """States (…, N) by group, with those of clamped units."""
+    groups = free_groups(machine, states) | {"one": library.xp.ones_like(states[..., :1])}
+    if word is not None:
+        shape = (*states.shape[:-1], word.shape[-1])
+        groups["label"] = library.xp.broadcast_to(word, shape)
+    return groups
+
+
+def forces(library: NumPy, machine: Machine, J: Blocks, x: Groups, sign: int = 1) -> Array:
+    """Σ_j J_ij x_j of every free unit, (…, N); sign = −1: with J_ji = −J_ij."""
+    totals = []
+    for group in machine.groups:
+        total = 0 * x[group]
+        for block, transposed in layout(machine).partners(group):
+            if transposed:
+                total = total + sign * (x[block.rows] @ J[block.name])
+            else:
+                total = total + x[block.columns] @ library.xp.swapaxes(J[block.name], -1, -2)
+        totals.append(total)
+    return library.xp.concatenate(totals, -1)
+
+
+def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups) -> Blocks:
+    """u_ij of every block, summed over steps."""
+    xp, result = library.xp, {}
+    for block in layout(machine).blocks:
+        left, right = r[block.rows], x[block.columns]
+        if block.columns in r and not block.symmetric:
+            left = xp.concatenate([left, x[block.rows]], -2)
+            right = xp.concatenate([right, r[block.columns]], -2)
+        u = xp.swapaxes(left, -1, -2) @ right
+        if block.symmetric:
+            u = u + xp.swapaxes(u, -1, -2)
+        result[block.name] = u * wires[block.name] if block.name in wires else u
+    return result
+
+
+class Sensing(NamedTuple):
+    """What a device makes of the couplings J that are written: J̃ = G∘J + O, ± D∘J̃ one way."""
+
+    gain: Blocks
+    offset: Blocks
+    twist: Blocks | None
+
+    @classmethod
+    def of(cls, library: NumPy, machine: Machine) -> Sensing | None:
+        """None where units feel what is written."""
+        if not isinstance(machine, Built) or not machine.device.couples:
+            return None
+        gain, offset = (blocks_of(library, machine, each) for each in (machine.gain, machine.offset))
+        twist = None if machine.twist is None else blocks_of(library, machine, machine.twist)
+        return cls(gain, offset, twist)
+
+
+def sensed_forces(
+    library: NumPy, machine: Machine, sensing: Sensing | None, J: Blocks, x: Groups
+) -> Array:
+    """Σ_j J̃_{i←j} x_j: the forces of couplings that were written on a device."""
+    if sensing is None:
+        return forces(library, machine, J, x)
+    felt = {name: sensing.gain[name] * J[name] + sensing.offset[name] for name in J}
+    total = forces(library, machine, felt, x)
+    if sensing.twist is not None:
+        turned = {name: sensing.twist[name] * felt[name] for name in felt}
+        total = total + forces(library, machine, turned, x, sign=-1)
+    return total
