@@ -4,10 +4,8 @@
 
 Read it in this order: ``library`` (what the array libraries spell differently), ``random_streams``,
 ``noising`` (paths), ``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is
-rare: ``path_terms``, ``residual_errors``, ``quantized_learner``, ``update_noise``.
-
-Results agree with the compiled engine to round-off, since all streams are the same, except for update
-noise, which is equal in law. They may depend on the library and the kind of device to the last bits.
+rare: ``path_terms``, ``quantized_learner``, ``update_noise``. Results agree with the compiled engine to
+round-off, since the streams are the same; update noise is equal in law.
 """
 
 from __future__ import annotations
@@ -60,38 +58,33 @@ class PortableEngine:
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
         stream: str = "",
     ) -> list[Path]:  # fmt: skip
-        """Trajectories ``numbers`` of a seed from fields (S, N) and words (S, L), simulated together."""
-        states = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
+        """Trajectories ``numbers`` of a seed, simulated together, from fields (S, N), words (S, L)."""
+        together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
         paths = []
         for i, number in enumerate(numbers):
             word = None if words is None else words[i]
-            path = Path(machine, self.library.numpy(states[:, i]), number, word)
-            known = DevicePath(
-                self.library, machine, states[:, i],
-                None if word is None else self.library.array(np.asarray(word)[None]),
-            )  # fmt: skip
-            paths.append(replace(path, prepared=known))
+            path = Path(machine, self.library.numpy(together[:, i]), number, word)
+            paths.append(replace(path, prepared=DevicePath.of(self.library, path, machine)))
         return paths
 
     def learner(self, settings: Settings) -> AnyLearner:
         """The learner of these settings."""
-        grid = settings.imperfections.bits != UNQUANTIZED
-        clean = (QuantizedLearner if grid else Learner)(self.library, settings)
+        on_grid = settings.imperfections.bits != UNQUANTIZED
+        clean = (QuantizedLearner if on_grid else Learner)(self.library, settings)
         if amplitude := settings.imperfections.update_noise:
             return NoisyLearner(clean, NoiseResponse(self.library, settings), amplitude)
         return clean
 
     def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
         """Loss and path-action terms of a path."""
-        known = DevicePath.of(self.library, path, path.machine)
-        return path_terms(self.library, theta, known, field)
+        return path_terms(theta, DevicePath.of(self.library, path, path.machine), field)
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ."""
-        path = replace(path, prepared=DevicePath.of(self.library, path, path.machine))
+        known = DevicePath.of(self.library, path, path.machine)
 
         def loss(theta: Parameters) -> PathLoss:
-            terms = self.terms(theta, path)
+            terms = path_terms(theta, known)
             return PathLoss(terms.loss, terms.reduced_loss)
 
         return loss
@@ -102,22 +95,24 @@ class PortableEngine:
         snapshot_samples: Sequence[int] = (), on_progress: Callable[[int], None] | None = None,
         first: int = 0, on_snapshot: OnSnapshot | None = None,
     ) -> Generated:  # fmt: skip
-        """Sample a frozen computer; θ and the first law are verified."""
-        frozen, groups = theta.copy(), []
-        progress, see = on_progress or (lambda steps: None), on_snapshot or (lambda *seen: None)
-        sampler = Sampler(self.library, theta, seed, clamp, tuple(snapshot_steps), progress)
-        size = 10 if clamp is not None and clamp.follow else self.GROUP  # paths of clamps are long
-        for begin in range(0, samples, size):
+        """Sample a frozen computer; θ and the first law are verified at the end."""
+        frozen, groups, follow = theta.copy(), [], clamp is not None and clamp.follow
+        progress = on_progress or (lambda sample_steps: None)
+        sampler = Sampler(self.library, theta, seed, clamp, list(snapshot_steps), progress)
+        for begin in range(0, samples, size := 10 if follow else self.GROUP):
             end = min(begin + size, samples)
+
+            def see(step: int, states: Any, begin: int = begin) -> None:
+                if on_snapshot:
+                    on_snapshot(step, begin, states)
+
             part = None if words is None else words[begin:end]
-            group = sampler.group(range(first + begin, first + end), part, partial(see, first=begin))
-            groups.append(group)
+            groups.append(sampler.group(range(first + begin, first + end), part, see))
         if not theta.same_as(frozen):
             raise RuntimeError("parameters changed during generation")
-        return joined(groups, list(snapshot_samples), moving=clamp is not None and clamp.follow)
+        return joined(groups, list(snapshot_samples), follow)
 
 
 def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:
     """The engine in one library, on a device and in a precision."""
-    found = library(name, device, precision)
-    return PortableEngine(found, GROUP=50 if str(device).startswith("cpu") else 1000)
+    return PortableEngine(library(name, device, precision), 50 if device == "cpu" else 1000)

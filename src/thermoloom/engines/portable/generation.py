@@ -12,8 +12,8 @@ follow in float64 from the states at the ends of every stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.engines.portable.noising import chunks, noising_paths, noising_steps
+from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
 from thermoloom.engines.portable.random_streams import Stream
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.clamp import Clamp
@@ -48,10 +48,10 @@ def generation_steps(
 
     def coupling_gradients(x: Array) -> tuple[Array, Array]:
         groups = couplings.all_groups(library, machine, x, word)
-        common_part = couplings.forces(library, machine, common, groups)
+        reciprocal = couplings.forces(library, machine, common, groups)
         if one_way is None:
-            return common_part, 0 * x
-        return common_part, couplings.forces(library, machine, one_way, groups, sign=-1)
+            return reciprocal, 0 * x
+        return reciprocal, couplings.forces(library, machine, one_way, groups, sign=-1)
 
     def step(carry: tuple[Array, ...], inputs: tuple[Array, ...]) -> tuple[Any, Any]:
         (x, coupling, turned), (z, target) = carry, inputs
@@ -70,8 +70,7 @@ def generation_steps(
         return (after, coupling, turned_after), (after, heat, clamp_work, active)
 
     start = (states, *coupling_gradients(states))
-    outputs: tuple[Array, ...] = library.scan(step, start, (normals, targets))[1]
-    return outputs
+    return library.scan(step, start, (normals, targets))[1]
 
 
 @dataclass(frozen=True)
@@ -82,117 +81,114 @@ class Sampler:
     theta: Parameters
     seed: int
     clamp: Clamp | None
-    snapshot_steps: tuple[int, ...]
+    snapshot_steps: list[int]
     on_progress: Callable[[int], None]
 
-    def group(self, numbers: range, words: Any, on_snapshot: Callable[[int, Any], None]) -> Generated:
-        """Trajectories ``numbers`` of the seed, with snapshots of all of them."""
+    def group(
+        self, numbers: range, words: Any, on_snapshot: Callable[[int, Any], None]
+    ) -> dict[str, Any]:
+        """Fields of ``Generated`` for trajectories ``numbers``, each (S, …), with all snapshots."""
         library, machine = self.library, self.theta.machine
         both, twisted = felt(self.theta)
         wide, constants = both.astype(np.float64), step_constants(machine, library.array)
         word = None if words is None else library.array(words)
-        pinned, targets = self.targets(numbers)
-        free = library.array(~pinned)
-        x = self.prepared(numbers) * free
-        x = x if targets is None else x + targets[0] * (1 - free)
-        stream = Stream(library, self.seed, "generation")
-        snapshots: dict[int, tuple[Any, Any]] = {}
-        starts, ends, sums, switched = [], [], [], []
-        worked, initial = np.zeros(len(numbers)), library.numpy(x)
+        clamped, targets = self.targets(numbers)
+        free = library.array(~clamped)
+        x = library.array(np.zeros((len(numbers), machine.units)))
+        prepare = Stream(library, self.seed, "generation preparation")
+        x, _ = evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers)
+        x = x if targets is None else x * free + targets[0] * (1 - free)
+        stream, windows = Stream(library, self.seed, "generation"), generation_windows(machine)
+        moving = targets is not None and len(targets) > 1
+        starts, ends, sums, switched, snapshots = [], [], [], [], {}
+        initial, work_so_far = library.numpy(x), np.zeros(len(numbers))
 
         def see(step: int, states: Array, work: Any) -> None:
             if step in self.snapshot_steps:
                 snapshots[step] = library.numpy(states), work
                 on_snapshot(step, snapshots[step][0])
 
-        see(0, x, worked)
-        windows = generation_windows(machine)
+        see(0, x, work_so_far)
         for order, (stage, begin, end) in enumerate(windows):
-            state = library.numpy(x)
             if order:
-                switched.append(switching_work(wide, state, windows[order - 1][0], stage, words))
-            starts.append(energy_parts(wide, state, stage, words, pinned))
+                stages = windows[order - 1][0], stage
+                switched.append(switching_work(wide, library.numpy(x), *stages, words))
+            starts.append(energy_parts(wide, library.numpy(x), stage, words, clamped))
             common, one_way = (
                 None if each is None else couplings.blocks_of(library, machine, each.vector[stage])
                 for each in (both, twisted)
             )
             total = np.zeros((3, len(numbers)))
-            for first, steps in chunks(begin, end, state.size):
+            for first, steps in chunks(begin, end, initial.size):
                 z = stream.normals(numbers, first, steps, machine.units)
-                moving = targets is not None and len(targets) > 1
                 aims = targets[first + 1 : first + steps + 1] if moving else None
                 states, *terms = library.run(
                     generation_steps, machine, x, z, common, one_way, word, free, aims, constants
                 )
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)
-                so_far = worked + np.cumsum(of_steps[1], axis=0)
+                work = work_so_far + np.cumsum(of_steps[1], axis=0)
                 for k in range(steps):
-                    see(first + k + 1, states[k], so_far[k])
-                x, worked, total = states[-1], so_far[-1], total + of_steps.sum(axis=1)
+                    see(first + k + 1, states[k], work[k])
+                x, work_so_far, total = states[-1], work[-1], total + of_steps.sum(axis=1)
                 self.on_progress(steps * len(numbers))
             sums.append(total)
-            ends.append(energy_parts(wide, library.numpy(x), stage, words, pinned))
+            ends.append(energy_parts(wide, library.numpy(x), stage, words, clamped))
         heat, clamp_work, active = np.stack(sums, axis=-1)
         seen = [snapshots[step] for step in self.snapshot_steps]
-        generated = Generated(
-            initial_states=initial,
-            final_states=library.numpy(x),
-            starts=by_stage(starts),
-            ends=by_stage(ends),
-            clamp_work=clamp_work,
-            path_heat=heat,
-            snapshots=np.stack([states for states, _ in seen], axis=1) if seen else initial[:, :0, None],
-            clamp_work_so_far=np.stack([work for _, work in seen], axis=1) if seen else heat[:, :0],
-            active_work=active,
-        )
-        check_first_law(generated, np.stack(switched, axis=-1) if switched else heat[:, :0])
-        return generated
-
-    def prepared(self, numbers: range) -> Array:
-        """x₀ (S, N): K steps from zero under the onsite potential alone."""
-        library, machine = self.library, self.theta.machine
-        stream, constants = Stream(library, self.seed, "generation preparation"), step_constants(machine, library.array)
-        x = library.array(np.zeros((len(numbers), machine.units)))
-        for first, steps in chunks(0, machine.steps, len(numbers) * machine.units):
-            z = stream.normals(numbers, first, steps, machine.units)
-            x = library.run(noising_steps, None, x, 0 * x, 0 * z[:, 0, 0], z, constants)[0]
-        return x
+        return {
+            "initial_states": initial,
+            "final_states": library.numpy(x),
+            "starts": by_stage(starts),
+            "ends": by_stage(ends),
+            "clamp_work": clamp_work,
+            "path_heat": heat,
+            "snapshots": np.stack([each for each, _ in seen], 1) if seen else initial[:, None][:, :0],
+            "clamp_work_so_far": np.stack([w for _, w in seen], 1) if seen else heat[:, :0],
+            "active_work": active,
+            "switched": np.stack(switched, axis=-1) if switched else heat[:, :0],
+        }
 
     def targets(self, numbers: range) -> tuple[Any, Array | None]:
-        """Which units are clamped (N,), and their states at each step, (K + 1, S, N), or held (1, S, N)."""
-        machine, clamp = self.theta.machine, self.clamp
-        pinned = np.zeros(machine.units, bool) if clamp is None else clamp.units(machine)
+        """Which units are clamped (N,); their states at each step, (K + 1, S, N), or (1, S, N)."""
+        library, machine, clamp = self.library, self.theta.machine, self.clamp
         if clamp is None:
-            return pinned, None
+            return np.zeros(machine.units, bool), None
+        clamped = clamp.units(machine)
         values = np.zeros((len(numbers), machine.units), np.float32)
-        values[:, pinned] = clamp.of_samples(numbers.start, numbers.stop)
+        values[:, clamped] = clamp.of_samples(numbers.start, numbers.stop)
         if not clamp.follow:
-            return pinned, self.library.array(values[None])
-        path = noising_paths(self.library, machine, values, self.seed, numbers, "clamp ")
-        return pinned, path[self.library.array(np.arange(machine.steps, -1, -1), self.library.xp.int32)]
+            return clamped, library.array(values[None])
+        path = noising_paths(library, machine, values, self.seed, numbers, "clamp ")
+        backwards = library.array(np.arange(machine.steps, -1, -1), library.xp.int32)
+        return clamped, path[backwards]
 
 
-def by_stage(energies: list[EnergyParts]) -> EnergyParts:
-    """Of every stage (S,) → (S, T)."""
-    return EnergyParts({p: np.stack([e[p] for e in energies], axis=1) for p in energies[0].parts})
+def by_stage(energies: list[EnergyParts]) -> dict[str, Any]:
+    """Energies of every stage (S,) → (S, T), by part."""
+    return {part: np.stack([e[part] for e in energies], axis=1) for part in energies[0].parts}
 
 
-def check_first_law(generated: Generated, switched: Any) -> None:
-    """ΔV = W − Q, with the work of switching θ computed independently, from θ alone."""
+def joined(groups: list[dict[str, Any]], samples: list[int], moving: bool) -> Generated:
+    """Groups of samples, one after the other, with snapshots of these ``samples``; verified."""
+
+    def join(name: str) -> Any:
+        values = [group[name] for group in groups]
+        if isinstance(values[0], dict):
+            parts = {part: np.concatenate([each[part] for each in values]) for part in values[0]}
+            return EnergyParts(parts)
+        return np.concatenate(values)
+
+    everything = {name: join(name) for name in groups[0]}
+    switched = everything.pop("switched")
+    for name in ("snapshots", "clamp_work_so_far"):
+        everything[name] = everything[name][samples]
+    if not moving:
+        everything["clamp_work_so_far"] = None
+    generated = Generated(**everything)
     if np.isfinite(generated.final_states).all():  # a divergence shows as such
         missing = np.abs(generated.switching_work - switched).max(initial=0.0)
         size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
         error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
         if not error <= FIRST_LAW:
             raise RuntimeError(f"energy is not conserved: error {error:.1e}")
-
-
-def joined(groups: list[Generated]) -> Generated:
-    """Groups of samples, one after the other."""
-
-    def join(values: list[Any]) -> Any:
-        if isinstance(values[0], EnergyParts):
-            return EnergyParts({p: join([each[p] for each in values]) for p in values[0].parts})
-        return np.concatenate(values)
-
-    return Generated(**{f.name: join([getattr(g, f.name) for g in groups]) for f in fields(Generated)})
+    return generated

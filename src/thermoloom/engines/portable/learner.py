@@ -34,7 +34,7 @@ from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups, Sensing
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import DevicePath
-from thermoloom.engines.portable.residual_errors import residual_errors
+from thermoloom.engines.portable.random_streams import Stream
 from thermoloom.machine.device import Built
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -66,6 +66,29 @@ class Lesson(NamedTuple):
     rate: float
 
 
+def autoregression(library: NumPy, static: None, normals: Array, rho: Array) -> Array:
+    """ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k from ε (K, N); ξ_0 = ε_0."""
+
+    def step(xi: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
+        xi = rho * xi + library.xp.sqrt(1 - rho * rho) * inputs[0]
+        return xi, (xi,)
+
+    later = library.scan(step, normals[0], (normals[1:],))[1]
+    return library.xp.concatenate([normals[:1], *later], 0)
+
+
+def residual_errors(library: NumPy, settings: Settings, trajectory: int) -> Array | float:
+    """e_k = μ_bias + σ_res ξ_k, (K, N), of one training trajectory: added to its residuals."""
+    errors, machine = settings.imperfections, settings.machine
+    if errors.residual_noise == 0:
+        return errors.residual_offset
+    stream = Stream(library, settings.training.seed, "residual error")
+    xi = stream.normals([trajectory], 0, machine.steps, machine.units)[:, 0]
+    if errors.residual_correlation > 0:
+        xi = library.run(autoregression, None, xi, library.array(errors.residual_correlation))
+    return errors.residual_offset + errors.residual_noise * xi
+
+
 def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: Groups) -> Groups:
     """R of a block from R⁰ (``start``); ``feedback`` = αc."""
     transposed, (machine, period) = (lambda a: library.xp.swapaxes(a, -1, -2)), rule
@@ -92,7 +115,7 @@ def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: G
             following[group] = start[group] - change
         return following
 
-    return library.iterate(sweep, start, 8 * library.epsilon, len(update_number))
+    return library.iterate(sweep, start, len(update_number))
 
 
 def learn_blocks(
@@ -137,11 +160,10 @@ class Learner:
 
     def lesson(self, path: Path) -> Lesson:
         """The path as this learner sees it."""
-        library, settings, number = self.library, self.settings, path.number
-        known = DevicePath.of(library, path, self.machine)
-        errors = residual_errors(library, settings, number)
-        alone = known.alone if errors is None else known.alone + errors
-        return Lesson(known.states, alone, known.word, settings.learning_rate_of(number))
+        known = DevicePath.of(self.library, path, self.machine)
+        alone = known.alone + residual_errors(self.library, self.settings, path.number)
+        rate = self.settings.learning_rate_of(path.number)
+        return Lesson(known.states, alone, known.word, rate)
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         """θ after one noising path."""

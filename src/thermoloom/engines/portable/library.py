@@ -2,18 +2,17 @@
 
     scan       (carry, output_k) = step(carry, input_k)      for every k
     iterate    v ← f(v)                                      until v no longer changes
-    run        a kernel f(library, static, *arrays)          compiled as a whole where that is possible
+    run        f(library, static, *arrays)                   compiled as a whole where that is possible
 
-Everything else in this engine is written once, in operators and in functions that the three
-libraries have in common, without assignment into arrays. A loop over steps is a Python loop in
-NumPy and PyTorch. In JAX it is ``lax.scan`` under ``jit``: op by op it would take a hundred times as
-long.
+Everything else in this engine is written once, in operators and functions that the three libraries
+have in common, without assignment into arrays. A loop over steps is a Python loop in NumPy and
+PyTorch and ``lax.scan`` under ``jit`` in JAX, which would take a hundred times as long op by op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -23,32 +22,28 @@ from thermoloom.errors import UserError
 
 Array = Any
 """An array of whichever library."""
-PRECISIONS = ("float32", "float64")
+Step = Callable[[Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]
 
 
 class NumPy:
     """NumPy, and what the other libraries have in common with it."""
 
-    def __init__(self, device: str = "cpu", precision: str = "float32") -> None:
-        self.precision = precision
-        self.xp = self._import()
-        self.device = self._find(device)
-        self.real, self.single = self._type(precision), self._type("float32")
-        self.wide = self._type("float64")
-        """The type of sums over many terms."""
-        self.word = self._type("int64")
-        """The type that holds random words of 32 bits."""
+    namespace, words = "numpy", "int64"
 
-    def _import(self) -> Any:
-        return np
+    def __init__(self, device: str, precision: str) -> None:
+        self.xp: Any = import_module(self.namespace)
+        self.device = self.find(device)
+        self.precision, self.epsilon = precision, float(np.finfo(precision).eps)
+        self.real, self.single, self.wide, self.word = (
+            getattr(self.xp, name) for name in (precision, "float32", "float64", self.words)
+        )
+        """Types: of the engine, of uniforms, of sums over units, and of random words of 32 bits."""
 
-    def _find(self, device: str) -> Any:
+    def find(self, device: str) -> Any:
+        """The device of this name."""
         if device != "cpu":
-            raise UserError(f"engine portable:numpy:{device}: NumPy computes on the cpu alone")
+            raise RuntimeError("NumPy computes on the cpu alone")
         return device
-
-    def _type(self, name: str) -> Any:
-        return getattr(self.xp, name)
 
     def array(self, values: Any, dtype: Any = None) -> Array:
         """NumPy → an array of this library, real unless another type is named."""
@@ -59,71 +54,58 @@ class NumPy:
         return np.asarray(array)
 
     def cast(self, array: Array, dtype: Any) -> Array:
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype)
 
-    def arange(self, count: int, dtype: Any) -> Array:
-        return self.xp.arange(count, dtype=dtype)
+    def count(self, number: int) -> Array:
+        """0, 1, … as random words."""
+        return self.array(np.arange(number), self.word)
 
-    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
+    def scan(self, step: Step, carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """The last carry, and the outputs of all steps stacked; an input may be None."""
-        length = next(len(values) for values in inputs if values is not None)
         outputs = []
-        for k in range(length):
-            carry, output = step(carry, tuple(None if v is None else v[k] for v in inputs))
+        for k in range(len(inputs[0])):
+            carry, output = step(carry, tuple(None if each is None else each[k] for each in inputs))
             outputs.append(output)
-        stacked = zip(*outputs, strict=True) if outputs and outputs[0] else ()
-        return carry, tuple(self.xp.stack(values) for values in stacked)
+        return carry, tuple(self.xp.stack(each) for each in zip(*outputs, strict=True))
 
-    def iterate(
-        self, step: Callable[[Any], Any], values: dict[str, Array], tolerance: float, most: int
-    ) -> dict[str, Array]:
-        """v ← step(v) until the largest relative change is within the tolerance."""
+    def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
+        """v ← step(v) until v (arrays by name) changes by round-off only."""
         for _ in range(most):
             previous, values = values, step(values)
-            if bool(self._change(values, previous) <= tolerance):
+            if bool(self.settled(values, previous)):
                 break
         return values
 
-    def _change(self, values: dict[str, Array], previous: dict[str, Array]) -> Array:
-        """Largest change, relative to the largest value."""
-        xp, names = self.xp, [name for name, each in values.items() if each.shape[-1]]
-        change = xp.stack([xp.max(xp.abs(values[name] - previous[name])) for name in names])
-        return xp.max(change) / xp.max(xp.stack([xp.max(xp.abs(values[name])) for name in names]))
+    def settled(self, values: dict[str, Array], previous: dict[str, Array]) -> Array:
+        """Whether the largest change is eight times the round-off of the largest value, or less."""
+        size, change = 0.0, 0.0
+        for name in (name for name, each in values.items() if each.shape[-1]):
+            size = size + self.xp.max(self.xp.abs(values[name]))
+            change = change + self.xp.max(self.xp.abs(values[name] - previous[name]))
+        return change <= 8 * self.epsilon * size
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
-        """kernel(library, static, *arrays); compiled anew for every ``static`` where it is."""
+        """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
         with np.errstate(all="ignore"):  # a divergence is found in the results
             return kernel(self, static, *arrays)
 
     def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
-        """Upper and lower 32 bits of factor × word; the product of 64 bits may wrap around."""
+        """Upper and lower 32 bits of factor × word, in integers of 64 bits that wrap around."""
         product = words * factor
         return (product >> 32) & 0xFFFFFFFF, product & 0xFFFFFFFF
-
-    @cached_property
-    def epsilon(self) -> float:
-        """Relative spacing of real numbers."""
-        return float(np.finfo(self.precision).eps)
 
 
 class PyTorch(NumPy):
     """PyTorch on the CPU or on a GPU (cuda, cuda:1, mps)."""
 
-    def _import(self) -> Any:
-        return import_module("torch")
+    namespace = "torch"
 
-    def _find(self, device: str) -> Any:
-        try:
-            return self.xp.zeros(1, device=device).device
-        except Exception:
-            raise UserError(
-                f"engine portable:torch:{device}: PyTorch finds no such device; use cpu, or install "
-                "a PyTorch build for it (https://pytorch.org)"
-            ) from None
+    def find(self, device: str) -> Any:
+        return self.xp.zeros(1, device=device).device
 
     def array(self, values: Any, dtype: Any = None) -> Array:
         if not isinstance(values, self.xp.Tensor):
-            values = self.xp.tensor(np.ascontiguousarray(values))
+            values = self.xp.tensor(np.ascontiguousarray(values).reshape(np.shape(values)))
         return values.to(dtype=dtype or self.real, device=self.device)
 
     def numpy(self, array: Array) -> Any:
@@ -132,87 +114,69 @@ class PyTorch(NumPy):
     def cast(self, array: Array, dtype: Any) -> Array:
         return array.to(dtype)
 
-    def arange(self, count: int, dtype: Any) -> Array:
-        return self.xp.arange(count, dtype=dtype, device=self.device)
-
 
 class Jax(NumPy):
-    """JAX on the device that it finds or that is named; sums are float64 where x64 is enabled."""
+    """JAX on the CPU or on a GPU (cuda, cuda:1); sums over units are float64 if the engine is."""
 
-    def __init__(self, device: str = "cpu", precision: str = "float32") -> None:
+    namespace, words = "jax.numpy", "uint32"
+
+    def __init__(self, device: str, precision: str) -> None:
         self.jax: Any = import_module("jax")
         if precision == "float64":
             self.jax.config.update("jax_enable_x64", True)
         super().__init__(device, precision)
-        self.wide = self._type("float64" if self.jax.config.jax_enable_x64 else "float32")
-        self.word = self._type("uint32")
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.wide, self.kernels = self.real, dict[Any, Any]()
 
-    def _import(self) -> Any:
-        return import_module("jax.numpy")
-
-    def _find(self, device: str) -> Any:
+    def find(self, device: str) -> Any:
         platform, _, number = device.partition(":")
-        try:
-            return self.jax.devices(platform)[int(number or 0)]
-        except (RuntimeError, IndexError, ValueError):
-            raise UserError(
-                f"engine portable:jax:{device}: JAX finds no such device; use cpu, or install a JAX "
-                "build for it (https://docs.jax.dev/installation)"
-            ) from None
+        return self.jax.devices(platform)[int(number or 0)]
 
     def array(self, values: Any, dtype: Any = None) -> Array:
-        return self.jax.device_put(self.xp.asarray(values, dtype or self.real), self.device)
+        return self.xp.asarray(values, dtype or self.real, device=self.device)
 
-    def cast(self, array: Array, dtype: Any) -> Array:
-        return array.astype(dtype)
+    def scan(self, step: Step, carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        return tuple(self.jax.lax.scan(step, carry, inputs))  # type: ignore[return-value]
 
-    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, Any]:
-        result: tuple[Any, Any] = self.jax.lax.scan(step, carry, inputs)
-        return result
-
-    def iterate(
-        self, step: Callable[[Any], Any], values: dict[str, Array], tolerance: float, most: int
-    ) -> dict[str, Array]:
-        def unfinished(state: Any) -> Array:
-            return (state[0] < most) & ~(state[2] <= tolerance)
-
+    def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
         def again(state: Any) -> Any:
             following = step(state[1])
-            return state[0] + 1, following, self._change(following, state[1])
+            return state[0] + 1, following, self.settled(following, state[1])
 
-        change = self.xp.asarray(self.xp.inf, self.real)
-        result: dict[str, Array] = self.jax.lax.while_loop(unfinished, again, (0, values, change))[1]
-        return result
+        def unfinished(state: Any) -> Any:
+            return (state[0] < most) & ~state[2]
+
+        return self.jax.lax.while_loop(unfinished, again, (0, values, False))[1]
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
-        if kernel not in self._compiled:
-            self._compiled[kernel] = self.jax.jit(partial(kernel, self), static_argnums=0)
-        with self.jax.default_matmul_precision("highest"), self.jax.default_device(self.device):
-            return self._compiled[kernel](static, *arrays)
+        if kernel not in self.kernels:
+            self.kernels[kernel] = self.jax.jit(partial(kernel, self), static_argnums=0)
+        with self.jax.default_matmul_precision("highest"):
+            return self.kernels[kernel](static, *arrays)
 
     def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
-        """By limbs of 16 bits: JAX has no 64-bit integers unless they are enabled."""
-        half, low = self.xp.uint32(16), self.xp.uint32(0xFFFF)
-        factor_low, factor_high = self.xp.uint32(factor & 0xFFFF), self.xp.uint32(factor >> 16)
-        words_low, words_high = words & low, words >> half
-        middle = factor_high * words_low + ((factor_low * words_low) >> half)
-        carry = factor_low * words_high + (middle & low)
-        upper = factor_high * words_high + (middle >> half) + (carry >> half)
-        return upper, words * self.xp.uint32(factor)
+        """By limbs of 16 bits: JAX has integers of 64 bits only where they are enabled."""
+        high, low = self.xp.uint32(factor >> 16), self.xp.uint32(factor & 0xFFFF)
+        words_high, words_low = words >> 16, words & 0xFFFF
+        middle = high * words_low + ((low * words_low) >> 16)
+        carry = low * words_high + (middle & 0xFFFF)
+        return high * words_high + (middle >> 16) + (carry >> 16), words * self.xp.uint32(factor)
 
 
-LIBRARIES = {"numpy": NumPy, "torch": PyTorch, "jax": Jax}
+LIBRARIES: dict[str, type[NumPy]] = {"numpy": NumPy, "torch": PyTorch, "jax": Jax}
 
 
 @lru_cache
-def library(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> NumPy:
-    """The library of this name on a device; one that is absent is a ``UserError``."""
-    if name not in LIBRARIES:
-        raise UserError(f"engine portable:{name}: must be one of {', '.join(LIBRARIES)}")
-    if precision not in PRECISIONS:
-        raise UserError(f"engine precision {precision}: must be one of {', '.join(PRECISIONS)}")
+def library(name: str, device: str, precision: str) -> NumPy:
+    """The library of this name on a device; a ``UserError`` says what is missing."""
+    for value, known in ((name, list(LIBRARIES)), (precision, ["float32", "float64"])):
+        if value not in known:
+            raise UserError(f"engine portable, {value}: must be one of {', '.join(known)}")
     try:
         return LIBRARIES[name](device, precision)
     except ImportError:
         raise UserError(f"engine portable:{name}: not installed; run pip install {name}") from None
+    except (RuntimeError, AssertionError, IndexError, ValueError):
+        raise UserError(
+            f"engine portable:{name}:{device}: {name} has no such device here; take cpu, or install "
+            f"the build of {name} for this device"
+        ) from None

@@ -3,8 +3,7 @@
     x_{k+1} = x_k + μΔt (a_k s − V′_onsite(x_k)) + √(2μk_BTΔt) z_k        Euler–Maruyama, Itô
 
 K steps of preparation from x = 0 with a = 2, then K steps of noising with a(t) falling to 0. A path
-never sees θ, so all trajectories take a step at once: with sixteen together a step of each costs a
-third of what it costs alone.
+never sees θ, so all trajectories take a step at once, which costs little more than one of them.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from thermoloom.engines import Path
@@ -21,31 +21,27 @@ from thermoloom.machine.action import StepConstants, drive, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
 
-NUMBERS_AT_ONCE = 40_000
+NORMALS_AT_ONCE = 40_000
 """Normals that are drawn together, so that the arrays on the way to them stay in the cache."""
 
 
 def chunks(first: int, last: int, units: int) -> list[tuple[int, int]]:
     """(first, steps) of pieces of a trajectory whose normals are drawn together."""
-    length = max(4, min(64, NUMBERS_AT_ONCE // max(units, 1) // 4 * 4))
+    length = max(4, min(64, NORMALS_AT_ONCE // units // 4 * 4))
     edges = [first, *range(first - first % length + length, last, length), last]
-    return [(begin, end - begin) for begin, end in zip(edges, edges[1:], strict=False)]
+    return [(begin, end - begin) for begin, end in pairwise(edges)]
 
 
 def noising_steps(
-    library: NumPy,
-    static: None,
-    states: Array,
-    fields: Array,
-    amplitudes: Array,
-    normals: Array,
+    library: NumPy, static: None, states: Array, fields: Array, amplitudes: Array, normals: Array,
     constants: StepConstants,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """States (S, N) after some steps, and after each of them, (steps, S, N)."""
+    onsite: Any = constants.onsite
 
-    def step(x: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array]]:
+    def step(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
         amplitude, z = inputs
-        force = amplitude * fields - constants.onsite.gradient(x)  # type: ignore[union-attr]
+        force = amplitude * fields - onsite.gradient(x)
         x = x + (constants.drift * force + constants.kick * z)
         return x, (x,)
 
@@ -53,28 +49,35 @@ def noising_steps(
     return last, after
 
 
+def evolve(
+    library: NumPy, machine: Machine, states: Array, fields: Array, amplitudes: Any,
+    stream: Stream, numbers: Sequence[int],
+) -> tuple[Array, list[Array]]:  # fmt: skip
+    """States (S, N) after a whole protocol, and pieces (steps, S, N) of the way."""
+    amplitudes, pieces = library.array(amplitudes), []
+    constants = step_constants(machine, library.array)
+    for first, steps in chunks(0, machine.steps, states.shape[0] * states.shape[1]):
+        z = stream.normals(numbers, first, steps, machine.units)
+        protocol = amplitudes[first : first + steps]
+        states, after = library.run(noising_steps, None, states, fields, protocol, z, constants)
+        pieces.append(after)
+    return states, pieces
+
+
 def noising_paths(
-    library: NumPy,
-    machine: Machine,
-    fields: Any,
-    seed: int,
-    numbers: Sequence[int],
-    stream: str = "",
+    library: NumPy, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], stream: str = ""
 ) -> Array:
     """x(t_0) … x(t_K) of trajectories ``numbers`` from fields (S, N): (K + 1, S, N)."""
-    constants, s = step_constants(machine, library.array), library.array(fields)
-    x = 0 * s
-    states = [x[None]]
-    for name, protocol in (("preparation", preparation(machine)), ("noising", ramp(machine))):
-        random, amplitudes = Stream(library, seed, stream + name), library.array(protocol)
-        states = [x[None]]
-        for first, steps in chunks(0, machine.steps, s.shape[0] * s.shape[1]):
-            z = random.normals(numbers, first, steps, s.shape[1])
-            a = amplitudes[first : first + steps]
-            x, after = library.run(noising_steps, None, x, s, a, z, constants)
-            if name == "noising":
-                states.append(after)
-    return library.xp.concatenate(states, 0)
+    s = library.array(fields)
+    prepare, noise = (Stream(library, seed, stream + name) for name in ("preparation", "noising"))
+    x = evolve(library, machine, 0 * s, s, preparation(machine), prepare, numbers)[0]
+    after = evolve(library, machine, x, s, ramp(machine), noise, numbers)[1]
+    return library.xp.concatenate([x[None], *after], 0)
+
+
+def uncoupled(library: NumPy, static: None, states: Array, constants: StepConstants) -> Array:
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step."""
+    return drive(constants, states[:-1], states[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +89,14 @@ class DevicePath:
     states: Array
     """(K + 1, N)"""
     word: Array | None
-    """(1, L)"""
+    """States of the label units, (1, L)."""
 
     @classmethod
     def of(cls, library: NumPy, path: Path, machine: Machine) -> DevicePath:
         """That of a path; of one that another engine made, a copy."""
-        known = path.prepared
+        known, expected = path.prepared, (machine.steps + 1, machine.units)
         if isinstance(known, cls) and known.library is library and known.machine == machine:
             return known
-        expected = (machine.steps + 1, machine.units)
         if path.states.shape != expected:
             raise ValueError(f"a path of shape {path.states.shape}; this machine has {expected}")
         word = None if path.word is None else library.array(path.word[None])
@@ -104,11 +106,4 @@ class DevicePath:
     def alone(self) -> Array:
         """Residuals that units would have if they were coupled to nothing, (K, N)."""
         constants = step_constants(self.machine, self.library.array)
-        return self.library.run(uncoupled_residuals, None, self.states, constants)
-
-
-def uncoupled_residuals(
-    library: NumPy, static: None, states: Array, constants: StepConstants
-) -> Array:
-    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step."""
-    return drive(constants, states[:-1], states[1:])
+        return self.library.run(uncoupled, None, self.states, constants)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.engines.portable.couplings import Sensing, blocks_of, sensed_forces, states_of
+from thermoloom.engines.portable import couplings
+from thermoloom.engines.portable.couplings import Blocks, Sensing
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import DevicePath
 from thermoloom.machine.action import (
@@ -24,34 +25,31 @@ from thermoloom.machine.protocol import ramp
 
 
 def sums_of_steps(
-    library: NumPy, machine: Machine, theta: Any, sensing: Sensing | None, word: Any,
+    library: NumPy, machine: Machine, J: Blocks, sensing: Sensing | None, word: Any,
     states: Array, external: Array, constants: StepConstants,
 ) -> Array:  # fmt: skip
     """The seven terms of every step, summed over units, (7, steps)."""
-    coupling = sensed_forces(
-        library, machine, sensing, theta, states_of(library, machine, states[1:], word)
-    )
+    groups = couplings.all_groups(library, machine, states[1:], word)
+    coupling = couplings.sensed_forces(library, machine, sensing, J, groups)
     x, coupling = library.cast(states, library.wide), library.cast(coupling, library.wide)
     terms = step_terms(constants, x[:-1], x[1:], coupling, external)
     return library.xp.stack([term.sum(-1) for term in terms])
 
 
-def path_terms(
-    library: NumPy, theta: Parameters, path: DevicePath, field: Any = None, word: Any = None
-) -> PathTerms:
+def path_terms(theta: Parameters, path: DevicePath, field: Any = None) -> PathTerms:
     """Loss and path-action terms of a path; on a device, with the forces that θ has there."""
-    machine, sensing = path.machine, Sensing.of(library, path.machine)
+    library, machine = path.library, path.machine
+    sensing, sums = Sensing.of(library, machine), np.zeros(7)
     constants = step_constants(machine, lambda value: library.array(value, library.wide))
     constants = constants._replace(drift=library.array(machine.drift, library.wide))
     force = ramp(machine)[:, None] * (0.0 if field is None else np.asarray(field, np.float64))
     external = library.array(force, library.wide)
-    word, sums = None if word is None else library.array(word), np.zeros(7)
     for stage, (begin, end) in enumerate(machine.stage_windows):
-        blocks = blocks_of(library, machine, theta.vector[stage])
+        J = couplings.blocks_of(library, machine, theta.vector[stage])
         for first in range(begin, end, STEPS_AT_ONCE):
             last = min(first + STEPS_AT_ONCE, end)
             of_steps = library.run(
-                sums_of_steps, machine, blocks, sensing, word, path.states[first : last + 1],
+                sums_of_steps, machine, J, sensing, path.word, path.states[first : last + 1],
                 external[first:last], constants,
             )  # fmt: skip
             sums += library.numpy(of_steps).astype(np.float64).sum(axis=1)

@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thermoloom.engines import Path
-from thermoloom.engines.portable.couplings import (
-    Blocks, blocks_of, forces, of_free_units, states_of, update, vector_of, wires_of,
-)  # fmt: skip
-from thermoloom.engines.portable.learner import Learner, learned_parameters
+from thermoloom.engines.portable import couplings
+from thermoloom.engines.portable.couplings import Blocks
+from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.random_streams import Stream, philox
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import couplings, levels, top_level
+from thermoloom.machine import quantization
 
 TILE = 4, 16
 """Rows and columns that share eight counters."""
@@ -70,10 +69,10 @@ def learn_steps(
 
     def learn_step(codes: Blocks, inputs: tuple[Array, ...]) -> tuple[Blocks, tuple[()]]:
         state, uncoupled, step = inputs
-        x = states_of(library, machine, state[None], word)
+        x = couplings.all_groups(library, machine, state[None], word)
         theta = {name: n * spacing.get(name, 1.0) for name, n in codes.items()}
-        r = uncoupled + machine.residual_scale * forces(library, machine, theta, x)
-        change = update(library, machine, wires, x, of_free_units(machine, rate * r))
+        r = uncoupled + machine.residual_scale * couplings.forces(library, machine, theta, x)
+        change = couplings.update(library, machine, wires, x, couplings.free_groups(machine, rate * r))
         u = uniforms(library, machine, keys, step, path) if grid.stochastic else {}
         following = {}
         for name, n in codes.items():
@@ -102,7 +101,7 @@ class QuantizedLearner(Learner):
                 "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
                 "and hidden-hidden, complete, with or without labels"
             )
-        top = top_level(errors.bits)
+        top = quantization.top_level(errors.bits)
         ranges = {name: getattr(errors, f"range_{name}") for name in ("visible_hidden", "hidden_hidden")}
         spacing = tuple((name, span / top) for name, span in ranges.items())
         return Grid(machine, top, spacing, errors.rounding == "stochastic")
@@ -112,20 +111,20 @@ class QuantizedLearner(Learner):
         library, grid, machine = self.library, self.grid, self.settings.machine
         bits, lesson = self.settings.imperfections.bits, self.lesson(path)
         keys = Stream(library, self.settings.training.seed, "rounding").keys
-        word = None if path.word is None else library.array(path.word)
         learned = theta.vector.astype(library.precision)
-        for stage, (first, last) in enumerate(machine.stage_windows):
-            codes = blocks_of(library, machine, learned[stage])
+        for stage, (begin, end) in enumerate(machine.stage_windows):
+            codes = couplings.blocks_of(library, machine, learned[stage])
             for name, spacing in grid.spacing:
-                codes[name] = library.array(levels(theta[name][stage], bits, spacing * grid.top))
+                n = quantization.levels(theta[name][stage], bits, spacing * grid.top)
+                codes[name] = library.array(n)
+            steps = library.array(np.arange(begin, end), library.word)
             codes = library.run(
-                learn_steps, grid, codes, wires_of(library, machine), library.array(lesson.rate),
-                word, lesson.states[first + 1 : last + 1], lesson.alone[first:last], keys,
-                library.array(np.arange(first, last), library.word),
+                learn_steps, grid, codes, self.wires, library.array(lesson.rate), lesson.word,
+                lesson.states[begin + 1 : end + 1], lesson.alone[begin:end], keys, steps,
                 library.array(path.number, library.word),
             )  # fmt: skip
             for name, spacing in grid.spacing:
                 n = library.numpy(codes[name]).astype(np.int32)
-                codes[name] = library.array(couplings(n, bits, spacing * grid.top))
-            learned[stage] = vector_of(library, machine, codes)
-        return learned_parameters(self.settings, theta, learned)
+                codes[name] = library.array(quantization.couplings(n, bits, spacing * grid.top))
+            learned[stage] = couplings.vector_of(library, machine, codes)
+        return self.finish(theta, learned)

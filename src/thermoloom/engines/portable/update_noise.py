@@ -27,9 +27,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thermoloom.engines import Path
-from thermoloom.engines.portable.couplings import Blocks, blocks_of, forces, states_of, vector_of
-from thermoloom.engines.portable.learner import Learner, Lesson, learned_parameters
+from thermoloom.engines.portable import couplings
+from thermoloom.engines.portable.couplings import Blocks
+from thermoloom.engines.portable.learner import Learner, Lesson
 from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.engines.portable.noising import DevicePath
 from thermoloom.engines.portable.random_streams import Stream, draw_normals
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -107,7 +109,7 @@ def advance(
         z = draw_normals(library, blocks, keys, counter[:1], 64 * counter[1] + next(draws))
         return z.reshape(-1)[: math.prod(shape)].reshape(shape)
 
-    x = states_of(library, machine, states, word)
+    x = couplings.all_groups(library, machine, states, word)
     number = np.arange(len(states)) // period
     seen = library.array(number[:, None] > np.arange(n))
     scale, following = math.sqrt(len(states) / n), {}
@@ -122,7 +124,7 @@ def advance(
         force[rows] = force[rows] + scale * on_rows
         following[block.name] = walk[block.name] + scale * total
     within = library.xp.concatenate([force[group] for group in machine.groups], -1)
-    return following, forces(library, machine, walk, x) + within
+    return following, couplings.forces(library, machine, walk, x) + within
 
 
 @dataclass(frozen=True)
@@ -143,28 +145,28 @@ class NoiseResponse(Learner):
             yield first, last, updates
             first = last
 
-    def walk(self, path: Path) -> tuple[Array, Any]:
-        """W_k x′_k along a path (K, N), and W at the end of every stage, flat in NumPy (T, size)."""
-        machine, library = self.settings.machine, self.library
+    def walk(self, path: DevicePath, number: int) -> tuple[Array, Any]:
+        """W_k x′_k along path ``number`` (K, N), and W at the end of every stage, flat, (T, size)."""
+        library, machine, spans = self.library, self.machine, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
-        word = None if path.word is None else library.array(path.word)
-        states, numbers, along, ends = library.array(path.states[1:]), count(), [], []
+        along, ends = [], []
         for begin, end in machine.stage_windows:
-            walk = blocks_of(library, machine, np.zeros(layout(machine).size))
-            for first, last, updates in self.spans(states[begin:end]):
+            states = path.states[begin + 1 : end + 1]
+            walk = couplings.blocks_of(library, machine, np.zeros(layout(machine).size))
+            for first, last, updates in self.spans(states):
                 span = Span(machine, updates, self.settings.period)
-                counter = library.array([path.number, next(numbers)], library.word)
-                x = states[begin + first : begin + last]
-                walk, force = library.run(advance, span, walk, x, word, keys, counter)
+                counter = library.array([number, next(spans)], library.word)
+                x = states[first:last]
+                walk, force = library.run(advance, span, walk, x, path.word, keys, counter)
                 along.append(force)
-            ends.append(vector_of(library, machine, walk))
+            ends.append(couplings.vector_of(library, machine, walk))
         return library.xp.concatenate(along, 0), np.stack(ends)
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         """Δ after one noising path."""
+        known = DevicePath.of(self.library, path, self.machine)
         rate = self.settings.learning_rate_of(path.number)
-        along, end = self.walk(path)
-        alone = -rate * self.settings.machine.residual_scale * along
-        lesson = Lesson(self.library.array(path.states), alone, path.word, rate)
-        learned = self.rule.learn(theta.vector[None], [lesson])[0] - rate * end
-        return learned_parameters(self.settings, theta, learned)
+        along, end = self.walk(known, path.number)
+        alone = -rate * self.machine.residual_scale * along
+        lesson = Lesson(known.states, alone, known.word, rate)
+        return self.finish(theta, self.learn_lessons(theta.vector[None], [lesson])[0] - rate * end)
