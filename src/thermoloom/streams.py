@@ -2,21 +2,26 @@
 
     key                 first 64 bits of SHA-256("thermoloom/{name}/{seed}")
     (w₀, w₁, w₂, w₃)    Philox4x32-10(key, (unit, ⌊k/4⌋, trajectory, 0))
-    z of four steps     BoxMuller(w₀, w₁), BoxMuller(w₂, w₃)
+    (z₀, z₁)            √(−2 ln u) (cos 2πt, sin 2πt),   u from w₀, t from w₁; likewise z₂, z₃
 
 are the standard normals of one unit in the steps 4⌊k/4⌋ … 4⌊k/4⌋ + 3 of one trajectory. Nothing is
-stateful: any normal can be computed alone, whatever the block size, the thread or the order. The
-functions below are the definition in plain NumPy; engines implement it in their own arithmetic,
-with equal words and with normals that are equal to round-off.
+stateful: any normal can be computed alone, whatever the block size, the thread or the order.
+
+The functions below are written for any array library (``engines.portable.library``). Words are equal
+in every library and on every device. Normals are equal to round-off, since libraries round logarithm,
+sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has kernels of its
+own for the same streams.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thermoloom.inputs import seed_number
 
@@ -42,7 +47,8 @@ PHILOX = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
 _WORD = 0xFFFFFFFF
 
-Words = NDArray[np.uint64]
+Array = Any
+"""An array of whichever library."""
 
 
 def stream_key(seed: int, name: str) -> np.uint64:
@@ -60,42 +66,64 @@ def round_keys(key: int | np.uint64) -> list[tuple[int, int]]:
     return [((low + n * weyl_low) & _WORD, (high + n * weyl_high) & _WORD) for n in range(ROUNDS)]
 
 
-def philox(key: int | np.uint64, *counter: Any) -> tuple[Words, Words, Words, Words]:
-    """Philox4x32-10 (Salmon et al., SC11): four words of 32 bits, held in uint64."""
-    word, half = np.uint64(_WORD), np.uint64(32)
-    c0, c1, c2, c3 = (np.asarray(c, np.uint64) for c in counter)
-    for low, high in round_keys(key):
-        first, second = np.uint64(PHILOX[0]) * c0, np.uint64(PHILOX[1]) * c2
-        c0, c1, c2, c3 = (
-            (second >> half) ^ c1 ^ np.uint64(low),
-            second & word,
-            (first >> half) ^ c3 ^ np.uint64(high),
-            first & word,
-        )
+def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, ...]:
+    """Philox4x32-10 (Salmon et al., SC11): four words of 32 bits for every counter.
+
+    ``keys`` (10, 2): those of the ten rounds.
+    """
+    c0, c1, c2, c3 = counter
+    for key in keys:
+        upper, lower = library.wide_product(PHILOX[0], c0)
+        other_upper, other_lower = library.wide_product(PHILOX[1], c2)
+        c0, c1, c2, c3 = other_upper ^ c1 ^ key[0], other_lower, upper ^ c3 ^ key[1], lower
     return c0, c1, c2, c3
 
 
-def box_muller(radial: Words, angular: Words) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Two words → two standard normals, √(−2 ln u) (cos 2πt, sin 2πt).
+def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Array]:
+    """Two words → two standard normals.
 
     u takes the upper 31 bits of the first word. Of the second, the lower 30 bits are a signed angle
     within ±1/8 turn, bit 31 is the sign of the cosine and bit 30 exchanges the two.
     """
-    u = (np.float32(radial >> np.uint64(1)) + np.float32(0.5)) * np.float32(2.0**-31)
-    angle = (angular & np.uint64(2**30 - 1)).astype(np.int64)
-    turn = (angle - 2**30 * (angle >> 29)) / 2.0**32
-    radius = np.sqrt(-2 * np.log(u.astype(np.float64)))
-    sign = 1 - 2 * (angular >> np.uint64(31)).astype(np.int64)
-    cosine, sine = radius * sign * np.cos(2 * np.pi * turn), radius * np.sin(2 * np.pi * turn)
-    swap = (angular >> np.uint64(30)) & np.uint64(1) == 1
-    return np.where(swap, sine, cosine), np.where(swap, cosine, sine)
+    xp = library.xp
+    u = (library.cast(radial >> 1, library.single) + 0.5) * 2.0**-31
+    angle = library.cast(angular & (2**30 - 1), xp.int32)
+    turn = library.cast(angle - (angle >> 29) * 2**30, library.single) * 2.0**-32
+    radius = xp.sqrt(-2 * xp.log(library.cast(u, library.real)))
+    phase = 2 * math.pi * library.cast(turn, library.real)
+    cosine, sine = radius * xp.cos(phase), radius * xp.sin(phase)
+    cosine = xp.where(angular >> 31 == 1, -cosine, cosine)
+    exchanged = (angular >> 30) & 1 == 1
+    return xp.where(exchanged, sine, cosine), xp.where(exchanged, cosine, sine)
 
 
-def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float64]:
-    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
-    blocks = -(-steps // STEPS_PER_BLOCK)
-    words = philox(
-        stream_key(seed, name), np.arange(units), np.arange(blocks)[:, None], trajectory, 0
-    )
-    of_steps = [*box_muller(*words[:2]), *box_muller(*words[2:])]
-    return np.stack(of_steps, axis=1).reshape(-1, units)[:steps]
+def draw_normals(
+    library: Any, shape: tuple[int, int], keys: Array, trajectories: Array, first: Array
+) -> Array:
+    """(4 · blocks, trajectories, units) normals from block ``first`` on; shape = (blocks, units)."""
+    blocks, units = library.count(shape[0])[:, None, None], library.count(shape[1])
+    words = philox(library, keys, (units, first + blocks, trajectories[:, None], 0 * units))
+    of_steps = [*box_muller(library, *words[:2]), *box_muller(library, *words[2:])]
+    return library.xp.stack(of_steps, 1).reshape(STEPS_PER_BLOCK * shape[0], -1, shape[1])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The stream of a seed and a name, in an array library."""
+
+    library: Any
+    seed: int
+    name: str
+
+    @property
+    def keys(self) -> Array:
+        """The words of the key in the ten rounds, (10, 2)."""
+        return self.library.array(round_keys(stream_key(self.seed, self.name)), self.library.word)
+
+    def normals(self, trajectories: Sequence[int], first: int, steps: int, units: int) -> Array:
+        """Standard normals (steps, trajectories, units) from step ``first`` and unit 0 on."""
+        begin, end = first // STEPS_PER_BLOCK, -(-(first + steps) // STEPS_PER_BLOCK)
+        counters = (self.library.array(n, self.library.word) for n in (list(trajectories), begin))
+        z = self.library.run(draw_normals, (end - begin, units), self.keys, *counters)
+        skipped = first - begin * STEPS_PER_BLOCK
+        return z[skipped : skipped + steps]

@@ -16,7 +16,9 @@ Stages are in the order of generation: from the noisy end of the noising path to
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,9 @@ from numpy.typing import NDArray
 from thermoloom.machine.energy import EnergyParts
 
 Float64 = NDArray[np.float64]
+
+FIRST_LAW = 1e-9
+"""Largest error of the first law, relative to the energies involved."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +105,38 @@ class Generated:
         change = self.final_energy.total - self.initial_energy.total
         size = max(float(np.abs(e.total).max()) for e in (self.starts, self.ends))
         return float(np.abs(change - (self.work - self.heat)).max()) / max(size, 1e-300)
+
+
+def joined(
+    groups: Sequence[Mapping[str, Any]], snapshot_samples: Sequence[int], moving_clamps: bool
+) -> Generated:
+    """One result from groups of samples: fields of ``Generated``, energies as (S, T) by part.
+
+    Each group has snapshots of all its samples and ``switched``, the work of switching stages as it
+    follows from the difference of θ alone; with that the first law is verified.
+    """
+
+    def join(values: list[Any]) -> Any:
+        if isinstance(values[0], Mapping):
+            parts = {part: join([each[part] for each in values]) for part in values[0]}
+            return EnergyParts(parts)
+        return np.concatenate(values)
+
+    whole = {name: join([group[name] for group in groups]) for name in groups[0]}
+    switched, chosen = whole.pop("switched"), list(snapshot_samples)
+    work = whole["clamp_work_so_far"][chosen] if moving_clamps else None
+    whole |= {"snapshots": whole["snapshots"][chosen], "clamp_work_so_far": work}
+    generated = Generated(**whole)
+    check_first_law(generated, switched)
+    return generated
+
+
+def check_first_law(generated: Generated, switched: Float64) -> None:
+    """ΔV = W − Q, with the work of switching computed independently, (S, T − 1)."""
+    if not np.isfinite(generated.final_states).all():
+        return  # a divergence, which shows as such
+    missing = np.abs(generated.switching_work - switched).max(initial=0.0)
+    size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
+    error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
+    if not error <= FIRST_LAW:
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")

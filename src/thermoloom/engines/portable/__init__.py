@@ -2,35 +2,32 @@
 
     THERMOLOOM_ENGINE = portable[:numpy | torch | jax[:device[:float32 | float64]]]
 
-Read it in this order: ``library`` (what the array libraries spell differently), ``random_streams``,
-``noising`` (paths), ``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is
-rare: ``path_terms``, ``quantized_learner``, ``update_noise``. Results agree with the compiled engine to
-round-off, since the streams are the same; update noise is equal in law.
+Read it in this order: ``library`` (what the array libraries spell differently), ``noising`` (paths),
+``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is rare: ``grid``
+(quantized training) and ``update_noise``. Results agree with the compiled engine to round-off, since
+the streams are the same (``thermoloom.streams``); update noise is equal in law.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from thermoloom.engines import Learner as AnyLearner
 from thermoloom.engines import NoisyLearner, OnSnapshot, Path
-from thermoloom.engines.portable.generation import Sampler, joined
+from thermoloom.engines.portable.generation import Sampler
 from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import NumPy, library
-from thermoloom.engines.portable.noising import DevicePath, noising_paths
-from thermoloom.engines.portable.path_terms import path_terms
-from thermoloom.engines.portable.quantized_learner import QuantizedLearner
+from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
-from thermoloom.machine.action import PathLoss, PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.generated import Generated
+from thermoloom.machine.generated import Generated, joined
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.settings import Settings
 
 
@@ -42,7 +39,10 @@ class PortableEngine:
     GROUP: int = 50
 
     def warm_up(
-        self, models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
+        self,
+        models: Iterable[Settings] | None = None,
+        learning: bool = True,
+        generating: bool = True,
     ) -> None:
         """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
 
@@ -60,31 +60,26 @@ class PortableEngine:
     ) -> list[Path]:  # fmt: skip
         """Trajectories ``numbers`` of a seed, simulated together, from fields (S, N), words (S, L)."""
         together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
-        paths = []
-        for i, number in enumerate(numbers):
-            word = None if words is None else words[i]
-            path = Path(machine, self.library.numpy(together[:, i]), number, word)
-            paths.append(replace(path, prepared=DevicePath.of(self.library, path, machine)))
-        return paths
+        states = np.ascontiguousarray(np.swapaxes(self.library.numpy(together), 0, 1))
+        words = [None] * len(numbers) if words is None else words
+        return [Path(machine, *each) for each in zip(states, numbers, words, strict=True)]
 
     def learner(self, settings: Settings) -> AnyLearner:
         """The learner of these settings."""
-        on_grid = settings.imperfections.bits != UNQUANTIZED
-        clean = (QuantizedLearner if on_grid else Learner)(self.library, settings)
+        clean = Learner(self.library, settings)
         if amplitude := settings.imperfections.update_noise:
             return NoisyLearner(clean, NoiseResponse(self.library, settings), amplitude)
         return clean
 
     def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
-        """Loss and path-action terms of a path."""
-        return path_terms(theta, DevicePath.of(self.library, path, path.machine), field)
+        """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
+        return path_terms(theta.on(path.machine), path.states, field, path.word)
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ."""
-        known = DevicePath.of(self.library, path, path.machine)
 
         def loss(theta: Parameters) -> PathLoss:
-            terms = path_terms(theta, known)
+            terms = self.terms(theta, path)
             return PathLoss(terms.loss, terms.reduced_loss)
 
         return loss

@@ -99,7 +99,9 @@ class Sensing(NamedTuple):
         """None where units feel what is written."""
         if not isinstance(machine, Built) or not machine.device.couples:
             return None
-        gain, offset = (blocks_of(library, machine, each) for each in (machine.gain, machine.offset))
+        gain, offset = (
+            blocks_of(library, machine, each) for each in (machine.gain, machine.offset)
+        )
         twist = None if machine.twist is None else blocks_of(library, machine, machine.twist)
         return cls(gain, offset, twist)
 

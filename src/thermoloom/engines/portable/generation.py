@@ -22,18 +22,14 @@ from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
-from thermoloom.engines.portable.random_streams import Stream
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
-from thermoloom.machine.energy import EnergyParts, energy_parts, switching_work
-from thermoloom.machine.generated import Generated
+from thermoloom.machine.energy import energy_parts, switching_work
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
-
-FIRST_LAW = 1e-9
-"""Largest error of the first law, relative to the energies involved."""
+from thermoloom.streams import Stream
 
 
 def generation_steps(
@@ -135,17 +131,21 @@ class Sampler:
             ends.append(energy_parts(wide, library.numpy(x), stage, words, clamped))
         heat, clamp_work, active = np.stack(sums, axis=-1)
         seen = [snapshots[step] for step in self.snapshot_steps]
-        return {
+        energies = {
+            name: {part: np.stack([e[part] for e in each], axis=1) for part in each[0].parts}
+            for name, each in (("starts", starts), ("ends", ends))
+        }
+        return energies | {
             "initial_states": initial,
             "final_states": library.numpy(x),
-            "starts": by_stage(starts),
-            "ends": by_stage(ends),
             "clamp_work": clamp_work,
             "path_heat": heat,
-            "snapshots": np.stack([each for each, _ in seen], 1) if seen else initial[:, None][:, :0],
-            "clamp_work_so_far": np.stack([w for _, w in seen], 1) if seen else heat[:, :0],
             "active_work": active,
             "switched": np.stack(switched, axis=-1) if switched else heat[:, :0],
+            "snapshots": np.stack([each for each, _ in seen], 1)
+            if seen
+            else initial[:, None][:, :0],
+            "clamp_work_so_far": np.stack([w for _, w in seen], 1) if seen else heat[:, :0],
         }
 
     def targets(self, numbers: range) -> tuple[Any, Array | None]:
@@ -161,34 +161,3 @@ class Sampler:
         path = noising_paths(library, machine, values, self.seed, numbers, "clamp ")
         backwards = library.array(np.arange(machine.steps, -1, -1), library.xp.int32)
         return clamped, path[backwards]
-
-
-def by_stage(energies: list[EnergyParts]) -> dict[str, Any]:
-    """Energies of every stage (S,) → (S, T), by part."""
-    return {part: np.stack([e[part] for e in energies], axis=1) for part in energies[0].parts}
-
-
-def joined(groups: list[dict[str, Any]], samples: list[int], moving: bool) -> Generated:
-    """Groups of samples, one after the other, with snapshots of these ``samples``; verified."""
-
-    def join(name: str) -> Any:
-        values = [group[name] for group in groups]
-        if isinstance(values[0], dict):
-            parts = {part: np.concatenate([each[part] for each in values]) for part in values[0]}
-            return EnergyParts(parts)
-        return np.concatenate(values)
-
-    everything = {name: join(name) for name in groups[0]}
-    switched = everything.pop("switched")
-    for name in ("snapshots", "clamp_work_so_far"):
-        everything[name] = everything[name][samples]
-    if not moving:
-        everything["clamp_work_so_far"] = None
-    generated = Generated(**everything)
-    if np.isfinite(generated.final_states).all():  # a divergence shows as such
-        missing = np.abs(generated.switching_work - switched).max(initial=0.0)
-        size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
-        error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
-        if not error <= FIRST_LAW:
-            raise RuntimeError(f"energy is not conserved: error {error:.1e}")
-    return generated

@@ -32,13 +32,14 @@ import numpy as np
 from thermoloom.engines import Diverged, Path
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups, Sensing
+from thermoloom.engines.portable.grid import Grid, moved
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.engines.portable.noising import DevicePath
-from thermoloom.engines.portable.random_streams import Stream
+from thermoloom.engines.portable.noising import uncoupled_residuals
 from thermoloom.machine.device import Built
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.settings import Settings
+from thermoloom.streams import Stream
 
 LONGEST_BLOCK = 64
 """Most steps in a block of several updates."""
@@ -52,56 +53,16 @@ class Rule(NamedTuple):
 
     machine: Machine
     period: int
-
-
-class Lesson(NamedTuple):
-    """What θ is learned from: one path, in the library."""
-
-    states: Array
-    """(K + 1, N)"""
-    alone: Array
-    """Residuals of units that are coupled to nothing, with errors, (K, N)."""
-    word: Array | None
-    """States of the label units, (1, L)."""
-    rate: float
-
-
-def autoregression(library: NumPy, static: None, normals: Array, rho: Array) -> Array:
-    """ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k from ε (K, N); ξ_0 = ε_0."""
-
-    def step(xi: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
-        xi = rho * xi + library.xp.sqrt(1 - rho * rho) * inputs[0]
-        return xi, (xi,)
-
-    later = library.scan(step, normals[0], (normals[1:],))[1]
-    return library.xp.concatenate([normals[:1], *later], 0)
-
-
-def residual_errors(library: NumPy, settings: Settings, trajectory: int) -> Array | float:
-    """e_k = μ_bias + σ_res ξ_k, (K, N), of one training trajectory: added to its residuals."""
-    errors, machine = settings.imperfections, settings.machine
-    if errors.residual_noise == 0:
-        return errors.residual_offset
-    stream = Stream(library, settings.training.seed, "residual error")
-    xi = stream.normals([trajectory], 0, machine.steps, machine.units)[:, 0]
-    if errors.residual_correlation > 0:
-        xi = library.run(autoregression, None, xi, library.array(errors.residual_correlation))
-    return errors.residual_offset + errors.residual_noise * xi
+    grid: Grid | None
 
 
 def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: Groups) -> Groups:
     """R of a block from R⁰ (``start``); ``feedback`` = αc."""
-    transposed, (machine, period) = (lambda a: library.xp.swapaxes(a, -1, -2)), rule
-    update_number = np.arange(x["one"].shape[-2]) // period
-    weight = feedback * library.array(update_number[:, None] > update_number)  # αcU
-    coupled = {
-        group: [b.rows if on_columns else b.columns for b, on_columns in layout(machine).partners(group)]
-        for group in start
-    }
-    overlap = {
-        group: weight * sum(x[other] @ transposed(x[other]) for other in coupled[group])
-        for group in start
-    }
+    transposed, partners = (lambda a: library.xp.swapaxes(a, -1, -2)), layout(rule.machine).partners
+    number = np.arange(x["one"].shape[-2]) // rule.period
+    weight = feedback * library.array(number[:, None] > number)  # αcU
+    coupled = {g: [b.rows if turned else b.columns for b, turned in partners(g)] for g in start}
+    overlap = {g: weight * sum(x[h] @ transposed(x[h]) for h in coupled[g]) for g in start}
 
     def sweep(r: Groups) -> Groups:
         crossed = {group: x[group] @ transposed(r[group]) for group in r}
@@ -115,106 +76,105 @@ def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: G
             following[group] = start[group] - change
         return following
 
-    return library.iterate(sweep, start, len(update_number))
+    return library.iterate(sweep, start, len(number))
 
 
 def learn_blocks(
     library: NumPy, rule: Rule, theta: Blocks, wires: Blocks, sensing: Sensing | None,
-    rate: Array, word: Array | None, after: Array, alone: Array,
+    rate: Array, word: Array | None, keys: Array, blocks: tuple[Array, ...],
 ) -> Blocks:  # fmt: skip
-    """θ after blocks of steps, from x′ and uncoupled residuals, each (blocks, trainings, B, N)."""
+    """θ after ``blocks`` of steps: x′ and uncoupled residuals, each (blocks, trainings, B, N), and
+    the counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
+    """
     machine, scale = rule.machine, rule.machine.residual_scale
 
-    def learn_block(theta: Blocks, inputs: tuple[Array, Array]) -> tuple[Blocks, tuple[()]]:
-        states, uncoupled = inputs
+    def learn_block(theta: Blocks, inputs: tuple[Array, ...]) -> tuple[Blocks, tuple[()]]:
+        states, alone, counter = inputs
         x = couplings.all_groups(library, machine, states, word)
         force = couplings.sensed_forces(library, machine, sensing, theta, x)
-        r = couplings.free_groups(machine, uncoupled + scale * force)
+        r = couplings.free_groups(machine, alone + scale * force)
         if states.shape[-2] > rule.period:
             r = solve_block(library, rule, rate * scale, x, r)
         r = {group: rate * values for group, values in r.items()}
         change = couplings.update(library, machine, wires, x, r)
+        if rule.grid is not None:
+            return moved(library, rule.grid, theta, change, wires, keys, counter), ()
         return {name: J - change[name] for name, J in theta.items()}, ()
 
-    return library.scan(learn_block, theta, (after, alone))[0]
+    return library.scan(learn_block, theta, blocks)[0]
+
+
+def autoregression(library: NumPy, static: None, normals: Array, rho: Array) -> Array:
+    """ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k from ε (K, N); ξ_0 = ε_0."""
+
+    def step(xi: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
+        xi = rho * xi + library.xp.sqrt(1 - rho * rho) * inputs[0]
+        return xi, (xi,)
+
+    later = library.scan(step, normals[0], (normals[1:],))[1]
+    return library.xp.concatenate([normals[:1], *later], 0)
 
 
 @dataclass(frozen=True)
 class Learner:
-    """The learner of some settings: with their residual errors and on their device."""
+    """The learner of some settings: with their residual errors, grid and device."""
 
     library: NumPy
     settings: Settings
 
     @cached_property
-    def machine(self) -> Machine:
-        return self.settings.built
+    def rule(self) -> Rule:
+        return Rule(self.settings.built, self.settings.period, Grid.of(self.settings))
 
     @cached_property
     def sensing(self) -> Sensing | None:
-        return Sensing.of(self.library, self.machine)
+        return Sensing.of(self.library, self.rule.machine)
 
     @cached_property
     def wires(self) -> Blocks:
-        return couplings.wires_of(self.library, self.machine)
+        return couplings.wires_of(self.library, self.rule.machine)
 
-    def lesson(self, path: Path) -> Lesson:
-        """The path as this learner sees it."""
-        known = DevicePath.of(self.library, path, self.machine)
-        alone = known.alone + residual_errors(self.library, self.settings, path.number)
-        rate = self.settings.learning_rate_of(path.number)
-        return Lesson(known.states, alone, known.word, rate)
+    def residual_errors(self, trajectory: int) -> Array | float:
+        """e_k = μ_bias + σ_res ξ_k, (K, N), which is added to the residuals of a trajectory."""
+        errors, machine = self.settings.imperfections, self.rule.machine
+        if errors.residual_noise == 0:
+            return errors.residual_offset
+        stream = Stream(self.library, self.settings.training.seed, "residual error")
+        xi = stream.normals([trajectory], 0, machine.steps, machine.units)[:, 0]
+        if errors.residual_correlation > 0:
+            rho = self.library.array(errors.residual_correlation)
+            xi = self.library.run(autoregression, None, xi, rho)
+        return errors.residual_offset + errors.residual_noise * xi
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         """θ after one noising path."""
-        return self.finish(theta, self.learn_lessons(theta.vector[None], [self.lesson(path)])[0])
+        return learn_together([self], [theta], [path])[0]
+
+    def lesson(self, path: Path) -> tuple[Array, Any]:
+        """Residuals (K, N) of units that are coupled to nothing, and what is added to θ at the end."""
+        alone = uncoupled_residuals(self.library, self.rule.machine, path)
+        return alone + self.residual_errors(path.number), 0.0
 
     def finish(self, theta: Parameters, vector: Any) -> Parameters:
         """θ with what was learned, as it is at the end of the trajectory; raises ``Diverged``."""
         if not np.isfinite(vector).all():
             raise Diverged("couplings are no longer finite")
-        learned = replace(theta, vector=vector)
-        return self.machine.kept(learned) if isinstance(self.machine, Built) else learned
-
-    def learn_lessons(self, vectors: Any, lessons: Sequence[Lesson]) -> Any:
-        """Flat θ (trainings, T, size) after one lesson each, side by side, in NumPy."""
-        library, xp, machine = self.library, self.library.xp, self.machine
-        states, alone = (xp.stack([lesson[i] for lesson in lessons]) for i in (0, 1))
-        labelled = lessons[0].word is not None
-        word = xp.stack([lesson.word for lesson in lessons]) if labelled else None
-        rates = np.array([lesson.rate for lesson in lessons])
-        learned = []
-        for stage, (begin, end) in enumerate(machine.stage_windows):
-            theta = couplings.blocks_of(library, machine, vectors[:, stage])
-            after, uncoupled = states[:, begin + 1 : end + 1], alone[:, begin:end]
-            length = self.block_length(after, float(rates.max()))
-            leftover = (end - begin) % length
-            for size, piece in (
-                (length, slice(0, end - begin - leftover)),
-                (leftover, slice(end - begin - leftover, None)),
-            ):
-                if size and piece.start != piece.stop:
-                    blocks = (self.in_blocks(each[:, piece], size) for each in (after, uncoupled))
-                    theta = library.run(
-                        learn_blocks, Rule(machine, self.settings.period), theta, self.wires,
-                        self.sensing, library.array(rates[:, None, None]), word, *blocks,
-                    )  # fmt: skip
-            learned.append(couplings.vector_of(library, machine, theta))
-        return np.stack(learned, axis=1)
-
-    def in_blocks(self, values: Array, length: int) -> Array:
-        """(trainings, steps, N) → (blocks, trainings, length, N)."""
-        trainings, steps, units = values.shape
-        blocks = values.reshape(trainings, steps // length, length, units)
-        return self.library.xp.swapaxes(blocks, 0, 1)
+        learned, (machine, _, grid) = replace(theta, vector=vector), self.rule
+        learned = learned if grid is None else grid.nearest(learned)
+        return machine.kept(learned) if isinstance(machine, Built) else learned
 
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
-        period, steps = self.settings.period, states.shape[1]
-        if self.sensing is not None or self.machine.sparse or period >= LONGEST_BLOCK:
+        (machine, period, grid), steps = self.rule, states.shape[1]
+        if (
+            self.sensing is not None
+            or grid is not None
+            or machine.sparse
+            or period >= LONGEST_BLOCK
+        ):
             return min(period, steps)
         largest = float(self.library.xp.max((states * states).sum(-1)))
-        feedback = 2 * rate * self.machine.residual_scale * largest
+        feedback = 2 * rate * machine.residual_scale * largest
         weak = not feedback * LONGEST_BLOCK > STRONGEST_FEEDBACK  # or not a number
         longest = LONGEST_BLOCK if weak else max(1, int(STRONGEST_FEEDBACK / feedback))
         power_of_two = 1 << (longest.bit_length() - 1)  # few lengths, so that few are compiled
@@ -226,9 +186,41 @@ def learn_together(
 ) -> list[Parameters]:
     """θ of several trainings after one path each, computed side by side, which fills a GPU.
 
-    They may differ in seed, rate and residual errors, not in machine, device and period.
+    They may differ in seed, rate and residual errors, not in machine, device, grid and period.
     """
-    lessons = [learner.lesson(path) for learner, path in zip(learners, paths, strict=True)]
-    vectors = learners[0].learn_lessons(np.stack([theta.vector for theta in thetas]), lessons)
-    everything = zip(learners, thetas, vectors, strict=True)
-    return [learner.finish(theta, vector) for learner, theta, vector in everything]
+    first, library, xp = learners[0], learners[0].library, learners[0].library.xp
+    machine, settings = first.rule.machine, first.settings
+    everything = list(zip(learners, thetas, paths, strict=True))
+    states = xp.stack([library.array(path.states) for path in paths])
+    lessons = [learner.lesson(path) for learner, _, path in everything]
+    alone = xp.stack([residuals for residuals, _ in lessons])
+    words = [path.word for path in paths if path.word is not None]
+    word = library.array(np.stack(words)[:, None]) if words else None
+    rates = np.array([each.settings.learning_rate_of(path.number) for each, _, path in everything])
+    rate, keys = (
+        library.array(rates[:, None, None]),
+        Stream(library, settings.training.seed, "rounding").keys,
+    )
+    counters = np.stack([np.arange(machine.steps), np.full(machine.steps, paths[0].number)], 1)
+    grid, learned = first.rule.grid, []
+    vectors = np.stack(
+        [theta.vector if grid is None else grid.nearest(theta).vector for theta in thetas]
+    )
+    for stage, (begin, end) in enumerate(machine.stage_windows):
+        theta = couplings.blocks_of(library, machine, vectors[:, stage])
+        length = first.block_length(states[:, begin + 1 : end + 1], float(rates.max()))
+        whole = end - (end - begin) % length
+        for low, high, size in ((begin, whole, length), (whole, end, end - whole)):
+            if high > low:
+                shape = len(paths), (high - low) // size, size, machine.units
+                after, uncoupled = states[:, low + 1 : high + 1], alone[:, low:high]
+                blocks = [xp.swapaxes(each.reshape(shape), 0, 1) for each in (after, uncoupled)]
+                blocks.append(library.array(counters[low:high:size], library.word))
+                theta = library.run(
+                    learn_blocks, first.rule, theta, first.wires, first.sensing, rate, word, keys,
+                    tuple(blocks),
+                )  # fmt: skip
+        learned.append(couplings.vector_of(library, machine, theta))
+    vectors = np.stack(learned, axis=1)
+    results = zip(learners, thetas, vectors, lessons, strict=True)
+    return [each.finish(theta, vector + change) for each, theta, vector, (_, change) in results]

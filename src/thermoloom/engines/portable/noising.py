@@ -9,17 +9,15 @@ never sees θ, so all trajectories take a step at once, which costs little more 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from thermoloom.engines import Path
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.engines.portable.random_streams import Stream
 from thermoloom.machine.action import StepConstants, drive, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
+from thermoloom.streams import Stream
 
 NORMALS_AT_ONCE = 40_000
 """Normals that are drawn together, so that the arrays on the way to them stay in the cache."""
@@ -65,7 +63,12 @@ def evolve(
 
 
 def noising_paths(
-    library: NumPy, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], stream: str = ""
+    library: NumPy,
+    machine: Machine,
+    fields: Any,
+    seed: int,
+    numbers: Sequence[int],
+    stream: str = "",
 ) -> Array:
     """x(t_0) … x(t_K) of trajectories ``numbers`` from fields (S, N): (K + 1, S, N)."""
     s = library.array(fields)
@@ -75,35 +78,15 @@ def noising_paths(
     return library.xp.concatenate([x[None], *after], 0)
 
 
-def uncoupled(library: NumPy, static: None, states: Array, constants: StepConstants) -> Array:
+def residuals_alone(library: NumPy, static: None, states: Array, constants: StepConstants) -> Array:
     """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step."""
     return drive(constants, states[:-1], states[1:])
 
 
-@dataclass(frozen=True, eq=False)
-class DevicePath:
-    """A path in the memory of the library's device; all learners share it (``Path.prepared``)."""
-
-    library: NumPy
-    machine: Machine
-    states: Array
-    """(K + 1, N)"""
-    word: Array | None
-    """States of the label units, (1, L)."""
-
-    @classmethod
-    def of(cls, library: NumPy, path: Path, machine: Machine) -> DevicePath:
-        """That of a path; of one that another engine made, a copy."""
-        known, expected = path.prepared, (machine.steps + 1, machine.units)
-        if isinstance(known, cls) and known.library is library and known.machine == machine:
-            return known
-        if path.states.shape != expected:
-            raise ValueError(f"a path of shape {path.states.shape}; this machine has {expected}")
-        word = None if path.word is None else library.array(path.word[None])
-        return cls(library, machine, library.array(path.states), word)
-
-    @cached_property
-    def alone(self) -> Array:
-        """Residuals that units would have if they were coupled to nothing, (K, N)."""
-        constants = step_constants(self.machine, self.library.array)
-        return self.library.run(uncoupled, None, self.states, constants)
+def uncoupled_residuals(library: NumPy, machine: Machine, path: Path) -> Array:
+    """Residuals (K, N) that units would have on a path if they were coupled to nothing."""
+    expected = (machine.steps + 1, machine.units)
+    if path.states.shape != expected:
+        raise ValueError(f"a path of shape {path.states.shape}; this machine has {expected}")
+    constants = step_constants(machine, library.array)
+    return library.run(residuals_alone, None, library.array(path.states), constants)

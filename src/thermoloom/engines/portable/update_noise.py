@@ -29,12 +29,11 @@ import numpy as np
 from thermoloom.engines import Path
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
-from thermoloom.engines.portable.learner import Learner, Lesson
+from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.engines.portable.noising import DevicePath
-from thermoloom.engines.portable.random_streams import Stream, draw_normals
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.streams import Stream, draw_normals
 
 LONGEST_SPAN = 16
 """Most steps over which W is advanced at once: longer spans need fewer E, but more G and H."""
@@ -145,28 +144,24 @@ class NoiseResponse(Learner):
             yield first, last, updates
             first = last
 
-    def walk(self, path: DevicePath, number: int) -> tuple[Array, Any]:
-        """W_k x′_k along path ``number`` (K, N), and W at the end of every stage, flat, (T, size)."""
-        library, machine, spans = self.library, self.machine, count()
+    def walk(self, path: Path) -> tuple[Array, Any]:
+        """W_k x′_k along a path (K, N), and W at the end of every stage, flat, (T, size)."""
+        library, (machine, period, _), spans = self.library, self.rule, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
-        along, ends = [], []
+        along, ends, x = [], [], library.array(path.states[1:])
+        word = None if path.word is None else library.array(path.word)
         for begin, end in machine.stage_windows:
-            states = path.states[begin + 1 : end + 1]
             walk = couplings.blocks_of(library, machine, np.zeros(layout(machine).size))
-            for first, last, updates in self.spans(states):
-                span = Span(machine, updates, self.settings.period)
-                counter = library.array([number, next(spans)], library.word)
-                x = states[first:last]
-                walk, force = library.run(advance, span, walk, x, path.word, keys, counter)
+            for first, last, updates in self.spans(x[begin:end]):
+                counter = library.array([path.number, next(spans)], library.word)
+                states, span = x[begin + first : begin + last], Span(machine, updates, period)
+                walk, force = library.run(advance, span, walk, states, word, keys, counter)
                 along.append(force)
             ends.append(couplings.vector_of(library, machine, walk))
         return library.xp.concatenate(along, 0), np.stack(ends)
 
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
-        """Δ after one noising path."""
-        known = DevicePath.of(self.library, path, self.machine)
+    def lesson(self, path: Path) -> tuple[Array, Any]:
+        """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
+        along, end = self.walk(path)
         rate = self.settings.learning_rate_of(path.number)
-        along, end = self.walk(known, path.number)
-        alone = -rate * self.machine.residual_scale * along
-        lesson = Lesson(known.states, alone, known.word, rate)
-        return self.finish(theta, self.learn_lessons(theta.vector[None], [lesson])[0] - rate * end)
+        return -rate * self.rule.machine.residual_scale * along, -rate * end
