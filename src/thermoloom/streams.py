@@ -7,10 +7,10 @@
 are the standard normals of one unit in the steps 4⌊k/4⌋ … 4⌊k/4⌋ + 3 of one trajectory. Nothing is
 stateful: any normal can be computed alone, whatever the block size, the thread or the order.
 
-The functions below are written for any array library (``engines.portable.library``). Words are equal
-in every library and on every device. Normals are equal to round-off, since libraries round logarithm,
-sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has kernels of its
-own for the same streams.
+The functions below are written for any array library (``engines.portable.library``). Words are
+equal in every library and on every device. Normals are equal to round-off, since libraries round
+logarithm, sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has
+kernels of its own for the same streams.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Arra
     within ±1/8 turn, bit 31 is the sign of the cosine and bit 30 exchanges the two.
     """
     xp = library.xp
-    u = (library.cast(radial >> 1, library.single) + 0.5) * 2.0**-31
+    u = (library.cast(radial >> 1, xp.float32) + 0.5) * 2.0**-31
     angle = library.cast(angular & (2**30 - 1), xp.int32)
-    turn = library.cast(angle - (angle >> 29) * 2**30, library.single) * 2.0**-32
+    turn = library.cast(angle - (angle >> 29) * 2**30, xp.float32) * 2.0**-32
     radius = xp.sqrt(-2 * xp.log(library.cast(u, library.real)))
     phase = 2 * math.pi * library.cast(turn, library.real)
     cosine, sine = radius * xp.cos(phase), radius * xp.sin(phase)
@@ -100,7 +100,7 @@ def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Arra
 def draw_normals(
     library: Any, shape: tuple[int, int], keys: Array, trajectories: Array, first: Array
 ) -> Array:
-    """(4 · blocks, trajectories, units) normals from block ``first`` on; shape = (blocks, units)."""
+    """Normals (4 · blocks, trajectories, units) from block ``first`` on; shape: blocks, units."""
     blocks, units = library.count(shape[0])[:, None, None], library.count(shape[1])
     words = philox(library, keys, (units, first + blocks, trajectories[:, None], 0 * units))
     of_steps = [*box_muller(library, *words[:2]), *box_muller(library, *words[2:])]

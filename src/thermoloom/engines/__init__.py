@@ -33,8 +33,8 @@ from thermoloom.settings import Settings
 Float32 = NDArray[np.float32]
 
 ENGINES = {"compiled": "thermoloom.engines.compiled", "portable": "thermoloom.engines.portable"}
-"""Every engine by name: a module with the functions of ``Engine``, or with a function ``select`` from
-the options behind the name (``portable:torch:cuda``) to an object that has them."""
+"""Every engine by name: a module with the functions of ``Engine``, or with a function ``select``
+from the options behind the name (``portable:torch:cuda``) to an object that has them."""
 
 
 OnSnapshot = Callable[[int, int, Float32], None]

@@ -16,14 +16,15 @@ Stages are in the order of generation: from the noisy end of the noising path to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.machine.energy import EnergyParts
+from thermoloom.machine.energy import EnergyParts, energy_parts, switching_work
+from thermoloom.machine.parameters import Parameters
 
 Float64 = NDArray[np.float64]
 
@@ -107,27 +108,83 @@ class Generated:
         return float(np.abs(change - (self.work - self.heat)).max()) / max(size, 1e-300)
 
 
+@dataclass
+class Account:
+    """What samples that are generated together have done so far, stage by stage, in float64."""
+
+    theta: Parameters
+    """θ as the units feel it, in float64."""
+    words: Any
+    """States of the label units, (S, L), or None."""
+    clamped: NDArray[np.bool_]
+    """Which units are clamped, (N,)."""
+    starts: list[EnergyParts] = field(default_factory=list)
+    ends: list[EnergyParts] = field(default_factory=list)
+    switched: list[Float64] = field(default_factory=list)
+    """Work of each switch between stages, from the difference of their θ alone, (S,)."""
+    sums: list[Float64] = field(default_factory=list)
+    """Path heat, clamp work and active work of each stage, (3, S)."""
+    snapshots: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """States (S, N) and work of moving clamps so far (S,), by step."""
+    states: list[Any] = field(default_factory=list)
+    """x at every stage's start and end, (S, N)."""
+
+    def begin(self, stage: int, before: int | None, states: Any) -> None:
+        """A stage begins; ``before`` is the one that has ended."""
+        if before is not None:
+            self.switched.append(switching_work(self.theta, states, before, stage, self.words))
+        self.starts.append(energy_parts(self.theta, states, stage, self.words, self.clamped))
+        self.states.append(states)
+
+    def end(self, stage: int, states: Any, sums: Float64) -> None:
+        self.ends.append(energy_parts(self.theta, states, stage, self.words, self.clamped))
+        self.states.append(states)
+        self.sums.append(sums)
+
+
 def joined(
-    groups: Sequence[Mapping[str, Any]], snapshot_samples: Sequence[int], moving_clamps: bool
+    accounts: Sequence[Account],
+    snapshot_steps: Sequence[int],
+    snapshot_samples: Sequence[int],
+    moving_clamps: bool,
 ) -> Generated:
-    """One result from groups of samples: fields of ``Generated``, energies as (S, T) by part.
+    """One result from the accounts of all samples, in their order; the first law is verified."""
 
-    Each group has snapshots of all its samples and ``switched``, the work of switching stages as it
-    follows from the difference of θ alone; with that the first law is verified.
-    """
+    def of_stages(values: Callable[[Account], list[Any]]) -> Any:
+        return np.concatenate([np.stack(values(each), axis=-1) for each in accounts])
 
-    def join(values: list[Any]) -> Any:
-        if isinstance(values[0], Mapping):
-            parts = {part: join([each[part] for each in values]) for part in values[0]}
-            return EnergyParts(parts)
-        return np.concatenate(values)
+    def part_of(name: str, part: str) -> Callable[[Account], list[Any]]:
+        return lambda account: [energy[part] for energy in getattr(account, name)]
 
-    whole = {name: join([group[name] for group in groups]) for name in groups[0]}
-    switched, chosen = whole.pop("switched"), list(snapshot_samples)
-    work = whole["clamp_work_so_far"][chosen] if moving_clamps else None
-    whole |= {"snapshots": whole["snapshots"][chosen], "clamp_work_so_far": work}
-    generated = Generated(**whole)
-    check_first_law(generated, switched)
+    def energies(name: str) -> EnergyParts:
+        parts = getattr(accounts[0], name)[0].parts
+        return EnergyParts({part: of_stages(part_of(name, part)) for part in parts})
+
+    def seen(kind: int) -> list[Any]:
+        """Of every step, of all samples: states (0) or clamp work (1)."""
+        return [
+            np.concatenate([a.snapshots[step][kind] for a in accounts])[list(snapshot_samples)]
+            for step in snapshot_steps
+        ]
+
+    initial, final = (np.concatenate([a.states[place] for a in accounts]) for place in (0, -1))
+    heat, clamp_work, active = np.swapaxes(of_stages(lambda a: [s.T for s in a.sums]), 0, 1)
+    nothing = np.empty((len(snapshot_samples), 0, initial.shape[1]), initial.dtype)
+    generated = Generated(
+        initial_states=initial,
+        final_states=final,
+        starts=energies("starts"),
+        ends=energies("ends"),
+        clamp_work=clamp_work,
+        path_heat=heat,
+        snapshots=np.stack(seen(0), axis=1) if snapshot_steps else nothing,
+        active_work=active,
+    )
+    if moving_clamps:
+        work = np.stack(seen(1), axis=1) if snapshot_steps else nothing[..., 0]
+        generated = replace(generated, clamp_work_so_far=work)
+    several = len(accounts[0].sums) > 1
+    check_first_law(generated, of_stages(lambda a: a.switched) if several else heat[:, :0])
     return generated
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 Float32 = NDArray[np.float32]
@@ -39,6 +40,16 @@ def top_level(bits: int) -> int:
     if not 2 <= bits <= 24:
         raise UserError(f"bits = {bits}: must be 2 to 24, or 32 for unquantized float32")
     return (1 << (bits - 1)) - 1
+
+
+def check_wiring(machine: Machine) -> None:
+    """Refuse machines for which training on a grid is not defined."""
+    wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
+    if not wired or machine.wired("visible-visible") or machine.sparse:
+        raise UserError(
+            "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
+            "and hidden-hidden, complete, with or without labels"
+        )
 
 
 def largest_magnitude(array: Array) -> float:

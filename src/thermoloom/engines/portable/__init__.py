@@ -2,15 +2,15 @@
 
     THERMOLOOM_ENGINE = portable[:numpy | torch | jax[:device[:float32 | float64]]]
 
-Read it in this order: ``library`` (what the array libraries spell differently), ``noising`` (paths),
+Read it in this order: ``library`` (what array libraries spell differently), ``noising`` (paths),
 ``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is rare: ``grid``
-(quantized training) and ``update_noise``. Results agree with the compiled engine to round-off, since
+(quantized training) and ``update_noise``. Results agree with the compiled engine to round-off, as
 the streams are the same (``thermoloom.streams``); update noise is equal in law.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +38,7 @@ class PortableEngine:
     library: NumPy
     GROUP: int = 50
 
-    def warm_up(
-        self,
-        models: Iterable[Settings] | None = None,
-        learning: bool = True,
-        generating: bool = True,
-    ) -> None:
+    def warm_up(self, models: Any = None, learning: bool = True, generating: bool = True) -> None:
         """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
 
     def path(
@@ -58,7 +53,7 @@ class PortableEngine:
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
         stream: str = "",
     ) -> list[Path]:  # fmt: skip
-        """Trajectories ``numbers`` of a seed, simulated together, from fields (S, N), words (S, L)."""
+        """Trajectories ``numbers`` of a seed, simulated together; fields (S, N), words (S, L)."""
         together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
         states = np.ascontiguousarray(np.swapaxes(self.library.numpy(together), 0, 1))
         words = [None] * len(numbers) if words is None else words
@@ -91,21 +86,17 @@ class PortableEngine:
         first: int = 0, on_snapshot: OnSnapshot | None = None,
     ) -> Generated:  # fmt: skip
         """Sample a frozen computer; θ and the first law are verified at the end."""
-        frozen, groups, follow = theta.copy(), [], clamp is not None and clamp.follow
-        progress = on_progress or (lambda sample_steps: None)
-        sampler = Sampler(self.library, theta, seed, clamp, list(snapshot_steps), progress)
+        frozen, follow = theta.copy(), clamp is not None and clamp.follow
+        callbacks = on_snapshot or (lambda *seen: None), on_progress or (lambda steps: None)
+        sampler = Sampler(self.library, theta, seed, clamp, snapshot_steps, *callbacks)
+        accounts = []
         for begin in range(0, samples, size := 10 if follow else self.GROUP):
             end = min(begin + size, samples)
-
-            def see(step: int, states: Any, begin: int = begin) -> None:
-                if on_snapshot:
-                    on_snapshot(step, begin, states)
-
             part = None if words is None else words[begin:end]
-            groups.append(sampler.group(range(first + begin, first + end), part, see))
+            accounts.append(sampler.group(begin, range(first + begin, first + end), part))
         if not theta.same_as(frozen):
             raise RuntimeError("parameters changed during generation")
-        return joined(groups, list(snapshot_samples), follow)
+        return joined(accounts, snapshot_steps, snapshot_samples, follow)
 
 
 def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:

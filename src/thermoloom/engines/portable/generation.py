@@ -4,7 +4,7 @@
     generation    x_{k+1} = x_k − μΔt ∂V_θ(x_k) + √(2μk_BTΔt) z_k,   through the stages backwards
     path heat     −Σ_k ½ (∂V_k + ∂V_{k+1})·Δx_k          over free units
     clamp work    Σ_k ½ (∂V + ∂V′)·Δc                    exact: V is quadratic in clamped units c
-    active work   −Σ_k (D x_k)·Δx_k                      of couplings D_ji = −D_ij, without potential
+    active work   −Σ_k (D x_k)·Δx_k                      of couplings D_ji = −D_ij
 
 In a step the free units move first, then the clamped ones. Energies, and with them heat and work,
 follow in float64 from the states at the ends of every stage.
@@ -12,12 +12,13 @@ follow in float64 from the states at the ends of every stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from thermoloom.engines import OnSnapshot
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
@@ -25,7 +26,7 @@ from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
-from thermoloom.machine.energy import energy_parts, switching_work
+from thermoloom.machine.generated import Account
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -33,8 +34,8 @@ from thermoloom.streams import Stream
 
 
 def generation_steps(
-    library: NumPy, machine: Machine, states: Array, normals: Array, common: Blocks,
-    one_way: Blocks | None, word: Any, free: Array, targets: Array | None, constants: StepConstants,
+    library: NumPy, machine: Machine, states: Array, normals: Array, targets: Array | None,
+    common: Blocks, one_way: Blocks | None, word: Any, free: Array, constants: StepConstants,
 ) -> tuple[Array, ...]:  # fmt: skip
     """States (steps, S, N) after each step; path heat, clamp and active work of each, (steps, S).
 
@@ -77,76 +78,49 @@ class Sampler:
     theta: Parameters
     seed: int
     clamp: Clamp | None
-    snapshot_steps: list[int]
+    snapshot_steps: Sequence[int]
+    on_snapshot: OnSnapshot
     on_progress: Callable[[int], None]
 
-    def group(
-        self, numbers: range, words: Any, on_snapshot: Callable[[int, Any], None]
-    ) -> dict[str, Any]:
-        """Fields of ``Generated`` for trajectories ``numbers``, each (S, …), with all snapshots."""
+    def group(self, first: int, numbers: range, words: Any) -> Account:
+        """Samples from ``first`` on: trajectories ``numbers`` of the seed, with words (S, L)."""
         library, machine = self.library, self.theta.machine
-        both, twisted = felt(self.theta)
-        wide, constants = both.astype(np.float64), step_constants(machine, library.array)
-        word = None if words is None else library.array(words)
-        clamped, targets = self.targets(numbers)
-        free = library.array(~clamped)
+        (both, twisted), (clamped, targets) = felt(self.theta), self.targets(numbers)
+        account, before = Account(both.astype(np.float64), words, clamped), None
+        word, free = None if words is None else library.array(words), library.array(~clamped)
         x = library.array(np.zeros((len(numbers), machine.units)))
         prepare = Stream(library, self.seed, "generation preparation")
         x, _ = evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers)
         x = x if targets is None else x * free + targets[0] * (1 - free)
-        stream, windows = Stream(library, self.seed, "generation"), generation_windows(machine)
-        moving = targets is not None and len(targets) > 1
-        starts, ends, sums, switched, snapshots = [], [], [], [], {}
-        initial, work_so_far = library.numpy(x), np.zeros(len(numbers))
-
-        def see(step: int, states: Array, work: Any) -> None:
-            if step in self.snapshot_steps:
-                snapshots[step] = library.numpy(states), work
-                on_snapshot(step, snapshots[step][0])
-
-        see(0, x, work_so_far)
-        for order, (stage, begin, end) in enumerate(windows):
-            if order:
-                stages = windows[order - 1][0], stage
-                switched.append(switching_work(wide, library.numpy(x), *stages, words))
-            starts.append(energy_parts(wide, library.numpy(x), stage, words, clamped))
+        self.see(account, first, 0, x[None], np.zeros((1, len(numbers))))
+        for stage, begin, end in generation_windows(machine):
+            account.begin(stage, before, library.numpy(x))
             common, one_way = (
                 None if each is None else couplings.blocks_of(library, machine, each.vector[stage])
                 for each in (both, twisted)
             )
-            total = np.zeros((3, len(numbers)))
-            for first, steps in chunks(begin, end, initial.size):
-                z = stream.normals(numbers, first, steps, machine.units)
-                aims = targets[first + 1 : first + steps + 1] if moving else None
-                states, *terms = library.run(
-                    generation_steps, machine, x, z, common, one_way, word, free, aims, constants
-                )
+            fixed = common, one_way, word, free, step_constants(machine, library.array)
+            sums = np.zeros((3, len(numbers)))
+            for step, count in chunks(begin, end, len(numbers) * machine.units):
+                stream = Stream(library, self.seed, "generation")
+                z = stream.normals(numbers, step, count, machine.units)
+                moving = targets is not None and len(targets) > 1
+                aims = targets[step + 1 : step + count + 1] if moving else None
+                states, *terms = library.run(generation_steps, machine, x, z, aims, *fixed)
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)
-                work = work_so_far + np.cumsum(of_steps[1], axis=0)
-                for k in range(steps):
-                    see(first + k + 1, states[k], work[k])
-                x, work_so_far, total = states[-1], work[-1], total + of_steps.sum(axis=1)
-                self.on_progress(steps * len(numbers))
-            sums.append(total)
-            ends.append(energy_parts(wide, library.numpy(x), stage, words, clamped))
-        heat, clamp_work, active = np.stack(sums, axis=-1)
-        seen = [snapshots[step] for step in self.snapshot_steps]
-        energies = {
-            name: {part: np.stack([e[part] for e in each], axis=1) for part in each[0].parts}
-            for name, each in (("starts", starts), ("ends", ends))
-        }
-        return energies | {
-            "initial_states": initial,
-            "final_states": library.numpy(x),
-            "clamp_work": clamp_work,
-            "path_heat": heat,
-            "active_work": active,
-            "switched": np.stack(switched, axis=-1) if switched else heat[:, :0],
-            "snapshots": np.stack([each for each, _ in seen], 1)
-            if seen
-            else initial[:, None][:, :0],
-            "clamp_work_so_far": np.stack([w for _, w in seen], 1) if seen else heat[:, :0],
-        }
+                earlier = sum((each[1] for each in account.sums), start=sums[1])
+                self.see(account, first, step + 1, states, earlier + of_steps[1].cumsum(axis=0))
+                x, sums = states[-1], sums + of_steps.sum(axis=1)
+                self.on_progress(count * len(numbers))
+            account.end(stage, library.numpy(x), sums)
+            before = stage
+        return account
+
+    def see(self, account: Account, first: int, step: int, states: Array, clamp_work: Any) -> None:
+        """Make snapshots of states (steps, S, N) from a step on, where they are wanted."""
+        for k in sorted(set(self.snapshot_steps) & set(range(step, step + len(states)))):
+            account.snapshots[k] = self.library.numpy(states[k - step]), clamp_work[k - step]
+            self.on_snapshot(k, first, account.snapshots[k][0])
 
     def targets(self, numbers: range) -> tuple[Any, Array | None]:
         """Which units are clamped (N,); their states at each step, (K + 1, S, N), or (1, S, N)."""

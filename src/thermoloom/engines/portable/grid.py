@@ -4,9 +4,9 @@
     nearest      n → n + round(y)
     stochastic   n → n + ⌊y + u⌋,   u = (128 m + l + ½)/2²³ uniform in (0, 1)
 
-clipped to the grid, at every step. J_vh and J_hh are on grids; biases and label couplings are not. Of u,
-16 bits m are its own and seven bits l are common to a row. Words are those of the compiled engine;
-levels differ from its where round-off crosses the boundary between two.
+clipped to the grid, at every step. J_vh and J_hh are on grids; biases and label couplings are not.
+Of u, 16 bits m are its own and seven bits l are common to a row. Words are those of the compiled
+engine; levels differ where round-off crosses the boundary between two.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.errors import UserError
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import UNQUANTIZED, quantize, top_level
+from thermoloom.machine.quantization import UNQUANTIZED, check_wiring, quantize, top_level
 from thermoloom.settings import Settings
 from thermoloom.streams import philox
 
@@ -37,12 +36,7 @@ class Grid(NamedTuple):
         machine, errors = settings.machine, settings.imperfections
         if errors.bits == UNQUANTIZED:
             return None
-        wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
-        if not wired or machine.wired("visible-visible") or machine.sparse:
-            raise UserError(
-                "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
-                "and hidden-hidden, complete, with or without labels"
-            )
+        check_wiring(machine)
         between, within = (getattr(errors, f"range_{name}") for name in ON_GRID)
         return cls(errors.bits, (between, within), errors.rounding == "stochastic")
 

@@ -11,7 +11,7 @@ of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-for the paper's wiring; in general a group has such terms for every group that it is coupled to. U is
+for the paper's wiring; in general a group has such terms for every group it is coupled to. U is
 strictly causal, so sweeps R ← R⁰ − αc[…] are exact after B of them; three reach round-off. Then θ
 takes one rank-2B update. All of it is products of matrices, where a loop over steps would read and
 write θ at every step.
@@ -22,6 +22,7 @@ do not factorize: then a block is one period of M steps, within which θ does no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -44,8 +45,8 @@ from thermoloom.streams import Stream
 LONGEST_BLOCK = 64
 """Most steps in a block of several updates."""
 STRONGEST_FEEDBACK = 0.5
-"""Largest 2αcB|x|²: how much the updates of a block may change its own residuals. Blocks are shorter
-where the learning rate is so large that sweeps would converge slowly."""
+"""Largest 2αcB|x|²: how much the updates of a block may change its own residuals. Blocks are
+shorter where the learning rate is so large that sweeps would converge slowly."""
 
 
 class Rule(NamedTuple):
@@ -104,23 +105,15 @@ def learn_blocks(
     return library.scan(learn_block, theta, blocks)[0]
 
 
-def autoregression(library: NumPy, static: None, normals: Array, rho: Array) -> Array:
-    """ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k from ε (K, N); ξ_0 = ε_0."""
-
-    def step(xi: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
-        xi = rho * xi + library.xp.sqrt(1 - rho * rho) * inputs[0]
-        return xi, (xi,)
-
-    later = library.scan(step, normals[0], (normals[1:],))[1]
-    return library.xp.concatenate([normals[:1], *later], 0)
-
-
 @dataclass(frozen=True)
 class Learner:
     """The learner of some settings: with their residual errors, grid and device."""
 
     library: NumPy
     settings: Settings
+
+    def __post_init__(self) -> None:
+        _ = self.rule  # refuses at once what no grid is defined for
 
     @cached_property
     def rule(self) -> Rule:
@@ -135,15 +128,21 @@ class Learner:
         return couplings.wires_of(self.library, self.rule.machine)
 
     def residual_errors(self, trajectory: int) -> Array | float:
-        """e_k = μ_bias + σ_res ξ_k, (K, N), which is added to the residuals of a trajectory."""
+        """e_k = μ_bias + σ_res ξ_k, (K, N);  ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k,  ξ_0 = ε_0."""
         errors, machine = self.settings.imperfections, self.rule.machine
         if errors.residual_noise == 0:
             return errors.residual_offset
         stream = Stream(self.library, self.settings.training.seed, "residual error")
         xi = stream.normals([trajectory], 0, machine.steps, machine.units)[:, 0]
-        if errors.residual_correlation > 0:
-            rho = self.library.array(errors.residual_correlation)
-            xi = self.library.run(autoregression, None, xi, rho)
+        rho = errors.residual_correlation
+
+        def step(xi: Array, inputs: tuple[Array]) -> tuple[Array, tuple[Array]]:
+            xi = rho * xi + math.sqrt(1 - rho * rho) * inputs[0]
+            return xi, (xi,)
+
+        if rho > 0:
+            (later,) = self.library.scan(step, xi[0], (xi[1:],))[1]
+            xi = self.library.xp.concatenate([xi[:1], later], 0)
         return errors.residual_offset + errors.residual_noise * xi
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
@@ -151,8 +150,8 @@ class Learner:
         return learn_together([self], [theta], [path])[0]
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
-        """Residuals (K, N) of units that are coupled to nothing, and what is added to θ at the end."""
-        alone = uncoupled_residuals(self.library, self.rule.machine, path)
+        """Residuals (K, N) of units that are coupled to nothing, and what θ gets at the end."""
+        alone = uncoupled_residuals(self.library, self.rule.machine, path.states)
         return alone + self.residual_errors(path.number), 0.0
 
     def finish(self, theta: Parameters, vector: Any) -> Parameters:
@@ -166,12 +165,8 @@ class Learner:
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
         (machine, period, grid), steps = self.rule, states.shape[1]
-        if (
-            self.sensing is not None
-            or grid is not None
-            or machine.sparse
-            or period >= LONGEST_BLOCK
-        ):
+        whole_groups = self.sensing is None and grid is None and not machine.sparse
+        if not whole_groups or period >= LONGEST_BLOCK:
             return min(period, steps)
         largest = float(self.library.xp.max((states * states).sum(-1)))
         feedback = 2 * rate * machine.residual_scale * largest
@@ -188,39 +183,34 @@ def learn_together(
 
     They may differ in seed, rate and residual errors, not in machine, device, grid and period.
     """
-    first, library, xp = learners[0], learners[0].library, learners[0].library.xp
-    machine, settings = first.rule.machine, first.settings
-    everything = list(zip(learners, thetas, paths, strict=True))
+    library, rule, settings = learners[0].library, learners[0].rule, learners[0].settings
+    xp, machine, trainings = library.xp, rule.machine, list(zip(learners, paths, strict=True))
+    lessons = [learner.lesson(path) for learner, path in trainings]
     states = xp.stack([library.array(path.states) for path in paths])
-    lessons = [learner.lesson(path) for learner, _, path in everything]
     alone = xp.stack([residuals for residuals, _ in lessons])
     words = [path.word for path in paths if path.word is not None]
-    word = library.array(np.stack(words)[:, None]) if words else None
-    rates = np.array([each.settings.learning_rate_of(path.number) for each, _, path in everything])
-    rate, keys = (
+    rates = np.array([each.settings.learning_rate_of(path.number) for each, path in trainings])
+    start = [theta if rule.grid is None else rule.grid.nearest(theta) for theta in thetas]
+    counters = np.stack([np.arange(machine.steps), np.full(machine.steps, paths[0].number)], 1)
+    fixed = (
+        learners[0].wires,
+        learners[0].sensing,
         library.array(rates[:, None, None]),
+        library.array(np.stack(words)[:, None]) if words else None,
         Stream(library, settings.training.seed, "rounding").keys,
     )
-    counters = np.stack([np.arange(machine.steps), np.full(machine.steps, paths[0].number)], 1)
-    grid, learned = first.rule.grid, []
-    vectors = np.stack(
-        [theta.vector if grid is None else grid.nearest(theta).vector for theta in thetas]
-    )
+    learned = []
     for stage, (begin, end) in enumerate(machine.stage_windows):
-        theta = couplings.blocks_of(library, machine, vectors[:, stage])
-        length = first.block_length(states[:, begin + 1 : end + 1], float(rates.max()))
+        J = couplings.blocks_of(library, machine, np.stack([t.vector[stage] for t in start]))
+        length = learners[0].block_length(states[:, begin + 1 : end + 1], float(rates.max()))
         whole = end - (end - begin) % length
         for low, high, size in ((begin, whole, length), (whole, end, end - whole)):
             if high > low:
                 shape = len(paths), (high - low) // size, size, machine.units
-                after, uncoupled = states[:, low + 1 : high + 1], alone[:, low:high]
-                blocks = [xp.swapaxes(each.reshape(shape), 0, 1) for each in (after, uncoupled)]
-                blocks.append(library.array(counters[low:high:size], library.word))
-                theta = library.run(
-                    learn_blocks, first.rule, theta, first.wires, first.sensing, rate, word, keys,
-                    tuple(blocks),
-                )  # fmt: skip
-        learned.append(couplings.vector_of(library, machine, theta))
-    vectors = np.stack(learned, axis=1)
-    results = zip(learners, thetas, vectors, lessons, strict=True)
+                pieces = states[:, low + 1 : high + 1], alone[:, low:high]
+                blocks = [xp.swapaxes(piece.reshape(shape), 0, 1) for piece in pieces]
+                counter = library.array(counters[low:high:size], library.word)
+                J = library.run(learn_blocks, rule, J, *fixed, (*blocks, counter))
+        learned.append(couplings.vector_of(library, machine, J))
+    results = zip(learners, thetas, np.stack(learned, axis=1), lessons, strict=True)
     return [each.finish(theta, vector + change) for each, theta, vector, (_, change) in results]

@@ -2,7 +2,7 @@
 
     scan       (carry, output_k) = step(carry, input_k)      for every k
     iterate    v ← f(v)                                      until v no longer changes
-    run        f(library, static, *arrays)                   compiled as a whole where that is possible
+    run        f(library, static, *arrays)                   compiled as a whole by JAX
 
 Everything else in this engine is written once, in operators and functions that the three libraries
 have in common, without assignment into arrays. A loop over steps is a Python loop in NumPy and
@@ -22,7 +22,6 @@ from thermoloom.errors import UserError
 
 Array = Any
 """An array of whichever library."""
-Step = Callable[[Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]
 
 
 class NumPy:
@@ -33,14 +32,10 @@ class NumPy:
     def __init__(self, device: str, precision: str) -> None:
         self.xp: Any = import_module(self.namespace)
         self.device = self.find(device)
-        self.precision, self.epsilon = precision, float(np.finfo(precision).eps)
-        self.real, self.single, self.wide, self.word = (
-            getattr(self.xp, name) for name in (precision, "float32", "float64", self.words)
-        )
-        """Types: of the engine, of uniforms, of sums over units, and of random words of 32 bits."""
+        self.real, self.word = getattr(self.xp, precision), getattr(self.xp, self.words)
+        self.epsilon = float(np.finfo(precision).eps)
 
     def find(self, device: str) -> Any:
-        """The device of this name."""
         if device != "cpu":
             raise RuntimeError("NumPy computes on the cpu alone")
         return device
@@ -60,7 +55,7 @@ class NumPy:
         """0, 1, … as random words."""
         return self.array(np.arange(number), self.word)
 
-    def scan(self, step: Step, carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
         """The last carry, and the outputs of all steps stacked; an input may be None."""
         outputs = []
         for k in range(len(inputs[0])):
@@ -116,7 +111,7 @@ class PyTorch(NumPy):
 
 
 class Jax(NumPy):
-    """JAX on the CPU or on a GPU (cuda, cuda:1); sums over units are float64 if the engine is."""
+    """JAX on the CPU or on a GPU (cuda, cuda:1)."""
 
     namespace, words = "jax.numpy", "uint32"
 
@@ -124,8 +119,8 @@ class Jax(NumPy):
         self.jax: Any = import_module("jax")
         if precision == "float64":
             self.jax.config.update("jax_enable_x64", True)
+        self.kernels: dict[Any, Any] = {}
         super().__init__(device, precision)
-        self.wide, self.kernels = self.real, dict[Any, Any]()
 
     def find(self, device: str) -> Any:
         platform, _, number = device.partition(":")
@@ -134,8 +129,8 @@ class Jax(NumPy):
     def array(self, values: Any, dtype: Any = None) -> Array:
         return self.xp.asarray(values, dtype or self.real, device=self.device)
 
-    def scan(self, step: Step, carry: Any, inputs: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        return tuple(self.jax.lax.scan(step, carry, inputs))  # type: ignore[return-value]
+    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
+        return self.jax.lax.scan(step, carry, inputs)
 
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
         def again(state: Any) -> Any:
@@ -176,7 +171,5 @@ def library(name: str, device: str, precision: str) -> NumPy:
     except ImportError:
         raise UserError(f"engine portable:{name}: not installed; run pip install {name}") from None
     except (RuntimeError, AssertionError, IndexError, ValueError):
-        raise UserError(
-            f"engine portable:{name}:{device}: {name} has no such device here; take cpu, or install "
-            f"the build of {name} for this device"
-        ) from None
+        way_out = f"take cpu, or install the build of {name} for this device"
+        raise UserError(f"engine portable:{name}:{device}: no such device; {way_out}") from None

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from thermoloom.engines import Path
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.machine.action import StepConstants, drive, step_constants
 from thermoloom.machine.machine import Machine
@@ -63,12 +62,7 @@ def evolve(
 
 
 def noising_paths(
-    library: NumPy,
-    machine: Machine,
-    fields: Any,
-    seed: int,
-    numbers: Sequence[int],
-    stream: str = "",
+    library: NumPy, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], stream: str
 ) -> Array:
     """x(t_0) … x(t_K) of trajectories ``numbers`` from fields (S, N): (K + 1, S, N)."""
     s = library.array(fields)
@@ -78,15 +72,10 @@ def noising_paths(
     return library.xp.concatenate([x[None], *after], 0)
 
 
-def residuals_alone(library: NumPy, static: None, states: Array, constants: StepConstants) -> Array:
-    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step."""
-    return drive(constants, states[:-1], states[1:])
-
-
-def uncoupled_residuals(library: NumPy, machine: Machine, path: Path) -> Array:
-    """Residuals (K, N) that units would have on a path if they were coupled to nothing."""
+def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step of a path (K + 1, N), in NumPy: (K, N)."""
     expected = (machine.steps + 1, machine.units)
-    if path.states.shape != expected:
-        raise ValueError(f"a path of shape {path.states.shape}; this machine has {expected}")
-    constants = step_constants(machine, library.array)
-    return library.run(residuals_alone, None, library.array(path.states), constants)
+    if states.shape != expected:
+        raise ValueError(f"a path of shape {states.shape}; this machine has {expected}")
+    x = library.array(states)
+    return drive(step_constants(machine, library.array), x[:-1], x[1:])

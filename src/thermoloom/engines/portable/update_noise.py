@@ -3,26 +3,26 @@
     u_ij → u_ij + σ ζ_ij            every step, one ζ for an undirected pair
     θ = θ⁰ + σ Δ,   Δ learned from   R⁰_k = c J_Δ x′_k − αc W_k x′_k,   Δ → Δ − α W_K at the end
 
-since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk in
-the parameters. It is advanced by n updates at a time, and resolved within them only along the states
-of these steps. With orthonormal bases A, B of the states of two groups, P = 1 − AAᵀ, Q = 1 − BBᵀ and
-G, H, E of standard normals, the noise of one update is
+since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk
+in the parameters. It advances by n updates at a time, and is resolved within them only along the
+states of these steps. With orthonormal bases A, B of the states of two groups, P = 1 − AAᵀ,
+Q = 1 − BBᵀ and G, H, E of standard normals, the noise of one update is
 
     between groups   Z = GBᵀ + A(HᵀQ) + PEQ                            so ZB = G
     within a group   Z = YAᵀ + AYᵀ − AMAᵀ + PEP,   Y = G + A(M − m),   m = AᵀG,   M = (m + mᵀ)/√2
 
 G and H are drawn for each update, E once for the sum of n of them. Within a group Z has a diagonal,
-which is taken off. The part diag PEP of it has the covariance 2P∘P = 2[diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ)]
-in each update, and a known sum. The law is exact, jointly for all steps and W_K.
+which is taken off. The part diag PEP of it has a known sum, and in each update the covariance
+2P∘P = 2[diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ)]. The law is exact, jointly for all steps and W_K.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,21 +31,14 @@ from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.parameters import layout
 from thermoloom.streams import Stream, draw_normals
 
 LONGEST_SPAN = 16
 """Most steps over which W is advanced at once: longer spans need fewer E, but more G and H."""
 Draw = Callable[..., Array]
-
-
-class Span(NamedTuple):
-    """How W advances: by ``updates`` of ``period`` steps each."""
-
-    machine: Machine
-    updates: int
-    period: int
 
 
 def basis(library: NumPy, states: Array) -> Array:
@@ -98,10 +91,14 @@ def noise_within(library: NumPy, draw: Draw, x: Array, seen: Array) -> tuple[Arr
 
 
 def advance(
-    library: NumPy, span: Span, walk: Blocks, states: Array, word: Any, keys: Array, counter: Array
-) -> tuple[Blocks, Array]:
-    """W after a span and W_k x′_k of its steps; ``counter``: trajectory and number of the span."""
-    (machine, n, period), draws = span, count()
+    library: NumPy, static: tuple[Machine, int, int], walk: Blocks, states: Array, word: Any,
+    keys: Array, counter: Array,
+) -> tuple[Blocks, Array]:  # fmt: skip
+    """W after n updates of ``period`` steps, and W_k x′_k of the steps, (n · period, N).
+
+    ``static``: machine, n, period; ``counter``: trajectory, and number of the call on it.
+    """
+    (machine, n, period), draws = static, count()
 
     def draw(*shape: int) -> Array:
         blocks = (1, -(-math.prod(shape) // 4))
@@ -130,33 +127,40 @@ def advance(
 class NoiseResponse(Learner):
     """Δ′ from Δ and a path: the effect of unit noise on every update."""
 
-    def spans(self, states: Array) -> Iterator[tuple[int, int, int]]:
-        """(first, last, updates) of the steps of a window (W, N)."""
-        first, period, machine = 0, self.settings.period, self.settings.machine
-        while first < len(states):
-            updates = max(1, min(LONGEST_SPAN, len(states) - first) // period)
-            while updates > 1:
-                part = states[first : first + updates * period]
-                if float(self.library.run(exposure, machine, part)) <= 0.5:
-                    break
-                updates //= 2
-            last = min(first + updates * period, len(states))
-            yield first, last, updates
-            first = last
+    def __post_init__(self) -> None:
+        if self.settings.machine.sparse:
+            raise UserError(
+                "imperfections.update_noise: needs complete wiring; take residual_noise"
+            )
+
+    def updates(self, states: Array) -> int:
+        """n: updates that W takes at once, from the first of these states on."""
+        most = max(1, min(LONGEST_SPAN, len(states)) // self.rule.period)
+        n = 1 << (most.bit_length() - 1)
+        while n > 1:
+            part = states[: n * self.rule.period]
+            if float(self.library.run(exposure, self.rule.machine, part)) <= 0.5:
+                break
+            n //= 2
+        return n
 
     def walk(self, path: Path) -> tuple[Array, Any]:
         """W_k x′_k along a path (K, N), and W at the end of every stage, flat, (T, size)."""
-        library, (machine, period, _), spans = self.library, self.rule, count()
+        library, (machine, period, _), calls = self.library, self.rule, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
         along, ends, x = [], [], library.array(path.states[1:])
         word = None if path.word is None else library.array(path.word)
-        for begin, end in machine.stage_windows:
+        for first, end in machine.stage_windows:
             walk = couplings.blocks_of(library, machine, np.zeros(layout(machine).size))
-            for first, last, updates in self.spans(x[begin:end]):
-                counter = library.array([path.number, next(spans)], library.word)
-                states, span = x[begin + first : begin + last], Span(machine, updates, period)
-                walk, force = library.run(advance, span, walk, states, word, keys, counter)
+            while first < end:
+                n = self.updates(x[first:end])
+                last = min(first + n * period, end)
+                counter = library.array([path.number, next(calls)], library.word)
+                walk, force = library.run(
+                    advance, (machine, n, period), walk, x[first:last], word, keys, counter
+                )
                 along.append(force)
+                first = last
             ends.append(couplings.vector_of(library, machine, walk))
         return library.xp.concatenate(along, 0), np.stack(ends)
 
