@@ -178,7 +178,7 @@ def joined(
         clamp_work=clamp_work,
         path_heat=heat,
         snapshots=np.stack(seen(0), axis=1) if snapshot_steps else nothing,
-        active_work=active,
+        active_work=active if active.any() else 0.0,
     )
     if moving_clamps:
         work = np.stack(seen(1), axis=1) if snapshot_steps else nothing[..., 0]

@@ -19,7 +19,7 @@ import numpy as np
 from thermoloom.engines import Learner as AnyLearner
 from thermoloom.engines import NoisyLearner, OnSnapshot, Path
 from thermoloom.engines.portable.generation import Sampler
-from thermoloom.engines.portable.learner import Learner
+from thermoloom.engines.portable.learner import Learner, Rule
 from thermoloom.engines.portable.library import NumPy, library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
@@ -28,6 +28,7 @@ from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated, joined
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
 
 
@@ -61,10 +62,11 @@ class PortableEngine:
 
     def learner(self, settings: Settings) -> AnyLearner:
         """The learner of these settings."""
-        clean = Learner(self.library, settings)
+        grid = Grid.of(settings.machine, settings.imperfections)
+        parts = self.library, settings, Rule(settings.built, settings.period, grid)
         if amplitude := settings.imperfections.update_noise:
-            return NoisyLearner(clean, NoiseResponse(self.library, settings), amplitude)
-        return clean
+            return NoisyLearner(Learner(*parts), NoiseResponse(*parts), amplitude)
+        return Learner(*parts)
 
     def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
         """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
@@ -72,12 +74,7 @@ class PortableEngine:
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ."""
-
-        def loss(theta: Parameters) -> PathLoss:
-            terms = self.terms(theta, path)
-            return PathLoss(terms.loss, terms.reduced_loss)
-
-        return loss
+        return lambda theta: PathLoss(*self.terms(theta, path)[:2])
 
     def generate(
         self, theta: Parameters, samples: int, seed: int, words: Any = None,

@@ -9,7 +9,7 @@ of couplings to the clamped unit ``one``. Leading axes count trainings that are 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -58,14 +58,16 @@ def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | No
     return groups
 
 
-def forces(library: NumPy, machine: Machine, J: Blocks, x: Groups, sign: int = 1) -> Array:
-    """Σ_j J_ij x_j of every free unit, (…, N); sign = −1: with J_ji = −J_ij."""
-    totals = []
+def forces(
+    library: NumPy, machine: Machine, J: Blocks, x: Groups, on_columns: Blocks | None = None
+) -> Array:
+    """Σ_j J_ij x_j of every free unit, (…, N); ``on_columns``: what columns feel, if not J."""
+    totals, back = [], J if on_columns is None else on_columns
     for group in machine.groups:
         total = 0 * x[group]
         for block, transposed in layout(machine).partners(group):
             if transposed:
-                total = total + sign * (x[block.rows] @ J[block.name])
+                total = total + x[block.rows] @ back[block.name]
             else:
                 total = total + x[block.columns] @ library.xp.swapaxes(J[block.name], -1, -2)
         totals.append(total)
@@ -87,34 +89,25 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
     return result
 
 
-class Sensing(NamedTuple):
-    """What a device makes of the couplings J that are written: J̃ = G∘J + O, ± D∘J̃ one way."""
+def sensing_of(library: NumPy, machine: Machine) -> list[Blocks] | None:
+    """What a device makes of couplings J that are written: rows feel G∘J + O, columns G′∘J + O′.
 
-    gain: Blocks
-    offset: Blocks
-    twist: Blocks | None
-
-    @classmethod
-    def of(cls, library: NumPy, machine: Machine) -> Sensing | None:
-        """None where units feel what is written."""
-        if not isinstance(machine, Built) or not machine.device.couples:
-            return None
-        gain, offset = (
-            blocks_of(library, machine, each) for each in (machine.gain, machine.offset)
-        )
-        twist = None if machine.twist is None else blocks_of(library, machine, machine.twist)
-        return cls(gain, offset, twist)
+    G, O, G′, O′ as blocks; None where units feel what is written.
+    """
+    if not isinstance(machine, Built) or not machine.device.couples:
+        return None
+    twist = 0.0 if machine.twist is None else machine.twist
+    weights = [(1 + s * twist) * each for s in (1, -1) for each in (machine.gain, machine.offset)]
+    return [blocks_of(library, machine, each) for each in weights]
 
 
 def sensed_forces(
-    library: NumPy, machine: Machine, sensing: Sensing | None, J: Blocks, x: Groups
+    library: NumPy, machine: Machine, sensing: list[Blocks] | None, J: Blocks, x: Groups
 ) -> Array:
     """Σ_j J̃_{i←j} x_j: the forces of couplings that were written on a device."""
     if sensing is None:
         return forces(library, machine, J, x)
-    felt = {name: sensing.gain[name] * J[name] + sensing.offset[name] for name in J}
-    total = forces(library, machine, felt, x)
-    if sensing.twist is not None:
-        turned = {name: sensing.twist[name] * felt[name] for name in felt}
-        total = total + forces(library, machine, turned, x, sign=-1)
-    return total
+    gain, offset, gain_back, offset_back = sensing
+    on_rows = {name: gain[name] * J[name] + offset[name] for name in J}
+    on_columns = {name: gain_back[name] * J[name] + offset_back[name] for name in J}
+    return forces(library, machine, on_rows, x, on_columns)

@@ -48,7 +48,8 @@ def generation_steps(
         reciprocal = couplings.forces(library, machine, common, groups)
         if one_way is None:
             return reciprocal, 0 * x
-        return reciprocal, couplings.forces(library, machine, one_way, groups, sign=-1)
+        back = {name: -D for name, D in one_way.items()}
+        return reciprocal, couplings.forces(library, machine, one_way, groups, back)
 
     def step(carry: tuple[Array, ...], inputs: tuple[Array, ...]) -> tuple[Any, Any]:
         (x, coupling, turned), (z, target) = carry, inputs
@@ -88,23 +89,21 @@ class Sampler:
         (both, twisted), (clamped, targets) = felt(self.theta), self.targets(numbers)
         account, before = Account(both.astype(np.float64), words, clamped), None
         word, free = None if words is None else library.array(words), library.array(~clamped)
+        moving = self.clamp is not None and self.clamp.follow
+        names = "generation preparation", "generation"
+        prepare, stream = (Stream(library, self.seed, name) for name in names)
         x = library.array(np.zeros((len(numbers), machine.units)))
-        prepare = Stream(library, self.seed, "generation preparation")
         x, _ = evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers)
         x = x if targets is None else x * free + targets[0] * (1 - free)
         self.see(account, first, 0, x[None], np.zeros((1, len(numbers))))
         for stage, begin, end in generation_windows(machine):
             account.begin(stage, before, library.numpy(x))
-            common, one_way = (
-                None if each is None else couplings.blocks_of(library, machine, each.vector[stage])
-                for each in (both, twisted)
-            )
-            fixed = common, one_way, word, free, step_constants(machine, library.array)
+            theta = [None if each is None else each.vector[stage] for each in (both, twisted)]
+            J = [None if v is None else couplings.blocks_of(library, machine, v) for v in theta]
+            fixed = *J, word, free, step_constants(machine, library.array)
             sums = np.zeros((3, len(numbers)))
             for step, count in chunks(begin, end, len(numbers) * machine.units):
-                stream = Stream(library, self.seed, "generation")
                 z = stream.normals(numbers, step, count, machine.units)
-                moving = targets is not None and len(targets) > 1
                 aims = targets[step + 1 : step + count + 1] if moving else None
                 states, *terms = library.run(generation_steps, machine, x, z, aims, *fixed)
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)

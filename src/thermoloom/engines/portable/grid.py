@@ -6,46 +6,16 @@
 
 clipped to the grid, at every step. J_vh and J_hh are on grids; biases and label couplings are not.
 Of u, 16 bits m are its own and seven bits l are common to a row. Words are those of the compiled
-engine; levels differ where round-off crosses the boundary between two.
+engine; levels differ where round-off crosses the boundary between two (in float32, above 20 bits,
+also by the round-off of J itself).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import UNQUANTIZED, check_wiring, quantize, top_level
-from thermoloom.settings import Settings
+from thermoloom.machine.quantization import ON_GRID, Grid, top_level
 from thermoloom.streams import philox
-
-ON_GRID = "visible_hidden", "hidden_hidden"
-
-
-class Grid(NamedTuple):
-    """The levels of J_vh and J_hh, which span ±A_max."""
-
-    bits: int
-    ranges: tuple[float, float]
-    stochastic: bool
-
-    @classmethod
-    def of(cls, settings: Settings) -> Grid | None:
-        """None where couplings are on no grid."""
-        machine, errors = settings.machine, settings.imperfections
-        if errors.bits == UNQUANTIZED:
-            return None
-        check_wiring(machine)
-        between, within = (getattr(errors, f"range_{name}") for name in ON_GRID)
-        return cls(errors.bits, (between, within), errors.rounding == "stochastic")
-
-    def nearest(self, theta: Parameters) -> Parameters:
-        """θ with its couplings at the nearest levels."""
-        on_grid = theta.copy()
-        for name, largest in zip(ON_GRID, self.ranges, strict=True):
-            on_grid[name][...] = quantize(theta[name], self.bits, largest)
-        return on_grid
 
 
 def uniforms(library: NumPy, visible: int, hidden: int, keys: Array, counter: Array) -> list[Array]:
@@ -59,9 +29,8 @@ def uniforms(library: NumPy, visible: int, hidden: int, keys: Array, counter: Ar
     pairs = library.count(len(rows) * tiles * 8)
     words = philox(library, keys, (pairs, *counter, 0 * pairs))
     common = philox(library, keys, (rows, *counter, 0 * rows + 1))
-    halves = [
-        [(w >> shift) & 0xFFFF for w in words[i : i + 2]] for i in (0, 2) for shift in (0, 16)
-    ]
+    two_words = [words[i : i + 2] for i in (0, 2)]
+    halves = [[(w >> shift) & 0xFFFF for w in two] for two in two_words for shift in (0, 16)]
     m = xp.stack([xp.stack(pair, -1).reshape(len(rows), tiles * 16) for pair in halves], 1)
     bits = m * 128 + (xp.stack(common, -1) >> 25)[:, :, None]
     u = (library.cast(bits.reshape(len(rows) * 4, -1), library.real) + 0.5) * 2.0**-23
@@ -70,14 +39,9 @@ def uniforms(library: NumPy, visible: int, hidden: int, keys: Array, counter: Ar
 
 
 def moved(
-    library: NumPy,
-    grid: Grid,
-    J: Blocks,
-    change: Blocks,
-    wires: Blocks,
-    keys: Array,
+    library: NumPy, grid: Grid, J: Blocks, change: Blocks, wires: Blocks, keys: Array,
     counter: Array,
-) -> Blocks:
+) -> Blocks:  # fmt: skip
     """J − change, by whole levels where couplings are on a grid."""
     xp, top, following = library.xp, top_level(grid.bits), {n: J[n] - change[n] for n in J}
     sizes = J[ON_GRID[0]].shape[-2:]

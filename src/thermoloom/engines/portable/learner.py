@@ -25,20 +25,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from thermoloom.engines import Diverged, Path
 from thermoloom.engines.portable import couplings
-from thermoloom.engines.portable.couplings import Blocks, Groups, Sensing
-from thermoloom.engines.portable.grid import Grid, moved
+from thermoloom.engines.portable.couplings import Blocks, Groups
+from thermoloom.engines.portable.grid import moved
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import uncoupled_residuals
 from thermoloom.machine.device import Built
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
+from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
 from thermoloom.streams import Stream
 
@@ -81,11 +81,11 @@ def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: G
 
 
 def learn_blocks(
-    library: NumPy, rule: Rule, theta: Blocks, wires: Blocks, sensing: Sensing | None,
+    library: NumPy, rule: Rule, theta: Blocks, wires: Blocks, sensing: list[Blocks] | None,
     rate: Array, word: Array | None, keys: Array, blocks: tuple[Array, ...],
 ) -> Blocks:  # fmt: skip
-    """θ after ``blocks`` of steps: x′ and uncoupled residuals, each (blocks, trainings, B, N), and
-    the counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
+    """θ after blocks of steps: x′ and uncoupled residuals, each (blocks, trainings, B, N), and the
+    counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
     """
     machine, scale = rule.machine, rule.machine.residual_scale
 
@@ -111,21 +111,7 @@ class Learner:
 
     library: NumPy
     settings: Settings
-
-    def __post_init__(self) -> None:
-        _ = self.rule  # refuses at once what no grid is defined for
-
-    @cached_property
-    def rule(self) -> Rule:
-        return Rule(self.settings.built, self.settings.period, Grid.of(self.settings))
-
-    @cached_property
-    def sensing(self) -> Sensing | None:
-        return Sensing.of(self.library, self.rule.machine)
-
-    @cached_property
-    def wires(self) -> Blocks:
-        return couplings.wires_of(self.library, self.rule.machine)
+    rule: Rule
 
     def residual_errors(self, trajectory: int) -> Array | float:
         """e_k = μ_bias + σ_res ξ_k, (K, N);  ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k,  ξ_0 = ε_0."""
@@ -165,8 +151,8 @@ class Learner:
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
         (machine, period, grid), steps = self.rule, states.shape[1]
-        whole_groups = self.sensing is None and grid is None and not machine.sparse
-        if not whole_groups or period >= LONGEST_BLOCK:
+        whole_groups = not (machine.sparse or self.settings.device.couples)
+        if grid is not None or not whole_groups or period >= LONGEST_BLOCK:
             return min(period, steps)
         largest = float(self.library.xp.max((states * states).sum(-1)))
         feedback = 2 * rate * machine.residual_scale * largest
@@ -189,16 +175,12 @@ def learn_together(
     states = xp.stack([library.array(path.states) for path in paths])
     alone = xp.stack([residuals for residuals, _ in lessons])
     words = [path.word for path in paths if path.word is not None]
+    word = library.array(np.stack(words)[:, None]) if words else None
     rates = np.array([each.settings.learning_rate_of(path.number) for each, path in trainings])
+    rate, keys = rates[:, None, None], Stream(library, settings.training.seed, "rounding").keys
+    fixed = couplings.wires_of(library, machine), couplings.sensing_of(library, machine)
     start = [theta if rule.grid is None else rule.grid.nearest(theta) for theta in thetas]
     counters = np.stack([np.arange(machine.steps), np.full(machine.steps, paths[0].number)], 1)
-    fixed = (
-        learners[0].wires,
-        learners[0].sensing,
-        library.array(rates[:, None, None]),
-        library.array(np.stack(words)[:, None]) if words else None,
-        Stream(library, settings.training.seed, "rounding").keys,
-    )
     learned = []
     for stage, (begin, end) in enumerate(machine.stage_windows):
         J = couplings.blocks_of(library, machine, np.stack([t.vector[stage] for t in start]))
@@ -209,8 +191,9 @@ def learn_together(
                 shape = len(paths), (high - low) // size, size, machine.units
                 pieces = states[:, low + 1 : high + 1], alone[:, low:high]
                 blocks = [xp.swapaxes(piece.reshape(shape), 0, 1) for piece in pieces]
-                counter = library.array(counters[low:high:size], library.word)
-                J = library.run(learn_blocks, rule, J, *fixed, (*blocks, counter))
+                blocks.append(library.array(counters[low:high:size], library.word))
+                inputs = *fixed, library.array(rate), word, keys, tuple(blocks)
+                J = library.run(learn_blocks, rule, J, *inputs)
         learned.append(couplings.vector_of(library, machine, J))
     results = zip(learners, thetas, np.stack(learned, axis=1), lessons, strict=True)
     return [each.finish(theta, vector + change) for each, theta, vector, (_, change) in results]

@@ -20,8 +20,7 @@ import numpy as np
 
 from thermoloom.errors import UserError
 
-Array = Any
-"""An array of whichever library."""
+Array = Any  # of whichever library
 
 
 class NumPy:
@@ -52,7 +51,6 @@ class NumPy:
         return array.astype(dtype)
 
     def count(self, number: int) -> Array:
-        """0, 1, … as random words."""
         return self.array(np.arange(number), self.word)
 
     def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
@@ -73,11 +71,9 @@ class NumPy:
 
     def settled(self, values: dict[str, Array], previous: dict[str, Array]) -> Array:
         """Whether the largest change is eight times the round-off of the largest value, or less."""
-        size, change = 0.0, 0.0
-        for name in (name for name, each in values.items() if each.shape[-1]):
-            size = size + self.xp.max(self.xp.abs(values[name]))
-            change = change + self.xp.max(self.xp.abs(values[name] - previous[name]))
-        return change <= 8 * self.epsilon * size
+        pairs = [(new, previous[name]) for name, new in values.items() if new.shape[-1]]
+        change = sum(self.xp.max(self.xp.abs(new - old)) for new, old in pairs)
+        return change <= 8 * self.epsilon * sum(self.xp.max(self.xp.abs(new)) for new, _ in pairs)
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
@@ -99,9 +95,8 @@ class PyTorch(NumPy):
         return self.xp.zeros(1, device=device).device
 
     def array(self, values: Any, dtype: Any = None) -> Array:
-        if not isinstance(values, self.xp.Tensor):
-            values = self.xp.tensor(np.ascontiguousarray(values).reshape(np.shape(values)))
-        return values.to(dtype=dtype or self.real, device=self.device)
+        values = np.array(values, order="C")
+        return self.xp.tensor(values, dtype=dtype or self.real, device=self.device)
 
     def numpy(self, array: Array) -> Any:
         return array.cpu().numpy()

@@ -8,12 +8,12 @@ in the parameters. It advances by n updates at a time, and is resolved within th
 states of these steps. With orthonormal bases A, B of the states of two groups, P = 1 − AAᵀ,
 Q = 1 − BBᵀ and G, H, E of standard normals, the noise of one update is
 
-    between groups   Z = GBᵀ + A(HᵀQ) + PEQ                            so ZB = G
-    within a group   Z = YAᵀ + AYᵀ − AMAᵀ + PEP,   Y = G + A(M − m),   m = AᵀG,   M = (m + mᵀ)/√2
+    between groups   Z = GBᵀ + A(HᵀQ) + PEQ,        so that ZB = G
+    within a group   (Z + Zᵀ)/√2 without its diagonal, A = B
 
-G and H are drawn for each update, E once for the sum of n of them. Within a group Z has a diagonal,
-which is taken off. The part diag PEP of it has a known sum, and in each update the covariance
-2P∘P = 2[diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ)]. The law is exact, jointly for all steps and W_K.
+G and H are drawn for each update, E once for the sum of n of them. The diagonal of PEP has a known
+sum, and in each update the covariance P∘P = diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ). The law is exact,
+jointly for all steps and W_K.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from thermoloom.streams import Stream, draw_normals
 
 LONGEST_SPAN = 16
 """Most steps over which W is advanced at once: longer spans need fewer E, but more G and H."""
-Draw = Callable[..., Array]
 
 
 def basis(library: NumPy, states: Array) -> Array:
@@ -47,47 +46,37 @@ def basis(library: NumPy, states: Array) -> Array:
 
 
 def exposure(library: NumPy, machine: Machine, states: Array) -> Array:
-    """Largest |A_i|² of a unit that is coupled within its group; 2P∘P needs at most ½."""
-    largest = [library.xp.zeros_like(states[0, 0])]
-    for block in layout(machine).blocks:
-        if block.symmetric:
-            A = basis(library, states[:, machine.groups[block.rows]])
-            largest.append(library.xp.max((A * A).sum(1)))
-    return library.xp.max(library.xp.stack(largest))
+    """Largest |A_i|² of a unit that is coupled within its group; P∘P is drawn where it is ≤ ½."""
+    groups = [block.rows for block in layout(machine).blocks if block.symmetric]
+    bases = [basis(library, states[:, machine.groups[group]]) for group in groups]
+    exposures = [0 * states[0, :1], *((A * A).sum(1) for A in bases)]
+    return library.xp.max(library.xp.concatenate(exposures))
 
 
-def noise_between(library: NumPy, draw: Draw, a: Array, b: Array, seen: Array) -> tuple[Array, ...]:
-    """W_k b_k, W_kᵀ a_k and Σ Z for states a, b (s, units); ``seen`` (s, n): the updates before."""
+def noise(
+    library: NumPy, draw: Callable[..., Array], a: Array, b: Array, seen: Array
+) -> tuple[Array, ...]:
+    """W_k b_k, W_kᵀ a_k, Σ Z and, where a is b, diag Z of each update, of states a, b (s, units).
+
+    ``seen`` (s, n): 1 for the updates before a step.
+    """
     tensordot, n = library.xp.tensordot, seen.shape[1]
     A, B = basis(library, a), basis(library, b)
     G, H = draw(n, a.shape[1], B.shape[1]), draw(n, b.shape[1], A.shape[1])
     E = draw(a.shape[1], b.shape[1])
     H, E = H - B @ (B.T @ H), E - A @ (A.T @ E)
-    total = G.sum(0) @ B.T + A @ H.sum(0).T + math.sqrt(n) * (E - (E @ B) @ B.T)
+    rest = math.sqrt(n) * (E - (E @ B) @ B.T)
+    diagonal = 0 * rest[0, 0]
+    if a is b:
+        independent = library.xp.clip(1 - 2 * (A * A).sum(1), 0, None)
+        q = library.xp.sqrt(independent) * draw(n, len(A))
+        q = q + ((A @ draw(n, A.shape[1], A.shape[1])) * A).sum(-1)
+        diagonal = ((G + H) * A).sum(-1) + q - q.mean(0) + library.xp.diagonal(rest) / n
+    total = G.sum(0) @ B.T + A @ H.sum(0).T + rest
     G, H = tensordot(seen, G, 1), tensordot(seen, H, 1)
     on_rows = (G @ (b @ B)[:, :, None])[..., 0]
     on_columns = (a[:, None] @ G)[:, 0] @ B.T + (H @ (a @ A)[:, :, None])[..., 0]
-    return on_rows, on_columns, total
-
-
-def noise_within(library: NumPy, draw: Draw, x: Array, seen: Array) -> tuple[Array, Array]:
-    """W_k x_k and Σ Z within one group, without the diagonal."""
-    xp, n, root = library.xp, seen.shape[1], math.sqrt(0.5)
-    A = basis(library, x)
-    G, E = draw(n, *A.shape), draw(len(A), len(A))
-    m = A.T @ G
-    M = root * (m + xp.swapaxes(m, -1, -2))
-    Y, E = G + A @ (M - m), root * (E + E.T)
-    E = E - A @ (A.T @ E)
-    rest, half = math.sqrt(n) * (E - (E @ A) @ A.T), Y.sum(0) @ A.T
-    total = half + half.T - A @ M.sum(0) @ A.T + rest
-    free = xp.clip(1 - 2 * (A * A).sum(1), 0, None)
-    q = xp.sqrt(2 * free) * draw(n, len(A))
-    q = q + math.sqrt(2) * ((A @ draw(n, A.shape[1], A.shape[1])) * A).sum(-1)
-    diagonal = 2 * (Y * A).sum(-1) - ((A @ M) * A).sum(-1)
-    diagonal = diagonal + q - q.mean(0) + xp.diagonal(rest) / n
-    force = (xp.tensordot(seen, Y, 1) @ (x @ A)[:, :, None])[..., 0] - (seen @ diagonal) * x
-    return force, total - xp.diag(xp.diagonal(total))
+    return on_rows, on_columns, total, diagonal
 
 
 def advance(
@@ -101,23 +90,25 @@ def advance(
     (machine, n, period), draws = static, count()
 
     def draw(*shape: int) -> Array:
-        blocks = (1, -(-math.prod(shape) // 4))
-        z = draw_normals(library, blocks, keys, counter[:1], 64 * counter[1] + next(draws))
-        return z.reshape(-1)[: math.prod(shape)].reshape(shape)
+        size = math.prod(shape)
+        first = 64 * counter[1] + next(draws)
+        z = draw_normals(library, (1, -(-size // 4)), keys, counter[:1], first)
+        return z.reshape(-1)[:size].reshape(shape)
 
     x = couplings.all_groups(library, machine, states, word)
     number = np.arange(len(states)) // period
-    seen = library.array(number[:, None] > np.arange(n))
-    scale, following = math.sqrt(len(states) / n), {}
-    force = {group: 0 * x[group] for group in x}
+    seen, scale = library.array(number[:, None] > np.arange(n)), math.sqrt(len(states) / n)
+    force, following = {group: 0 * x[group] for group in x}, {}
     for block in layout(machine).blocks:
-        rows, columns = block.rows, block.columns
+        rows, columns = x[block.rows], x[block.columns]
+        on_rows, on_columns, total, diagonal = noise(library, draw, rows, columns, seen)
         if block.symmetric:
-            on_rows, total = noise_within(library, draw, x[rows], seen)
+            on_rows = (on_rows + on_columns - 2 * (seen @ diagonal) * rows) / math.sqrt(2)
+            total = total - library.xp.diag(library.xp.diagonal(total))
+            total = (total + total.T) / math.sqrt(2)
         else:
-            on_rows, on_columns, total = noise_between(library, draw, x[rows], x[columns], seen)
-            force[columns] = force[columns] + scale * on_columns
-        force[rows] = force[rows] + scale * on_rows
+            force[block.columns] = force[block.columns] + scale * on_columns
+        force[block.rows] = force[block.rows] + scale * on_rows
         following[block.name] = walk[block.name] + scale * total
     within = library.xp.concatenate([force[group] for group in machine.groups], -1)
     return following, couplings.forces(library, machine, walk, x) + within
@@ -128,24 +119,21 @@ class NoiseResponse(Learner):
     """Δ′ from Δ and a path: the effect of unit noise on every update."""
 
     def __post_init__(self) -> None:
-        if self.settings.machine.sparse:
+        if self.rule.machine.sparse:
             raise UserError(
                 "imperfections.update_noise: needs complete wiring; take residual_noise"
             )
 
     def updates(self, states: Array) -> int:
-        """n: updates that W takes at once, from the first of these states on."""
-        most = max(1, min(LONGEST_SPAN, len(states)) // self.rule.period)
-        n = 1 << (most.bit_length() - 1)
-        while n > 1:
-            part = states[: n * self.rule.period]
-            if float(self.library.run(exposure, self.rule.machine, part)) <= 0.5:
-                break
+        """n: updates that W takes at once, from the first of these states on; a power of two."""
+        machine, period, _ = self.rule
+        n = 1 << (max(1, min(LONGEST_SPAN, len(states)) // period).bit_length() - 1)
+        while n > 1 and float(self.library.run(exposure, machine, states[: n * period])) > 0.5:
             n //= 2
         return n
 
-    def walk(self, path: Path) -> tuple[Array, Any]:
-        """W_k x′_k along a path (K, N), and W at the end of every stage, flat, (T, size)."""
+    def lesson(self, path: Path) -> tuple[Array, Any]:
+        """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
         library, (machine, period, _), calls = self.library, self.rule, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
         along, ends, x = [], [], library.array(path.states[1:])
@@ -153,19 +141,13 @@ class NoiseResponse(Learner):
         for first, end in machine.stage_windows:
             walk = couplings.blocks_of(library, machine, np.zeros(layout(machine).size))
             while first < end:
-                n = self.updates(x[first:end])
-                last = min(first + n * period, end)
+                static = machine, self.updates(x[first:end]), period
+                states = x[first : min(first + static[1] * period, end)]
                 counter = library.array([path.number, next(calls)], library.word)
-                walk, force = library.run(
-                    advance, (machine, n, period), walk, x[first:last], word, keys, counter
-                )
+                walk, force = library.run(advance, static, walk, states, word, keys, counter)
                 along.append(force)
-                first = last
+                first += len(states)
             ends.append(couplings.vector_of(library, machine, walk))
-        return library.xp.concatenate(along, 0), np.stack(ends)
-
-    def lesson(self, path: Path) -> tuple[Array, Any]:
-        """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
-        along, end = self.walk(path)
         rate = self.settings.learning_rate_of(path.number)
-        return -rate * self.rule.machine.residual_scale * along, -rate * end
+        force = library.xp.concatenate(along, 0)
+        return -rate * machine.residual_scale * force, -rate * np.stack(ends)
