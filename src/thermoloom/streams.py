@@ -101,8 +101,9 @@ def draw_normals(
     library: Any, shape: tuple[int, int], keys: Array, trajectories: Array, first: Array
 ) -> Array:
     """Normals (4 · blocks, trajectories, units) from block ``first`` on; shape: blocks, units."""
-    blocks, units = library.count(shape[0])[:, None, None], library.count(shape[1])
-    words = philox(library, keys, (units, first + blocks, trajectories[:, None], 0 * units))
+    blocks, units = (library.array(np.arange(number), library.word) for number in shape)
+    counter = units, first + blocks[:, None, None], trajectories[:, None], 0 * units
+    words = philox(library, keys, counter)
     of_steps = [*box_muller(library, *words[:2]), *box_muller(library, *words[2:])]
     return library.xp.stack(of_steps, 1).reshape(STEPS_PER_BLOCK * shape[0], -1, shape[1])
 

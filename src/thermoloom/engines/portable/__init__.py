@@ -47,8 +47,7 @@ class PortableEngine:
         stream: str = "", reuse: Path | None = None,
     ) -> Path:  # fmt: skip
         """One noising trajectory; several are cheaper by ``paths``."""
-        words = None if word is None else [word]
-        return self.paths(machine, [field], seed, [number], words, stream)[0]
+        return self.paths(machine, [field], seed, [number], [word], stream)[0]
 
     def paths(
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,

@@ -38,8 +38,7 @@ def vector_of(library: NumPy, machine: Machine, blocks: Blocks) -> Any:
 
 def wires_of(library: NumPy, machine: Machine) -> Blocks:
     """1 where two units are wired, 0 elsewhere, for the blocks in which some are not."""
-    form = layout(machine)
-    partial = [block for block in form.blocks if block.symmetric or block.mask is not None]
+    partial = [b for b in layout(machine).blocks if b.symmetric or b.mask is not None]
     masks = [1 - np.eye(b.shape[0]) if b.mask is None else b.mask for b in partial]
     return {b.name: library.array(mask) for b, mask in zip(partial, masks, strict=True)}
 
@@ -53,8 +52,7 @@ def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | No
     """States (…, N) by group, with those of clamped units."""
     groups = free_groups(machine, states) | {"one": library.xp.ones_like(states[..., :1])}
     if word is not None:
-        shape = (*states.shape[:-1], word.shape[-1])
-        groups["label"] = library.xp.broadcast_to(word, shape)
+        groups["label"] = library.xp.broadcast_to(word, (*states.shape[:-1], word.shape[-1]))
     return groups
 
 
@@ -69,7 +67,7 @@ def forces(
             if transposed:
                 total = total + x[block.rows] @ back[block.name]
             else:
-                total = total + x[block.columns] @ library.xp.swapaxes(J[block.name], -1, -2)
+                total = total + x[block.columns] @ library.transposed(J[block.name])
         totals.append(total)
     return library.xp.concatenate(totals, -1)
 
@@ -82,9 +80,8 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
         if block.columns in r and not block.symmetric:
             left = xp.concatenate([left, x[block.rows]], -2)
             right = xp.concatenate([right, r[block.columns]], -2)
-        u = xp.swapaxes(left, -1, -2) @ right
-        if block.symmetric:
-            u = u + xp.swapaxes(u, -1, -2)
+        u = library.transposed(left) @ right
+        u = u + library.transposed(u) if block.symmetric else u
         result[block.name] = u * wires[block.name] if block.name in wires else u
     return result
 

@@ -36,7 +36,7 @@ from thermoloom.streams import Stream
 def generation_steps(
     library: NumPy, machine: Machine, states: Array, normals: Array, targets: Array | None,
     common: Blocks, one_way: Blocks | None, word: Any, free: Array, constants: StepConstants,
-) -> tuple[Array, ...]:  # fmt: skip
+) -> Any:  # fmt: skip
     """States (steps, S, N) after each step; path heat, clamp and active work of each, (steps, S).
 
     ``free`` (N,) is 0 for clamped units, which move to ``targets`` (steps, S, N) or, without, stay.
@@ -90,8 +90,8 @@ class Sampler:
         account, before = Account(both.astype(np.float64), words, clamped), None
         word, free = None if words is None else library.array(words), library.array(~clamped)
         moving = self.clamp is not None and self.clamp.follow
-        names = "generation preparation", "generation"
-        prepare, stream = (Stream(library, self.seed, name) for name in names)
+        stream = Stream(library, self.seed, "generation")
+        prepare = Stream(library, self.seed, "generation preparation")
         x = library.array(np.zeros((len(numbers), machine.units)))
         x, _ = evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers)
         x = x if targets is None else x * free + targets[0] * (1 - free)
@@ -121,7 +121,7 @@ class Sampler:
             account.snapshots[k] = self.library.numpy(states[k - step]), clamp_work[k - step]
             self.on_snapshot(k, first, account.snapshots[k][0])
 
-    def targets(self, numbers: range) -> tuple[Any, Array | None]:
+    def targets(self, numbers: range) -> tuple[Any, Any]:
         """Which units are clamped (N,); their states at each step, (K + 1, S, N), or (1, S, N)."""
         library, machine, clamp = self.library, self.theta.machine, self.clamp
         if clamp is None:

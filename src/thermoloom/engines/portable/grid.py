@@ -6,11 +6,12 @@
 
 clipped to the grid, at every step. J_vh and J_hh are on grids; biases and label couplings are not.
 Of u, 16 bits m are its own and seven bits l are common to a row. Words are those of the compiled
-engine; levels differ where round-off crosses the boundary between two (in float32, above 20 bits,
-also by the round-off of J itself).
+engine; levels differ where round-off crosses the boundary between two.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
@@ -25,8 +26,8 @@ def uniforms(library: NumPy, visible: int, hidden: int, keys: Array, counter: Ar
     word for each row and column. ``counter``: step and trajectory.
     """
     xp, tiles, first = library.xp, -(-hidden // 16), -(-visible // 4)
-    rows = library.count(first + -(-hidden // 4))
-    pairs = library.count(len(rows) * tiles * 8)
+    rows = library.array(np.arange(first + -(-hidden // 4)), library.word)
+    pairs = library.array(np.arange(len(rows) * tiles * 8), library.word)
     words = philox(library, keys, (pairs, *counter, 0 * pairs))
     common = philox(library, keys, (rows, *counter, 0 * rows + 1))
     two_words = [words[i : i + 2] for i in (0, 2)]
@@ -44,8 +45,8 @@ def moved(
 ) -> Blocks:  # fmt: skip
     """J − change, by whole levels where couplings are on a grid."""
     xp, top, following = library.xp, top_level(grid.bits), {n: J[n] - change[n] for n in J}
-    sizes = J[ON_GRID[0]].shape[-2:]
-    u = uniforms(library, *sizes, keys, counter) if grid.stochastic else [None, None]
+    visible, hidden = J[ON_GRID[0]].shape[-2:]
+    u = uniforms(library, visible, hidden, keys, counter) if grid.stochastic else [None, None]
     for name, largest, threshold in zip(ON_GRID, grid.ranges, u, strict=True):
         down = change[name] * (top / largest)
         move = -xp.round(down) if threshold is None else xp.floor(threshold - down)

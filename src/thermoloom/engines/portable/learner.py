@@ -57,9 +57,9 @@ class Rule(NamedTuple):
     grid: Grid | None
 
 
-def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: Groups) -> Groups:
+def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: Groups) -> Any:
     """R of a block from R⁰ (``start``); ``feedback`` = αc."""
-    transposed, partners = (lambda a: library.xp.swapaxes(a, -1, -2)), layout(rule.machine).partners
+    transposed, partners = library.transposed, layout(rule.machine).partners
     number = np.arange(x["one"].shape[-2]) // rule.period
     weight = feedback * library.array(number[:, None] > number)  # αcU
     coupled = {g: [b.rows if turned else b.columns for b, turned in partners(g)] for g in start}
@@ -83,7 +83,7 @@ def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: G
 def learn_blocks(
     library: NumPy, rule: Rule, theta: Blocks, wires: Blocks, sensing: list[Blocks] | None,
     rate: Array, word: Array | None, keys: Array, blocks: tuple[Array, ...],
-) -> Blocks:  # fmt: skip
+) -> Any:  # fmt: skip
     """θ after blocks of steps: x′ and uncoupled residuals, each (blocks, trainings, B, N), and the
     counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
     """
@@ -150,16 +150,16 @@ class Learner:
 
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
-        (machine, period, grid), steps = self.rule, states.shape[1]
+        (machine, period, grid), steps = self.rule, int(states.shape[1])
         whole_groups = not (machine.sparse or self.settings.device.couples)
         if grid is not None or not whole_groups or period >= LONGEST_BLOCK:
             return min(period, steps)
         largest = float(self.library.xp.max((states * states).sum(-1)))
         feedback = 2 * rate * machine.residual_scale * largest
-        weak = not feedback * LONGEST_BLOCK > STRONGEST_FEEDBACK  # or not a number
-        longest = LONGEST_BLOCK if weak else max(1, int(STRONGEST_FEEDBACK / feedback))
-        power_of_two = 1 << (longest.bit_length() - 1)  # few lengths, so that few are compiled
-        return min(max(1, power_of_two // period) * period, steps)
+        longest = LONGEST_BLOCK
+        while longest > 1 and feedback * longest > STRONGEST_FEEDBACK:
+            longest //= 2  # few different lengths, so that JAX compiles few kernels
+        return min(max(1, longest // period) * period, steps)
 
 
 def learn_together(

@@ -50,8 +50,8 @@ class NumPy:
     def cast(self, array: Array, dtype: Any) -> Array:
         return array.astype(dtype)
 
-    def count(self, number: int) -> Array:
-        return self.array(np.arange(number), self.word)
+    def transposed(self, array: Array) -> Array:
+        return self.xp.swapaxes(array, -1, -2)
 
     def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
         """The last carry, and the outputs of all steps stacked; an input may be None."""

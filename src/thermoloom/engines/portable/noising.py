@@ -32,8 +32,8 @@ def chunks(first: int, last: int, units: int) -> list[tuple[int, int]]:
 def noising_steps(
     library: NumPy, static: None, states: Array, fields: Array, amplitudes: Array, normals: Array,
     constants: StepConstants,
-) -> tuple[Array, Array]:  # fmt: skip
-    """States (S, N) after some steps, and after each of them, (steps, S, N)."""
+) -> Array:  # fmt: skip
+    """States (steps, S, N) after each of some steps from (S, N)."""
     onsite: Any = constants.onsite
 
     def step(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
@@ -42,8 +42,7 @@ def noising_steps(
         x = x + (constants.drift * force + constants.kick * z)
         return x, (x,)
 
-    last, (after,) = library.scan(step, states, (amplitudes, normals))
-    return last, after
+    return library.scan(step, states, (amplitudes, normals))[1][0]
 
 
 def evolve(
@@ -56,8 +55,8 @@ def evolve(
     for first, steps in chunks(0, machine.steps, states.shape[0] * states.shape[1]):
         z = stream.normals(numbers, first, steps, machine.units)
         protocol = amplitudes[first : first + steps]
-        states, after = library.run(noising_steps, None, states, fields, protocol, z, constants)
-        pieces.append(after)
+        pieces.append(library.run(noising_steps, None, states, fields, protocol, z, constants))
+        states = pieces[-1][-1]
     return states, pieces
 
 

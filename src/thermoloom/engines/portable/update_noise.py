@@ -19,7 +19,6 @@ jointly for all steps and W_K.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -53,12 +52,10 @@ def exposure(library: NumPy, machine: Machine, states: Array) -> Array:
     return library.xp.max(library.xp.concatenate(exposures))
 
 
-def noise(
-    library: NumPy, draw: Callable[..., Array], a: Array, b: Array, seen: Array
-) -> tuple[Array, ...]:
-    """W_k b_k, W_kᵀ a_k, Σ Z and, where a is b, diag Z of each update, of states a, b (s, units).
+def noise(library: NumPy, draw: Any, a: Array, b: Array, seen: Array) -> tuple[Array, ...]:
+    """W_k b_k, W_kᵀ a_k, Σ Z and, where a is b, diag Z of each update, for states a, b (s, units).
 
-    ``seen`` (s, n): 1 for the updates before a step.
+    ``seen`` (s, n): 1 for the updates before a step; ``draw(*shape)``: normals.
     """
     tensordot, n = library.xp.tensordot, seen.shape[1]
     A, B = basis(library, a), basis(library, b)
@@ -90,8 +87,7 @@ def advance(
     (machine, n, period), draws = static, count()
 
     def draw(*shape: int) -> Array:
-        size = math.prod(shape)
-        first = 64 * counter[1] + next(draws)
+        size, first = math.prod(shape), 64 * counter[1] + next(draws)
         z = draw_normals(library, (1, -(-size // 4)), keys, counter[:1], first)
         return z.reshape(-1)[:size].reshape(shape)
 
