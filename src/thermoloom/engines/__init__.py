@@ -159,8 +159,10 @@ def engine() -> Engine:
     if name not in ENGINES:
         raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
     module = import_module(ENGINES[name])
-    if hasattr(module, "select"):
+    if hasattr(module, "select") and len(options) <= 3:
         return cast(Engine, module.select(*options))
     if options:
-        raise UserError(f"THERMOLOOM_ENGINE = {':'.join([name, *options])}: {name} has no options")
+        known = "at most a library, a device and a precision"
+        must = known if hasattr(module, "select") else f"{name} has no options"
+        raise UserError(f"THERMOLOOM_ENGINE = {':'.join([name, *options])}: {must}")
     return cast(Engine, module)

@@ -73,7 +73,7 @@ def solve_block(library: NumPy, rule: Rule, feedback: Array, x: Groups, start: G
             if moving := [crossed[other] for other in coupled[group] if other in r]:
                 change = change + (weight * sum(moving)) @ x[group]
             if group in coupled[group]:  # no unit is coupled to itself
-                change = change - 2 * (weight @ (r[group] * x[group])) * x[group]
+                change = change - (2 * weight @ (r[group] * x[group])) * x[group]
             following[group] = start[group] - change
         return following
 

@@ -63,17 +63,16 @@ class NumPy:
 
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
         """v ← step(v) until v (arrays by name) changes by round-off only."""
+        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
         for _ in range(most):
             previous, values = values, step(values)
-            if bool(self.settled(values, previous)):
+            if bool(self.distance(values, previous) <= tolerance):
                 break
         return values
 
-    def settled(self, values: dict[str, Array], previous: dict[str, Array]) -> Array:
-        """Whether the largest change is eight times the round-off of the largest value, or less."""
-        pairs = [(new, previous[name]) for name, new in values.items() if new.shape[-1]]
-        change = sum(self.xp.max(self.xp.abs(new - old)) for new, old in pairs)
-        return change <= 8 * self.epsilon * sum(self.xp.max(self.xp.abs(new)) for new, _ in pairs)
+    def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
+        """Σ max |a − b| over arrays that have elements."""
+        return sum(self.xp.max(self.xp.abs(a[name] - b[name])) for name in a if a[name].shape[-1])
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
@@ -128,9 +127,11 @@ class Jax(NumPy):
         return self.jax.lax.scan(step, carry, inputs)
 
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
+        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
+
         def again(state: Any) -> Any:
             following = step(state[1])
-            return state[0] + 1, following, self.settled(following, state[1])
+            return state[0] + 1, following, self.distance(following, state[1]) <= tolerance
 
         def unfinished(state: Any) -> Any:
             return (state[0] < most) & ~state[2]
