@@ -343,7 +343,7 @@ def test_units_that_stand_out_are_noticed() -> None:
 @pytest.mark.parametrize("wiring", ["paper", "all stages"])
 def test_update_noise_adds_up_along_a_path(name: str, wiring: str) -> None:
     """Over its spans and stages: var W = steps seen, and W_k x_k is of the walk that ends in W."""
-    machine = replace(MACHINES[wiring], hidden=24, visible=6, duration=0.04)
+    machine = replace(MACHINES[wiring], hidden=24, visible=20, duration=0.03)
     portable = select(name)
     settings = settings_of(machine, {"imperfections": {"update_noise": 0.1}})
     response: Any = portable.learner(settings)
@@ -351,7 +351,7 @@ def test_update_noise_adds_up_along_a_path(name: str, wiring: str) -> None:
     path = portable.path(machine, some_fields(machine)[0], 1, 0, some_word(machine))
     scale = -settings.learning_rate * machine.residual_scale
     walks, products = [], []
-    for number in range(6 if name == "jax" else 12):
+    for number in range(6):
         alone, end = response.lesson(replace(path, number=number))
         walk = Parameters(machine, end / -settings.learning_rate).astype(np.float64)
         walk.check()
