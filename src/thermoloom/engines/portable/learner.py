@@ -174,14 +174,13 @@ def learn_together(
     lessons = [learner.lesson(path) for learner, path in trainings]
     states = xp.stack([library.array(path.states) for path in paths])
     alone = xp.stack([residuals for residuals, _ in lessons])
-    words = [path.word for path in paths if path.word is not None]
+    learned, words = [], [path.word for path in paths if path.word is not None]
     word = library.array(np.stack(words)[:, None]) if words else None
     rates = np.array([each.settings.learning_rate_of(path.number) for each, path in trainings])
     rate, keys = rates[:, None, None], Stream(library, settings.training.seed, "rounding").keys
     fixed = couplings.wires_of(library, machine), couplings.sensing_of(library, machine)
     start = [theta if rule.grid is None else rule.grid.nearest(theta) for theta in thetas]
     counters = np.stack([np.arange(machine.steps), np.full(machine.steps, paths[0].number)], 1)
-    learned = []
     for stage, (begin, end) in enumerate(machine.stage_windows):
         J = couplings.blocks_of(library, machine, np.stack([t.vector[stage] for t in start]))
         length = learners[0].block_length(states[:, begin + 1 : end + 1], float(rates.max()))
