@@ -268,6 +268,18 @@ def test_what_is_given_is_not_touched_and_divergence_is_a_result(name: str) -> N
         portable.learner(wild).learn(start, path)
 
 
+def test_trainings_on_a_grid_have_their_own_rounding() -> None:
+    grid = {"bits": 6, "range_visible_hidden": 0.05, "range_hidden_hidden": 0.07}
+    values = {"imperfections": {**grid, "rounding": "stochastic"}}
+    learners: list[Any] = [
+        select().learner(settings_of(PAPER, {**values, "training": {"seed": s}})) for s in (1, 2)
+    ]
+    path, zero = some_path_of(select(), PAPER), Parameters.zeros(PAPER)
+    together = learn_together(learners, [zero, zero], [path, path])
+    assert not together[0].same_as(together[1])
+    assert together[1].same_as(learners[1].learn(zero, path))
+
+
 def some_path_of(portable: PortableEngine, machine: Machine) -> Any:
     return portable.path(machine, some_fields(machine)[0], 1, 0, some_word(machine))
 

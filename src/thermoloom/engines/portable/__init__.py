@@ -82,10 +82,9 @@ class PortableEngine:
         first: int = 0, on_snapshot: OnSnapshot | None = None,
     ) -> Generated:  # fmt: skip
         """Sample a frozen computer; θ and the first law are verified at the end."""
-        frozen, follow = theta.copy(), clamp is not None and clamp.follow
+        frozen, accounts, follow = theta.copy(), [], clamp is not None and clamp.follow
         callbacks = on_snapshot or (lambda *seen: None), on_progress or (lambda steps: None)
         sampler = Sampler(self.library, theta, seed, clamp, snapshot_steps, *callbacks)
-        accounts = []
         for begin in range(0, samples, size := 10 if follow else self.GROUP):
             end = min(begin + size, samples)
             part = None if words is None else words[begin:end]

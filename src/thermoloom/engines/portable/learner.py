@@ -165,10 +165,12 @@ class Learner:
 def learn_together(
     learners: Sequence[Learner], thetas: Sequence[Parameters], paths: Sequence[Path]
 ) -> list[Parameters]:
-    """θ of several trainings after one path each, computed side by side, which fills a GPU.
-
-    They may differ in seed, rate and residual errors, not in machine, device, grid and period.
+    """θ of several trainings after one path each, side by side, which fills a GPU; on a grid, where
+    each needs its own rounding stream, one after the other. They may differ in seed, rate and
+    residual errors, not in machine, device, grid and period.
     """
+    if learners[0].rule.grid is not None and len(learners) > 1:
+        return [each.learn(thetas[i], paths[i]) for i, each in enumerate(learners)]
     library, rule, settings = learners[0].library, learners[0].rule, learners[0].settings
     xp, machine, trainings = library.xp, rule.machine, list(zip(learners, paths, strict=True))
     lessons = [learner.lesson(path) for learner, path in trainings]
@@ -184,8 +186,8 @@ def learn_together(
     for stage, (begin, end) in enumerate(machine.stage_windows):
         J = couplings.blocks_of(library, machine, np.stack([t.vector[stage] for t in start]))
         length = learners[0].block_length(states[:, begin + 1 : end + 1], float(rates.max()))
-        whole = end - (end - begin) % length
-        for low, high, size in ((begin, whole, length), (whole, end, end - whole)):
+        leftover = end - (end - begin) % length
+        for low, high, size in ((begin, leftover, length), (leftover, end, end - leftover)):
             if high > low:
                 shape = len(paths), (high - low) // size, size, machine.units
                 pieces = states[:, low + 1 : high + 1], alone[:, low:high]

@@ -144,6 +144,5 @@ class NoiseResponse(Learner):
                 along.append(force)
                 first += len(states)
             ends.append(couplings.vector_of(library, machine, walk))
-        rate = self.settings.learning_rate_of(path.number)
-        force = library.xp.concatenate(along, 0)
+        rate, force = self.settings.learning_rate_of(path.number), library.xp.concatenate(along, 0)
         return -rate * machine.residual_scale * force, -rate * np.stack(ends)
