@@ -7,15 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import plain_engine
 import pytest
 from machines import MACHINES, SMALL, random_parameters, some_fields, some_path, some_word, trained
+from plain_rules import learn_stepwise
 from typer.testing import CliRunner
 
 import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.engines import engine
 from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.portable import select
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.machine.device import BuiltMachine, Device, build, felt
@@ -151,7 +152,9 @@ def test_units_spread_by_a_log_normal_of_mean_one() -> None:
     assert np.corrcoef(mobility, temperature)[0, 1] == pytest.approx(0, abs=0.03)
 
 
-# --- against a plain engine ----------------------------------------------------------------------
+# --- against plain array code in float64 ---------------------------------------------------------
+
+PLAIN = select("numpy", "cpu", "float64")
 
 
 @pytest.mark.parametrize(
@@ -161,17 +164,17 @@ def test_units_spread_by_a_log_normal_of_mean_one() -> None:
 def test_paths_samples_and_books_against_plain_numpy(meant: Machine, device: Device) -> None:
     machine = built(device, meant)
     field, word = some_fields(machine)[1], some_word(machine)
-    plain = plain_engine.path(machine, field, 1, 4, word)
+    plain = PLAIN.path(machine, field, 1, 4, word)
     assert engine().path(machine, field, 1, 4, word).states == pytest.approx(plain.states, abs=2e-5)
     theta = wired_parameters(machine)
     words = None if word is None else np.tile(word, (3, 1))
     here = engine().generate(theta, 3, 5, words, snapshot_steps=[7], snapshot_samples=[1])
-    there = plain_engine.generate(theta, 3, 5, words, snapshot_steps=[7], snapshot_samples=[1])
+    there = PLAIN.generate(theta, 3, 5, words, snapshot_steps=[7], snapshot_samples=[1])
     for part in ("final_states", "snapshots", "heat", "path_heat", "work"):
         assert getattr(here, part) == pytest.approx(getattr(there, part), rel=1e-4, abs=2e-4), part
     assert here.first_law_error < 1e-9
     terms = engine().terms(theta, plain, field)
-    assert terms.loss == pytest.approx(plain_engine.terms(theta, plain, field).loss)
+    assert terms.loss == pytest.approx(PLAIN.terms(theta, plain, field).loss)
 
 
 def test_heat_without_a_potential_is_that_of_the_path() -> None:
@@ -222,7 +225,9 @@ def test_learning_against_the_stepwise_reference(
     )
     start = wired_parameters(machine)
     path = some_path(settings.built)
-    plain = plain_engine.learner(settings).learn(start, path)
+    plain = learn_stepwise(
+        start.on(settings.built), path.states, 0.01, settings.period, word=path.word
+    )
     if device.drift:
         plain = built(device, machine).kept(plain)
     change = np.abs(plain.vector - start.vector).max()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import plain_engine
 import pytest
 from machines import (
     MACHINES,
@@ -20,7 +20,7 @@ from machines import (
 from numba import config
 from numba.core.event import Event, EventStatus
 
-from thermoloom.engines import ENGINES, engine
+from thermoloom.engines import engine
 from thermoloom.engines.compiled.barrier import wait_for_all
 from thermoloom.engines.compiled.compiling import _Lightly
 from thermoloom.engines.compiled.learner import _learn
@@ -35,11 +35,9 @@ from thermoloom.training.trainer import Trainee
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The plain engine is known; ``THERMOLOOM_ENGINE`` chooses it."""
-    monkeypatch.setitem(ENGINES, "plain", "plain_engine")
-    plain_engine.CALLS.clear()
-    return monkeypatch
+def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``choose(name)``: the engine in use from here on."""
+    return lambda name: monkeypatch.setenv("THERMOLOOM_ENGINE", name)
 
 
 def trained_on(machine: Machine, rule: str = "online") -> Trainee:
@@ -52,12 +50,12 @@ def trained_on(machine: Machine, rule: str = "online") -> Trainee:
 
 @every_machine
 @pytest.mark.parametrize("rule", ["online", "batch"])
-def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.MonkeyPatch) -> None:
+def test_both_engines_train_alike(
+    machine: Machine, rule: str, choose: Callable[[str], None]
+) -> None:
     compiled = trained_on(machine, rule)
-    assert plain_engine.CALLS == []
-    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    choose("portable")
     other = trained_on(machine, rule)
-    assert set(plain_engine.CALLS) == {"path", "learn", "terms"}
     assert relative_difference(compiled.parameters, other.parameters) < 2e-5
     np.testing.assert_allclose(
         compiled.curve_columns()["loss"], other.curve_columns()["loss"], rtol=1e-5
@@ -65,11 +63,11 @@ def test_both_engines_train_alike(machine: Machine, rule: str, plain: pytest.Mon
     np.testing.assert_allclose(compiled.curve_columns()["cycle"], other.curve_columns()["cycle"])
 
 
-@pytest.mark.parametrize("name", ["compiled", "plain"])
+@pytest.mark.parametrize("name", ["compiled", "portable"])
 def test_snapshots_are_seen_in_order_while_they_are_made(
-    name: str, plain: pytest.MonkeyPatch
+    name: str, choose: Callable[[str], None]
 ) -> None:
-    plain.setenv("THERMOLOOM_ENGINE", name)
+    choose(name)
     theta = random_parameters(MACHINES["paper"], dtype=np.float32)
     steps = [0, 50, 200]
     seen: dict[int, list[tuple[int, np.ndarray]]] = {}
@@ -86,40 +84,33 @@ def test_snapshots_are_seen_in_order_while_they_are_made(
 
 
 @every_machine
-def test_both_engines_generate_alike(machine: Machine, plain: pytest.MonkeyPatch) -> None:
+def test_both_engines_generate_alike(machine: Machine, choose: Callable[[str], None]) -> None:
     theta = random_parameters(machine, dtype=np.float32)
     options = {"snapshot_steps": [0, 50, 200], "snapshot_samples": [2, 0], "first": 3}
     compiled = generate(theta, 4, 9, **options)
-    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    choose("portable")
     other = generate(theta, 4, 9, **options)
-    assert plain_engine.CALLS == ["generate"]
     for name in ("initial_states", "final_states", "snapshots"):
         np.testing.assert_allclose(getattr(compiled, name), getattr(other, name), atol=1e-5)
     for name in ("stage_heat", "switching_work", "heat", "work"):
         np.testing.assert_allclose(getattr(compiled, name), getattr(other, name), atol=2e-4)
     assert other.first_law_error < 1e-14
+    choose("compiled")
     whole = generate(theta, 7, 9)  # samples 3 to 6 are those
     np.testing.assert_allclose(whole.final_states[3:], compiled.final_states, atol=1e-5)
     assert differing_samples(whole, generate(theta, 7, 9)) == []
 
 
 def test_a_divergence_is_a_result_of_any_engine(
-    small: Machine, fields: np.ndarray, plain: pytest.MonkeyPatch
+    small: Machine, fields: np.ndarray, choose: Callable[[str], None]
 ) -> None:
     settings = Settings(machine=small).updated(
         {"training": {"cycles": 30, "rule": "batch", "learning_rate": 1e6}}
     )
     compiled = trained(settings, fields).diverged
-    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    choose("portable")
     assert compiled
     assert trained(settings, fields).diverged
-
-
-def test_what_an_engine_cannot_do_it_says(plain: pytest.MonkeyPatch, small: Machine) -> None:
-    plain.setenv("THERMOLOOM_ENGINE", "plain")
-    noisy = Settings(machine=small).updated({"imperfections": {"residual_noise": 0.1}})
-    with pytest.raises(UserError, match="not in the plain engine"):
-        engine().learner(noisy)
 
 
 def test_an_unknown_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,13 +120,15 @@ def test_an_unknown_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(e.value)
 
 
-def test_every_engine_takes_a_path_of_the_other(small: Machine, plain: pytest.MonkeyPatch) -> None:
+def test_every_engine_takes_a_path_of_the_other(
+    small: Machine, choose: Callable[[str], None]
+) -> None:
     """``prepared`` is an engine's own: a path without it is worth as much."""
     path = replace(some_path(small), prepared=None)
     theta = random_parameters(small, 0.1, dtype=np.float32)
     settings = Settings(machine=small)
     compiled = engine().learner(settings).learn(theta, path)
-    plain.setenv("THERMOLOOM_ENGINE", "plain")
+    choose("portable")
     other = engine().learner(settings).learn(theta, path)
     assert relative_difference(compiled, other) < 5e-6
 

@@ -13,7 +13,7 @@ ROOT = Path(thermoloom.__file__).parent
 ORDER = (
     ("errors",),
     ("inputs", "interrupts", "numerics"),
-    ("sections", "threads"),
+    ("sections", "streams", "threads"),
     ("machine",),
     ("settings",),
     ("feasibility",),
@@ -70,12 +70,14 @@ def test_data_flows_one_way() -> None:
 
 
 def test_a_name_is_found_in_one_room() -> None:
-    """Commands bear the names of their objects, and every study has the same files."""
+    """Commands bear the names of their objects; studies have the same files, engines the same
+    parts.
+    """
     names = Counter(
         path.stem
         for path in MODULES
         if path.stem != "__init__"
-        and path.relative_to(ROOT).parts[0] != "cli"
+        and path.relative_to(ROOT).parts[0] not in ("cli", "engines")
         and study_of(path) is None
     )
     assert [name for name, count in names.items() if count > 1] == []

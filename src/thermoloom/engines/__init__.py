@@ -7,7 +7,8 @@
     generate  the frozen computer sampled, with its heat and work
 
 Nothing outside knows of kernels. Another engine is a module with these functions and a line in
-``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use.
+``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use: ``compiled``, ``portable`` (NumPy),
+``portable:torch``, ``portable:jax``, each with a device and a precision behind it if need be.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from thermoloom.settings import Settings
 
 Float32 = NDArray[np.float32]
 
-ENGINES = {"compiled": "thermoloom.engines.compiled"}
-"""Every engine by name: a module with the functions of ``Engine``."""
+ENGINES = {"compiled": "thermoloom.engines.compiled", "portable": "thermoloom.engines.portable"}
+"""Every engine by name: a module with the functions of ``Engine``, or with a function ``select``
+from the options behind the name (``portable:torch:cuda``) to an object that has them."""
 
 
 OnSnapshot = Callable[[int, int, Float32], None]
@@ -153,7 +155,14 @@ class Engine(Protocol):
 
 def engine() -> Engine:
     """The engine in use."""
-    name = os.environ.get("THERMOLOOM_ENGINE", "compiled")
+    name, *options = os.environ.get("THERMOLOOM_ENGINE", "compiled").split(":")
     if name not in ENGINES:
         raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
-    return cast(Engine, import_module(ENGINES[name]))
+    module = import_module(ENGINES[name])
+    if hasattr(module, "select") and len(options) <= 3:
+        return cast(Engine, module.select(*options))
+    if options:
+        known = "at most a library, a device and a precision"
+        must = known if hasattr(module, "select") else f"{name} has no options"
+        raise UserError(f"THERMOLOOM_ENGINE = {':'.join([name, *options])}: {must}")
+    return cast(Engine, module)

@@ -16,14 +16,20 @@ Stages are in the order of generation: from the noisy end of the noising path to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.machine.energy import EnergyParts
+from thermoloom.machine.energy import EnergyParts, energy_parts, switching_work
+from thermoloom.machine.parameters import Parameters
 
 Float64 = NDArray[np.float64]
+
+FIRST_LAW = 1e-9
+"""Largest error of the first law, relative to the energies involved."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +104,94 @@ class Generated:
         change = self.final_energy.total - self.initial_energy.total
         size = max(float(np.abs(e.total).max()) for e in (self.starts, self.ends))
         return float(np.abs(change - (self.work - self.heat)).max()) / max(size, 1e-300)
+
+
+@dataclass
+class Account:
+    """What samples that are generated together have done so far, stage by stage, in float64."""
+
+    theta: Parameters
+    """θ as the units feel it, in float64."""
+    words: Any
+    """States of the label units, (S, L), or None."""
+    clamped: NDArray[np.bool_]
+    """Which units are clamped, (N,)."""
+    starts: list[EnergyParts] = field(default_factory=list)
+    ends: list[EnergyParts] = field(default_factory=list)
+    switched: list[Float64] = field(default_factory=list)
+    """Work of each switch between stages, from the difference of their θ alone, (S,)."""
+    sums: list[Float64] = field(default_factory=list)
+    """Path heat, clamp work and active work of each stage, (3, S)."""
+    snapshots: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """States (S, N) and work of moving clamps so far (S,), by step."""
+    states: list[Any] = field(default_factory=list)
+    """x at every stage's start and end, (S, N)."""
+
+    def begin(self, stage: int, before: int | None, states: Any) -> None:
+        """A stage begins; ``before`` is the one that has ended."""
+        if before is not None:
+            self.switched.append(switching_work(self.theta, states, before, stage, self.words))
+        self.starts.append(energy_parts(self.theta, states, stage, self.words, self.clamped))
+        self.states.append(states)
+
+    def end(self, stage: int, states: Any, sums: Float64) -> None:
+        self.ends.append(energy_parts(self.theta, states, stage, self.words, self.clamped))
+        self.states.append(states)
+        self.sums.append(sums)
+
+
+def joined(
+    accounts: Sequence[Account],
+    snapshot_steps: Sequence[int],
+    snapshot_samples: Sequence[int],
+    moving_clamps: bool,
+) -> Generated:
+    """One result from the accounts of all samples, in their order; the first law is verified."""
+
+    def of_stages(values: Callable[[Account], list[Any]]) -> Any:
+        return np.concatenate([np.stack(values(each), axis=-1) for each in accounts])
+
+    def part_of(name: str, part: str) -> Callable[[Account], list[Any]]:
+        return lambda account: [energy[part] for energy in getattr(account, name)]
+
+    def energies(name: str) -> EnergyParts:
+        parts = getattr(accounts[0], name)[0].parts
+        return EnergyParts({part: of_stages(part_of(name, part)) for part in parts})
+
+    def seen(kind: int) -> list[Any]:
+        """Of every step, of all samples: states (0) or clamp work (1)."""
+        return [
+            np.concatenate([a.snapshots[step][kind] for a in accounts])[list(snapshot_samples)]
+            for step in snapshot_steps
+        ]
+
+    initial, final = (np.concatenate([a.states[place] for a in accounts]) for place in (0, -1))
+    heat, clamp_work, active = np.swapaxes(of_stages(lambda a: [s.T for s in a.sums]), 0, 1)
+    nothing = np.empty((len(snapshot_samples), 0, initial.shape[1]), initial.dtype)
+    generated = Generated(
+        initial_states=initial,
+        final_states=final,
+        starts=energies("starts"),
+        ends=energies("ends"),
+        clamp_work=clamp_work,
+        path_heat=heat,
+        snapshots=np.stack(seen(0), axis=1) if snapshot_steps else nothing,
+        active_work=active if active.any() else 0.0,
+    )
+    if moving_clamps:
+        work = np.stack(seen(1), axis=1) if snapshot_steps else nothing[..., 0]
+        generated = replace(generated, clamp_work_so_far=work)
+    several = len(accounts[0].sums) > 1
+    check_first_law(generated, of_stages(lambda a: a.switched) if several else heat[:, :0])
+    return generated
+
+
+def check_first_law(generated: Generated, switched: Float64) -> None:
+    """ΔV = W − Q, with the work of switching computed independently, (S, T − 1)."""
+    if not np.isfinite(generated.final_states).all():
+        return  # a divergence, which shows as such
+    missing = np.abs(generated.switching_work - switched).max(initial=0.0)
+    size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
+    error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
+    if not error <= FIRST_LAW:
+        raise RuntimeError(f"energy is not conserved: error {error:.1e}")

@@ -19,12 +19,13 @@ its digits, and they differ only where y is half a level to the last bit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 
 Float32 = NDArray[np.float32]
@@ -94,6 +95,39 @@ def quantized(theta: Parameters, bits: int) -> Parameters:
             on_grid = quantize(block.of(theta.vector[stage]), bits)
             view[...] = mirrored(on_grid) if block.symmetric else on_grid
     return stored
+
+
+ON_GRID = "visible_hidden", "hidden_hidden"
+"""Blocks of couplings that are on a grid in quantized training."""
+
+
+class Grid(NamedTuple):
+    """The levels of J_vh and J_hh in quantized training, which span ±A_max."""
+
+    bits: int
+    ranges: tuple[float, float]
+    stochastic: bool
+
+    @classmethod
+    def of(cls, machine: Machine, imperfections: Any) -> Grid | None:
+        """That of ``settings.imperfections``; None where couplings are on no grid."""
+        if imperfections.bits == UNQUANTIZED:
+            return None
+        wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
+        if not wired or machine.wired("visible-visible") or machine.sparse:
+            raise UserError(
+                "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
+                "and hidden-hidden, complete, with or without labels"
+            )
+        between, within = (getattr(imperfections, f"range_{name}") for name in ON_GRID)
+        return cls(imperfections.bits, (between, within), imperfections.rounding == "stochastic")
+
+    def nearest(self, theta: Parameters) -> Parameters:
+        """θ with its couplings at the nearest levels."""
+        on_grid = theta.copy()
+        for name, largest in zip(ON_GRID, self.ranges, strict=True):
+            on_grid[name][...] = quantize(theta[name], self.bits, largest)
+        return on_grid
 
 
 def coupling_ranges(theta: Parameters) -> tuple[float, float]:

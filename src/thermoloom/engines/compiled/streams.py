@@ -14,7 +14,6 @@ machine with IEEE arithmetic.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -24,33 +23,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.compiling import copy, inline, jit
-from thermoloom.inputs import seed_number
-
-STREAMS = (
-    "preparation",
-    "noising",
-    "generation preparation",
-    "generation",
-    "residual error",
-    "update error",
-    "rounding",
-    "validation preparation",
-    "validation noising",
-    "clamp preparation",
-    "clamp noising",
-)
-"""Every stream there is. Streams of different names are independent at equal seeds."""
-
-STEPS_PER_BLOCK = 4
-"""One Philox block serves one unit for this many consecutive steps."""
-
-
-def stream_key(seed: int, name: str) -> np.uint64:
-    """Key of a stream: the first 64 bits of SHA-256 of its name and seed."""
-    if name not in STREAMS:
-        raise ValueError(f"{name!r} is not a stream; known: {', '.join(STREAMS)}")
-    digest = hashlib.sha256(f"thermoloom/{name}/{seed_number('seed', seed)}".encode()).digest()
-    return np.uint64(int.from_bytes(digest[:8], "little"))
+from thermoloom.streams import PHILOX as PHILOX
+from thermoloom.streams import STEPS_PER_BLOCK as STEPS_PER_BLOCK
+from thermoloom.streams import STREAMS as STREAMS
+from thermoloom.streams import stream_key as stream_key
 
 
 @intrinsic
@@ -87,8 +63,6 @@ def _low_word(typingctx: Any, value: Any) -> Any:
 # gives both halves of the product, and the upper halves never matter.
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-PHILOX = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
-"""Multipliers and Weyl constants of Philox4x32."""
 _M0, _M1, _W0, _W1 = (np.uint64(number) for number in PHILOX)
 
 

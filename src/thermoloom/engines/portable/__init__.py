@@ -1,0 +1,99 @@
+"""The portable engine: the method in plain array code, in NumPy, PyTorch or JAX.
+
+    THERMOLOOM_ENGINE = portable[:numpy | torch | jax[:device[:float32 | float64]]]
+
+Read it in this order: ``library`` (what array libraries spell differently), ``noising`` (paths),
+``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is rare: ``grid``
+(quantized training) and ``update_noise``. Results agree with the compiled engine to round-off, as
+the streams are the same (``thermoloom.streams``); update noise is equal in law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thermoloom.engines import Learner as AnyLearner
+from thermoloom.engines import NoisyLearner, OnSnapshot, Path
+from thermoloom.engines.portable.generation import Sampler
+from thermoloom.engines.portable.learner import Learner, Rule
+from thermoloom.engines.portable.library import NumPy, library
+from thermoloom.engines.portable.noising import noising_paths
+from thermoloom.engines.portable.update_noise import NoiseResponse
+from thermoloom.machine.action import PathLoss, PathTerms, path_terms
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.generated import Generated, joined
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quantization import Grid
+from thermoloom.settings import Settings
+
+
+@dataclass(frozen=True)
+class PortableEngine:
+    """The functions of ``engines.Engine`` in one array library."""
+
+    library: NumPy
+    GROUP: int = 50
+
+    def warm_up(self, models: Any = None, learning: bool = True, generating: bool = True) -> None:
+        """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
+
+    def path(
+        self, machine: Machine, field: Any, seed: int, number: int, word: Any = None,
+        stream: str = "", reuse: Path | None = None,
+    ) -> Path:  # fmt: skip
+        """One noising trajectory; several are cheaper by ``paths``."""
+        return self.paths(machine, [field], seed, [number], [word], stream)[0]
+
+    def paths(
+        self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
+        stream: str = "",
+    ) -> list[Path]:  # fmt: skip
+        """Trajectories ``numbers`` of a seed, simulated together; fields (S, N), words (S, L)."""
+        together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
+        states = np.ascontiguousarray(np.swapaxes(self.library.numpy(together), 0, 1))
+        words = [None] * len(numbers) if words is None else words
+        return [Path(machine, *each) for each in zip(states, numbers, words, strict=True)]
+
+    def learner(self, settings: Settings) -> AnyLearner:
+        """The learner of these settings."""
+        grid = Grid.of(settings.machine, settings.imperfections)
+        parts = self.library, settings, Rule(settings.built, settings.period, grid)
+        if amplitude := settings.imperfections.update_noise:
+            return NoisyLearner(Learner(*parts), NoiseResponse(*parts), amplitude)
+        return Learner(*parts)
+
+    def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
+        """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
+        return path_terms(theta.on(path.machine), path.states, field, path.word)
+
+    def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
+        """The loss on this path as a function of θ."""
+        return lambda theta: PathLoss(*self.terms(theta, path)[:2])
+
+    def generate(
+        self, theta: Parameters, samples: int, seed: int, words: Any = None,
+        clamp: Clamp | None = None, snapshot_steps: Sequence[int] = (),
+        snapshot_samples: Sequence[int] = (), on_progress: Callable[[int], None] | None = None,
+        first: int = 0, on_snapshot: OnSnapshot | None = None,
+    ) -> Generated:  # fmt: skip
+        """Sample a frozen computer; θ and the first law are verified at the end."""
+        frozen, accounts, follow = theta.copy(), [], clamp is not None and clamp.follow
+        callbacks = on_snapshot or (lambda *seen: None), on_progress or (lambda steps: None)
+        sampler = Sampler(self.library, theta, seed, clamp, snapshot_steps, *callbacks)
+        for begin in range(0, samples, size := 10 if follow else self.GROUP):
+            end = min(begin + size, samples)
+            part = None if words is None else words[begin:end]
+            accounts.append(sampler.group(begin, range(first + begin, first + end), part))
+        if not theta.same_as(frozen):
+            raise RuntimeError("parameters changed during generation")
+        return joined(accounts, snapshot_steps, snapshot_samples, follow)
+
+
+def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:
+    """The engine in one library, on a device and in a precision."""
+    return PortableEngine(library(name, device, precision), 50 if device == "cpu" else 1000)

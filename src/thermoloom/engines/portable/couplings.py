@@ -1,0 +1,110 @@
+"""θ as arrays of the library: blocks of couplings, the forces they exert and how they are updated.
+
+    force_i  = Σ_j J_ij x_j                         biases: x_j = 1, labels: x_j of the word
+    update   u_ij = Σ_k (r_i x_j′ + r_j x_i′)       over steps k; r_j = 0 for clamped units
+
+A block is a matrix (…, n_a, n_b) of couplings between the units of two groups; biases are a column
+of couplings to the clamped unit ``one``. Leading axes count trainings that are computed together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.machine.device import BuiltMachine
+from thermoloom.machine.machine import Machine
+from thermoloom.machine.parameters import layout
+
+Blocks = dict[str, Array]
+"""θ of one stage, or as many other numbers, by the name of their block."""
+Groups = dict[str, Array]
+"""States, or residuals, by the name of their group of units, (…, steps, units)."""
+
+
+def blocks_of(library: NumPy, machine: Machine, vector: Any) -> Blocks:
+    """Flat θ of one stage, (…, size), in NumPy → blocks."""
+    return {block.name: library.array(block.matrix(vector)) for block in layout(machine).blocks}
+
+
+def vector_of(library: NumPy, machine: Machine, blocks: Blocks) -> Any:
+    """Blocks → flat θ of one stage, (…, size), in NumPy; symmetric to the last bit."""
+    matrices = [library.numpy(blocks[block.name]) for block in layout(machine).blocks]
+    flat = [matrix.reshape(*matrix.shape[:-2], -1) for matrix in matrices]
+    return layout(machine).symmetrized(np.concatenate(flat, axis=-1))
+
+
+def wires_of(library: NumPy, machine: Machine) -> Blocks:
+    """1 where two units are wired, 0 elsewhere, for the blocks in which some are not."""
+    partial = [b for b in layout(machine).blocks if b.symmetric or b.mask is not None]
+    masks = [1 - np.eye(b.shape[0]) if b.mask is None else b.mask for b in partial]
+    return {b.name: library.array(mask) for b, mask in zip(partial, masks, strict=True)}
+
+
+def free_groups(machine: Machine, values: Array) -> Groups:
+    """(…, N) by group of free units."""
+    return {group: values[..., where] for group, where in machine.groups.items()}
+
+
+def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | None) -> Groups:
+    """States (…, N) by group, with those of clamped units."""
+    groups = free_groups(machine, states) | {"one": library.xp.ones_like(states[..., :1])}
+    if word is not None:
+        groups["label"] = library.xp.broadcast_to(word, (*states.shape[:-1], word.shape[-1]))
+    return groups
+
+
+def forces(
+    library: NumPy, machine: Machine, J: Blocks, x: Groups, on_columns: Blocks | None = None
+) -> Array:
+    """Σ_j J_ij x_j of every free unit, (…, N); ``on_columns``: what columns feel, if not J."""
+    totals, back = [], J if on_columns is None else on_columns
+    for group in machine.groups:
+        total = 0 * x[group]
+        for block, transposed in layout(machine).partners(group):
+            if transposed:
+                total = total + x[block.rows] @ back[block.name]
+            else:
+                total = total + x[block.columns] @ library.transposed(J[block.name])
+        totals.append(total)
+    return library.xp.concatenate(totals, -1)
+
+
+def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups) -> Blocks:
+    """u_ij of every block, summed over steps."""
+    xp, result = library.xp, {}
+    for block in layout(machine).blocks:
+        left, right = r[block.rows], x[block.columns]
+        if block.columns in r and not block.symmetric:
+            left = xp.concatenate([left, x[block.rows]], -2)
+            right = xp.concatenate([right, r[block.columns]], -2)
+        u = library.transposed(left) @ right
+        u = u + library.transposed(u) if block.symmetric else u
+        result[block.name] = u * wires[block.name] if block.name in wires else u
+    return result
+
+
+def sensing_of(library: NumPy, machine: Machine) -> list[Blocks] | None:
+    """What a device makes of couplings J that are written: rows feel G∘J + O, columns G′∘J + O′.
+
+    G, O, G′, O′ as blocks; None where units feel what is written.
+    """
+    if not isinstance(machine, BuiltMachine) or not machine.device.couples:
+        return None
+    twist = 0.0 if machine.twist is None else machine.twist
+    weights = [(1 + s * twist) * each for s in (1, -1) for each in (machine.gain, machine.offset)]
+    return [blocks_of(library, machine, each) for each in weights]
+
+
+def sensed_forces(
+    library: NumPy, machine: Machine, sensing: list[Blocks] | None, J: Blocks, x: Groups
+) -> Array:
+    """Σ_j J̃_{i←j} x_j: the forces of couplings that were written on a device."""
+    if sensing is None:
+        return forces(library, machine, J, x)
+    gain, offset, gain_back, offset_back = sensing
+    on_rows = {name: gain[name] * J[name] + offset[name] for name in J}
+    on_columns = {name: gain_back[name] * J[name] + offset_back[name] for name in J}
+    return forces(library, machine, on_rows, x, on_columns)

@@ -1,0 +1,171 @@
+"""The array library: the few operations that NumPy, PyTorch and JAX spell differently.
+
+    scan       (carry, output_k) = step(carry, input_k)      for every k
+    iterate    v ← f(v)                                      until v no longer changes
+    run        f(library, static, *arrays)                   compiled as a whole by JAX
+
+Everything else in this engine is written once, in operators and functions that the three libraries
+have in common, without assignment into arrays. A loop over steps is a Python loop in NumPy and
+PyTorch and ``lax.scan`` under ``jit`` in JAX, which would take a hundred times as long op by op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from thermoloom.errors import UserError
+
+Array = Any  # of whichever library
+
+
+class NumPy:
+    """NumPy, and what the other libraries have in common with it."""
+
+    namespace, words = "numpy", "int64"
+
+    def __init__(self, device: str, precision: str) -> None:
+        self.xp: Any = import_module(self.namespace)
+        self.device = self.find(device)
+        self.real, self.word = getattr(self.xp, precision), getattr(self.xp, self.words)
+        self.epsilon = float(np.finfo(precision).eps)
+
+    def find(self, device: str) -> Any:
+        if device != "cpu":
+            raise RuntimeError("NumPy computes on the cpu alone")
+        return device
+
+    def array(self, values: Any, dtype: Any = None) -> Array:
+        """NumPy → an array of this library, real unless another type is named."""
+        return np.asarray(values, dtype or self.real)
+
+    def numpy(self, array: Array) -> Any:
+        """An array of this library → NumPy."""
+        return np.asarray(array)
+
+    def cast(self, array: Array, dtype: Any) -> Array:
+        return array.astype(dtype)
+
+    def transposed(self, array: Array) -> Array:
+        return self.xp.swapaxes(array, -1, -2)
+
+    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
+        """The last carry, and the outputs of all steps stacked; an input may be None."""
+        outputs = []
+        for k in range(len(inputs[0])):
+            carry, output = step(carry, tuple(None if each is None else each[k] for each in inputs))
+            outputs.append(output)
+        return carry, tuple(self.xp.stack(each) for each in zip(*outputs, strict=True))
+
+    def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
+        """v ← step(v) until v (arrays by name) changes by round-off only."""
+        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
+        for _ in range(most):
+            previous, values = values, step(values)
+            if bool(self.distance(values, previous) <= tolerance):
+                break
+        return values
+
+    def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
+        """Σ max |a − b| over arrays that have elements."""
+        return sum(self.xp.max(self.xp.abs(a[name] - b[name])) for name in a if a[name].shape[-1])
+
+    def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
+        """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
+        with np.errstate(all="ignore"):  # a divergence is found in the results
+            return kernel(self, static, *arrays)
+
+    def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
+        """Upper and lower 32 bits of factor × word, in integers of 64 bits that wrap around."""
+        product = words * factor
+        return (product >> 32) & 0xFFFFFFFF, product & 0xFFFFFFFF
+
+
+class PyTorch(NumPy):
+    """PyTorch on the CPU or on a GPU (cuda, cuda:1, mps)."""
+
+    namespace = "torch"
+
+    def find(self, device: str) -> Any:
+        return self.xp.zeros(1, device=device).device
+
+    def array(self, values: Any, dtype: Any = None) -> Array:
+        values = np.array(values, order="C")
+        return self.xp.tensor(values, dtype=dtype or self.real, device=self.device)
+
+    def numpy(self, array: Array) -> Any:
+        return array.cpu().numpy()
+
+    def cast(self, array: Array, dtype: Any) -> Array:
+        return array.to(dtype)
+
+
+class Jax(NumPy):
+    """JAX on the CPU or on a GPU (cuda, cuda:1)."""
+
+    namespace, words = "jax.numpy", "uint32"
+
+    def __init__(self, device: str, precision: str) -> None:
+        self.jax: Any = import_module("jax")
+        if precision == "float64":
+            self.jax.config.update("jax_enable_x64", True)
+        self.kernels: dict[Any, Any] = {}
+        super().__init__(device, precision)
+
+    def find(self, device: str) -> Any:
+        platform, _, number = device.partition(":")
+        return self.jax.devices(platform)[int(number or 0)]
+
+    def array(self, values: Any, dtype: Any = None) -> Array:
+        return self.xp.asarray(values, dtype or self.real, device=self.device)
+
+    def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
+        return self.jax.lax.scan(step, carry, inputs)
+
+    def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
+        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
+
+        def again(state: Any) -> Any:
+            following = step(state[1])
+            return state[0] + 1, following, self.distance(following, state[1]) <= tolerance
+
+        def unfinished(state: Any) -> Any:
+            return (state[0] < most) & ~state[2]
+
+        return self.jax.lax.while_loop(unfinished, again, (0, values, False))[1]
+
+    def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
+        if kernel not in self.kernels:
+            self.kernels[kernel] = self.jax.jit(partial(kernel, self), static_argnums=0)
+        with self.jax.default_matmul_precision("highest"):
+            return self.kernels[kernel](static, *arrays)
+
+    def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
+        """By limbs of 16 bits: JAX has integers of 64 bits only where they are enabled."""
+        high, low = self.xp.uint32(factor >> 16), self.xp.uint32(factor & 0xFFFF)
+        words_high, words_low = words >> 16, words & 0xFFFF
+        middle = high * words_low + ((low * words_low) >> 16)
+        carry = low * words_high + (middle & 0xFFFF)
+        return high * words_high + (middle >> 16) + (carry >> 16), words * self.xp.uint32(factor)
+
+
+LIBRARIES: dict[str, type[NumPy]] = {"numpy": NumPy, "torch": PyTorch, "jax": Jax}
+
+
+@lru_cache
+def library(name: str, device: str, precision: str) -> NumPy:
+    """The library of this name on a device; a ``UserError`` says what is missing."""
+    for value, known in ((name, list(LIBRARIES)), (precision, ["float32", "float64"])):
+        if value not in known:
+            raise UserError(f"engine portable, {value}: must be one of {', '.join(known)}")
+    try:
+        return LIBRARIES[name](device, precision)
+    except ImportError:
+        raise UserError(f"engine portable:{name}: not installed; run pip install {name}") from None
+    except (RuntimeError, AssertionError, IndexError, ValueError):
+        way_out = f"take cpu, or install the build of {name} for this device"
+        raise UserError(f"engine portable:{name}:{device}: no such device; {way_out}") from None

@@ -1,0 +1,130 @@
+"""Random streams, defined once for every engine: a name and a seed → words → normals.
+
+    key                 first 64 bits of SHA-256("thermoloom/{name}/{seed}")
+    (w₀, w₁, w₂, w₃)    Philox4x32-10(key, (unit, ⌊k/4⌋, trajectory, 0))
+    (z₀, z₁)            √(−2 ln u) (cos 2πt, sin 2πt),   u from w₀, t from w₁; likewise z₂, z₃
+
+are the standard normals of one unit in the steps 4⌊k/4⌋ … 4⌊k/4⌋ + 3 of one trajectory. Nothing is
+stateful: any normal can be computed alone, whatever the block size, the thread or the order.
+
+The functions below are written for any array library (``engines.portable.library``). Words are
+equal in every library and on every device. Normals are equal to round-off, since libraries round
+logarithm, sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has
+kernels of its own for the same streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from thermoloom.inputs import seed_number
+
+STREAMS = (
+    "preparation",
+    "noising",
+    "generation preparation",
+    "generation",
+    "residual error",
+    "update error",
+    "rounding",
+    "validation preparation",
+    "validation noising",
+    "clamp preparation",
+    "clamp noising",
+)
+"""Every stream there is. Streams of different names are independent at equal seeds."""
+
+STEPS_PER_BLOCK = 4
+"""One Philox counter serves one unit for this many consecutive steps."""
+PHILOX = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+"""Multipliers and Weyl constants of Philox4x32."""
+ROUNDS = 10
+_WORD = 0xFFFFFFFF
+
+Array = Any
+"""An array of whichever library."""
+
+
+def stream_key(seed: int, name: str) -> np.uint64:
+    """Key of a stream: the first 64 bits of SHA-256 of its name and seed."""
+    if name not in STREAMS:
+        raise ValueError(f"{name!r} is not a stream; known: {', '.join(STREAMS)}")
+    digest = hashlib.sha256(f"thermoloom/{name}/{seed_number('seed', seed)}".encode()).digest()
+    return np.uint64(int.from_bytes(digest[:8], "little"))
+
+
+def round_keys(key: int | np.uint64) -> list[tuple[int, int]]:
+    """The two words of the key in each of the ten rounds."""
+    low, high = int(key) & _WORD, int(key) >> 32
+    weyl_low, weyl_high = PHILOX[2:]
+    return [((low + n * weyl_low) & _WORD, (high + n * weyl_high) & _WORD) for n in range(ROUNDS)]
+
+
+def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, ...]:
+    """Philox4x32-10 (Salmon et al., SC11): four words of 32 bits for every counter.
+
+    ``keys`` (10, 2): those of the ten rounds.
+    """
+    c0, c1, c2, c3 = counter
+    for key in keys:
+        upper, lower = library.wide_product(PHILOX[0], c0)
+        other_upper, other_lower = library.wide_product(PHILOX[1], c2)
+        c0, c1, c2, c3 = other_upper ^ c1 ^ key[0], other_lower, upper ^ c3 ^ key[1], lower
+    return c0, c1, c2, c3
+
+
+def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Array]:
+    """Two words → two standard normals.
+
+    u takes the upper 31 bits of the first word. Of the second, the lower 30 bits are a signed angle
+    within ±1/8 turn, bit 31 is the sign of the cosine and bit 30 exchanges the two.
+    """
+    xp = library.xp
+    u = (library.cast(radial >> 1, xp.float32) + 0.5) * 2.0**-31
+    angle = library.cast(angular & (2**30 - 1), xp.int32)
+    turn = library.cast(angle - (angle >> 29) * 2**30, xp.float32) * 2.0**-32
+    radius = xp.sqrt(-2 * xp.log(library.cast(u, library.real)))
+    phase = 2 * math.pi * library.cast(turn, library.real)
+    cosine, sine = radius * xp.cos(phase), radius * xp.sin(phase)
+    cosine = xp.where(angular >> 31 == 1, -cosine, cosine)
+    exchanged = (angular >> 30) & 1 == 1
+    return xp.where(exchanged, sine, cosine), xp.where(exchanged, cosine, sine)
+
+
+def draw_normals(
+    library: Any, shape: tuple[int, int], keys: Array, trajectories: Array, first: Array
+) -> Array:
+    """Normals (4 · blocks, trajectories, units) from block ``first`` on; shape: blocks, units."""
+    blocks, units = (library.array(np.arange(number), library.word) for number in shape)
+    counter = units, first + blocks[:, None, None], trajectories[:, None], 0 * units
+    words = philox(library, keys, counter)
+    of_steps = [*box_muller(library, *words[:2]), *box_muller(library, *words[2:])]
+    return library.xp.stack(of_steps, 1).reshape(STEPS_PER_BLOCK * shape[0], -1, shape[1])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The stream of a seed and a name, in an array library."""
+
+    library: Any
+    seed: int
+    name: str
+
+    @property
+    def keys(self) -> Array:
+        """The words of the key in the ten rounds, (10, 2)."""
+        return self.library.array(round_keys(stream_key(self.seed, self.name)), self.library.word)
+
+    def normals(self, trajectories: Sequence[int], first: int, steps: int, units: int) -> Array:
+        """Standard normals (steps, trajectories, units) from step ``first`` and unit 0 on."""
+        begin, end = first // STEPS_PER_BLOCK, -(-(first + steps) // STEPS_PER_BLOCK)
+        counters = (self.library.array(n, self.library.word) for n in (list(trajectories), begin))
+        z = self.library.run(draw_normals, (end - begin, units), self.keys, *counters)
+        skipped = first - begin * STEPS_PER_BLOCK
+        return z[skipped : skipped + steps]
