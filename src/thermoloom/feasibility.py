@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
@@ -156,7 +156,7 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
 
 def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:
     """``samples`` as a whole number; refuse what does not fit or cannot be integrated."""
-    count = whole(SAMPLES, samples, 1)
+    count = whole_number(SAMPLES, samples, 1)
     require_memory(generation_memory(machine, count, kept_states))
     check_step(machine)
     return count

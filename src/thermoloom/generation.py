@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from thermoloom.engines import OnSnapshot, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_generation
-from thermoloom.inputs import seed_number, whole
+from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
@@ -56,9 +56,9 @@ def generate(
     samples = check_generation(machine, samples, kept)
     seed = seed_number("generation.seed", seed)
     for step in snapshot_steps:
-        whole("snapshot steps", step, 0, machine.steps)
+        whole_number("snapshot steps", step, 0, machine.steps)
     for sample in snapshot_samples:
-        whole("snapshot samples", sample, 0, samples - 1)
+        whole_number("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
         if felt(theta).twisted is not None:
@@ -82,7 +82,7 @@ def generate(
     )
 
 
-def asked_classes(
+def requested_classes(
     theta: Parameters, samples: int, classes: Sequence[int] | int | None
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
     """The class of each sample: those given in turn, or all classes of the machine in turn."""
@@ -119,7 +119,7 @@ def drawn_words(
     styles: Sequence[int] | None = None,
 ) -> NDArray[np.float32] | None:
     """States of the label units of each sample, (S, L); None where there are none."""
-    asked = asked_classes(theta, samples, classes)
+    asked = requested_classes(theta, samples, classes)
     if asked is None:
         return None
     if styles is None:

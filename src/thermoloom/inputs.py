@@ -40,7 +40,9 @@ def shown(value: object) -> str:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT) -> int:
+def whole_number(
+    name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT
+) -> int:
     """A whole number from ``low`` to ``high``: NumPy's integers too, but no float and no bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise UserError(f"{name} = {shown(value)}: expected a whole number")
@@ -53,10 +55,10 @@ def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_
 
 def seed_number(name: str, value: object) -> int:
     """A seed: a whole number from 0 to 2⁶³ − 1."""
-    return whole(name, value, 0, LARGEST_SEED)
+    return whole_number(name, value, 0, LARGEST_SEED)
 
 
-def real(name: str, value: object) -> float:
+def real_number(name: str, value: object) -> float:
     """A finite number that float32 can hold: NumPy's too, but no bool and no text."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise UserError(f"{name} = {shown(value)}: expected a number")

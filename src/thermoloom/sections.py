@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real, shown, whole
+from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real_number, shown, whole_number
 
 
 def require(condition: bool, key: str, value: object, must: str) -> None:
@@ -88,11 +88,11 @@ def fitted(key: str, hint: Any, value: Any) -> Any:
             raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
         return tuple(fitted(key, kind, entry) for entry in value)
     if hint is float:
-        return real(key, value)
+        return real_number(key, value)
     if hint is int:
         # the sections say what may be negative or zero; the rest is counted in 32 bits
         highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
-        return whole(key, value, None, highest or LARGEST_COUNT)
+        return whole_number(key, value, None, highest or LARGEST_COUNT)
     if type(value) is not hint:
         raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
     return value

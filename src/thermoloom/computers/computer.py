@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from thermoloom.computers.drawn import Drawn
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize
-from thermoloom.generation import asked_classes, generate
-from thermoloom.inputs import user_path, whole
+from thermoloom.generation import generate, requested_classes
+from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.device import Device
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -156,13 +156,13 @@ class Computer:
         machine = self.machine
         if clamp is None and (mask is not None or hold):
             raise UserError("mask, hold: say which pixels of an image are known; give clamp too")
-        count, known = whole("samples", samples, 1), None
+        count, known = whole_number("samples", samples, 1), None
         if clamp is not None:
             marked = None if mask is None else np.asarray(mask)
             known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
         generated = generate(self.parameters, count, seed, classes, known, on_progress=on_progress)
-        requested = asked_classes(self.parameters, count, classes)
+        requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
 
     def save(self, path: str | Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.computer import Computer
-from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.pattern_store import pattern_names, patterns_from, stored_arrays
 from thermoloom.computers.sample_archives import (
     SampleRequest,
     archives,
@@ -62,7 +62,7 @@ def save_computer(path: Path, computer: Computer) -> None:
         raise UserError(f"{path}: must end in {SUFFIX}")
     arrays = {f"theta.{name}": array for name, array in computer.parameters.arrays.items()}
     arrays |= {f"curve.{name}": column for name, column in computer.curve.items()}
-    arrays |= {f"learned.{name}": array for name, array in kept_arrays(computer.patterns).items()}
+    arrays |= {f"learned.{name}": array for name, array in stored_arrays(computer.patterns).items()}
     settings = {k: v for k, v in computer.settings.as_dict().items() if k in TRAINING_SECTIONS}
     metadata = {
         "kind": "computer",

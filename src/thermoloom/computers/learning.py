@@ -13,7 +13,7 @@ from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.machine.device import Device
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -72,7 +72,7 @@ def continue_training(
     learning = asdict(before.training) | asdict(before.imperfections) | settings
     if learning["rule"] != "delayed" and "period" not in settings:
         learning["period"] = None
-    learning["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+    learning["cycles"] = reached.cycle + whole_number("cycles", cycles, 1)
     further = _settings(machine, device, (Training, Imperfections), learning)
     if images is None:
         computer.patterns.needed_for("train")

@@ -56,7 +56,7 @@ def patterns_path(folder: Path, settings: Settings) -> Path:
     return run_path(folder, KIND, {"patterns": {"content": content}})
 
 
-def keep_patterns(folder: Path, patterns: Patterns) -> None:
+def store_patterns(folder: Path, patterns: Patterns) -> None:
     """Save patterns under their content in a folder of runs; done already, nothing happens."""
     identity = {"patterns": {"content": content_sha256(patterns)}}
     with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
@@ -78,7 +78,7 @@ def patterns_of(settings: Settings, folder: Path) -> Patterns:
 
 def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
     """Patterns and what they are called, as arrays of a run."""
-    run.save_arrays(name, kept_arrays(patterns), pattern_names(patterns))
+    run.save_arrays(name, stored_arrays(patterns), pattern_names(patterns))
 
 
 def read_patterns(run: RunDirectory, name: str) -> Patterns:
@@ -87,7 +87,7 @@ def read_patterns(run: RunDirectory, name: str) -> Patterns:
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Patterns from what ``kept_arrays`` and ``pattern_names`` returned."""
+    """Patterns from what ``stored_arrays`` and ``pattern_names`` returned."""
     pixels = arrays.get("pixels")
     if pixels is None:
         patterns = arrays["patterns"]
@@ -104,7 +104,7 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
     )
 
 
-def kept_arrays(patterns: Patterns) -> dict[str, Any]:
+def stored_arrays(patterns: Patterns) -> dict[str, Any]:
     """The numbers of patterns as they are kept: images of bytes with the mean and the deviation of
     each, which restore the patterns to the bit in a quarter of the space.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.training_runs import parameters_of, settings_of
-from thermoloom.generation import asked_classes, generate
+from thermoloom.generation import generate, requested_classes
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import Device, build
 from thermoloom.machine.energy import EnergyParts
@@ -70,7 +70,7 @@ class SampleRequest:
 
     def classes_of(self, theta: Parameters) -> list[int] | None:
         """The class requested for each sample, where the machine has labels."""
-        asked = asked_classes(theta, self.samples, self.classes)
+        asked = requested_classes(theta, self.samples, self.classes)
         return None if asked is None else asked.tolist()
 
 
@@ -84,11 +84,11 @@ def generate_run(
         return read_archive(reader, order.archive)
     refuse_other_numerics(reader)
     generated = order.draw(parameters_of(reader), settings_of(reader), on_progress)
-    keep_archive(path, order, generated)
+    store_archive(path, order, generated)
     return generated
 
 
-def keep_archive(path: Path, order: SampleRequest, generated: Generated) -> None:
+def store_archive(path: Path, order: SampleRequest, generated: Generated) -> None:
     """Save what was generated to order in the run of its computer."""
     with RunDirectory.open(path, write=True) as run:
         classes = order.classes_of(parameters_of(run))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thermoloom.generation import asked_classes, course, drawn_words, generate
+from thermoloom.generation import course, drawn_words, generate, requested_classes
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC
@@ -47,7 +47,7 @@ def draw_demo(
     """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
     began, machine = time.perf_counter(), theta.machine
     steps = watched_steps(machine, frames)
-    requested = asked_classes(theta, samples, None)
+    requested = requested_classes(theta, samples, None)
     assert requested is not None  # this machine has labels
     generated = generate(
         theta,

@@ -27,7 +27,7 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize, reduced
-from thermoloom.inputs import seed_number, whole
+from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.device import BuiltMachine, felt
 from thermoloom.machine.energy import group_states, label_word
 from thermoloom.machine.machine import Machine
@@ -140,7 +140,7 @@ def netlist_text(
             f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
             "sample after the other, and does not scale; take format table"
         )
-    whole("samples", samples, 1, MOST_SAMPLES)
+    whole_number("samples", samples, 1, MOST_SAMPLES)
     scale = realization or reduced(machine)
     G, V0, C = scale.conductance, scale.voltage, scale.capacitance
     if G is None or V0 is None or C is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
-from thermoloom.computers.sample_archives import SampleRequest, keep_archive
+from thermoloom.computers.sample_archives import SampleRequest, store_archive
 from thermoloom.computers.training_runs import KIND, PATTERNS, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
@@ -42,7 +42,7 @@ def run_directory(computer: Computer, scene: Scene | None) -> bytes:
         if scene is not None and scene.order.damage == Damage():
             order = scene.order
             classes = tuple(order.classes) or None
-            keep_archive(
+            store_archive(
                 path, SampleRequest(order.samples, order.seed, classes, scene.clamp), scene.made
             )
         packed = io.BytesIO()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
 from thermoloom.lab.scenes import Scene, learned_drive
@@ -36,9 +36,9 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     """All numbers of a unit, and its couplings to a group of units as bytes."""
     theta = felt(scene.computer.parameters).both
     machine = theta.machine
-    sample = whole("sample", order.sample, 0, len(scene.made.final_states) - 1)
-    frame = whole("frame", order.frame, 0, scene.frames - 1)
-    unit = whole("unit", order.unit, 0, machine.units - 1)
+    sample = whole_number("sample", order.sample, 0, len(scene.made.final_states) - 1)
+    frame = whole_number("frame", order.frame, 0, scene.frames - 1)
+    unit = whole_number("unit", order.unit, 0, machine.units - 1)
     word = None if scene.words is None else scene.words[sample]
     x = _all_states(machine, scene.made.snapshots[sample, frame], word)
     if not np.isfinite(x).all():
@@ -85,7 +85,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     computer = scene.computer
     theta = computer.parameters
     machine = theta.machine
-    j = whole("partner", j, 0, machine.units + machine.size_of("label"))
+    j = whole_number("partner", j, 0, machine.units + machine.size_of("label"))
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
     fields, words = learned_drive(computer.patterns, machine)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
-from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
+from thermoloom.generation import LiveCourse, course, drawn_words, generate, requested_classes
 from thermoloom.lab.damage import damaged
 from thermoloom.lab.messages import Generate
 from thermoloom.machine.clamp import Clamp, resting_states
@@ -103,7 +103,7 @@ def prepare(computer: Computer, order: Generate) -> Prepared:
     steps = frame_steps(broken, order.samples)
     classes = order.classes or None
     words = drawn_words(theta, order.samples, order.seed, classes)
-    asked = asked_classes(theta, order.samples, classes)
+    asked = requested_classes(theta, order.samples, classes)
     contrast = imprinted_contrast(computer.patterns, computer.settings.machine)
     return Prepared(order, broken, known, steps, words, asked, contrast)
 

@@ -59,7 +59,7 @@ def reference_data(patterns: Patterns, folder: str | None) -> Data:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RequestedImages:
     """Images (S, 784) with the requested classes, seen by the classifier."""
 
     images: NDArray[np.float32]
@@ -85,7 +85,7 @@ class Asked:
         classes = self.classes
         return None if classes is None else confusion(classes, self.recognized, CLASSES)
 
-    def few(self, patterns: Patterns) -> dict[str, Any]:
+    def class_measures(self, patterns: Patterns) -> dict[str, Any]:
         """Measures for few images: rate of the correct class, diversity, negatives."""
         classes = self.recognized if self.classes is None else self.classes
         images = patterns.patterns
@@ -101,14 +101,14 @@ class Asked:
             "negatives": float(np.mean(strongest < 0)),
         }
 
-    def many(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
+    def all_measures(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
         """All measures, against the ``states`` of data: distances in the classifier's features."""
         judge = classifier_in(self.classifier)
         samples, data = image_features(self.images, judge), image_features(states, judge)
         kernel = kernel_distance(samples, data)
         manifold = precision_recall(samples, data)
         near = nearest_images(self.images, patterns.patterns)
-        return self.few(patterns) | {
+        return self.class_measures(patterns) | {
             "data": len(states),
             "frechet": frechet_distance(samples, data),
             "kid": kernel.mean,
