@@ -109,31 +109,31 @@ def is_folder(name: str, path: Path) -> bool:
         raise UserError(f"{name} {shown(str(path))}: {_why(error)}") from None
 
 
-def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> bytes:
+def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> bytes:
     """The bytes (or the ``first`` of them) of a regular file of at most ``most`` bytes.
 
     Opened without waiting: a pipe in the place of a file would wait for ever for its writer.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise UserError(f"{path}: is not a regular file")
-            if found.st_size > most:
+            if status.st_size > most:
                 raise UserError(
-                    f"{path}: has {found.st_size:,} bytes; a {what} has at most {most:,}"
+                    f"{path}: has {status.st_size:,} bytes; a {kind} has at most {most:,}"
                 )
             return file.read(first)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such {what}") from None
+        raise UserError(f"{path}: no such {kind}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{shown(str(path))}: cannot be read ({_why(error)})") from None
 
 
-def read_text(path: Path, most: int, what: str = "file") -> str:
+def read_text(path: Path, most: int, kind: str = "file") -> str:
     """The text of a UTF-8 file of at most ``most`` bytes."""
     try:
-        return read_file(path, most, what).decode("utf-8")
+        return read_file(path, most, kind).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
 

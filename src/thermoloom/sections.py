@@ -31,10 +31,10 @@ class Section:
 
     name: ClassVar[str] = ""
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
         """A name that is not a setting is refused before the dataclass sees it."""
         known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
-        for key in given:
+        for key in settings:
             if key not in known:
                 section = cls.name
                 named = [f"{section}.{name}" for name in known]

@@ -183,7 +183,7 @@ class Computer:
         path: str | Path,
         bits: int = 32,
         *,
-        chosen: int | None = None,
+        class_number: int | None = None,
         samples: int = 100,
         seed: int = 1,
         **device: float,
@@ -192,7 +192,7 @@ class Computer:
         units, a netlist for ngspice (.cir).
 
         ``bits``: of a coupling, 2 to 24, or 32 for float32 as it is. A netlist generates
-        ``samples`` images of the class ``chosen``, in the units of the ``device`` (as of
+        ``samples`` images of the class ``class_number``, in the units of the ``device`` (as of
         ``units``), or in the machine's own.
 
         >>> import thermoloom as tl
@@ -209,8 +209,8 @@ class Computer:
         file = user_path("path", path)
         if file.suffix == ".cir":
             theta = self.parameters.on(self.settings.built)
-            save_netlist(file, theta, bits, chosen, samples, seed, device)
-        elif device or chosen is not None:
+            save_netlist(file, theta, bits, class_number, samples, seed, device)
+        elif device or class_number is not None:
             raise UserError(f"{path}: a table takes neither a class nor a device's units")
         else:
             save_couplings(file, self, bits)

@@ -199,8 +199,8 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
         asked = run.load_metadata(names[-1])["classes"]
         return names[-1], read_archive(run, names[-1]), asked
     identity, machine = _identity(path), learning_at(path)[0].machine
-    found = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
-    for file in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True):
+    candidates = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
+    for file in sorted(candidates, key=lambda each: each.stat().st_mtime_ns, reverse=True):
         arrays, metadata = _read(file, "samples")
         if metadata["computer"] == identity:
             name = file.name.removeprefix(f"{path.stem}.").removesuffix(SUFFIX)

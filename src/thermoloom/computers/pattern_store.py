@@ -31,13 +31,13 @@ def content_sha256(patterns: Patterns) -> str:
 
 def named(settings: Settings, patterns: Patterns) -> Settings:
     """Settings that name the content of these patterns; refused if they name another one."""
-    found, wanted = content_sha256(patterns), settings.patterns.content
-    if wanted not in ("", found):
+    content, expected = content_sha256(patterns), settings.patterns.content
+    if expected not in ("", content):
         raise UserError(
-            f"patterns.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
+            f"patterns.content = '{expected[:12]}…': the patterns differ ({content[:12]}…); "
             "restore the images, or leave this setting out"
         )
-    return settings.updated({"patterns": {"content": found}})
+    return settings.updated({"patterns": {"content": content}})
 
 
 def identified(settings: Settings) -> Settings:

@@ -140,8 +140,8 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
     """The class requested for each sample of an archive, where there were labels."""
-    found: Sequence[int] | None = run.load_metadata(name).get("classes")
-    return found
+    classes: Sequence[int] | None = run.load_metadata(name).get("classes")
+    return classes
 
 
 def archives(run: RunDirectory) -> list[str]:

@@ -153,14 +153,14 @@ def _train(
     checkpoint_seconds: float,
 ) -> None:
     path_of = {id(trainee): run.path for run, trainee in active}
-    left = list(active)
+    unfinished = list(active)
 
     def save(checkpoints: bool) -> None:
         """Save what is finished and, on request, checkpoints of the others."""
-        for run, trainee in list(left):
+        for run, trainee in list(unfinished):
             if trainee.finished:
                 _finish(run, trainee)
-                left.remove((run, trainee))
+                unfinished.remove((run, trainee))
             elif checkpoints:
                 run.save_checkpoint(trainee.cycle, trainee.arrays())
 

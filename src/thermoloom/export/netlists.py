@@ -87,7 +87,7 @@ def save_netlist(
     path: Path,
     theta: Parameters,
     bits: int,
-    chosen: int | None = None,
+    class_number: int | None = None,
     samples: int = 100,
     seed: int = 1,
     device: Mapping[str, float] | None = None,
@@ -100,9 +100,9 @@ def save_netlist(
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
     theta = quantized(theta, bits)
-    word, weights = label_word(theta.machine, chosen), theta.style_weights
-    if weights is not None and chosen is not None:
-        word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))
+    word, weights = label_word(theta.machine, class_number), theta.style_weights
+    if weights is not None and class_number is not None:
+        word = label_word(theta.machine, class_number, int(np.argmax(weights[class_number])))
     realization = realize(theta.machine, **device) if device else None
     text = netlist_text(theta, word, samples, seed, realization)
     write_atomically(path, text.encode())

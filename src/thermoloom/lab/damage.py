@@ -48,7 +48,7 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
     """θ of the damaged machine; without damage it is the same to the bit."""
     machine = theta.machine
     hot = replace(machine, kT=machine.kT * damage.temperature)
-    kept = quantized(theta, damage.bits).copy()
+    parameters = quantized(theta, damage.bits).copy()
     rng = np.random.default_rng([damage.seed, 20261121])
     dead = {group: rng.random(machine.size_of(group)) < damage.dead_units
             for group in machine.groups}  # fmt: skip
@@ -56,7 +56,7 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
         error, throw = rng.standard_normal(block.shape), rng.random(block.shape)
         if block.symmetric:
             error, throw = mirrored(error), mirrored(throw)
-        values: Array = block.of(kept.vector)
+        values: Array = block.of(parameters.vector)
         axes = tuple(range(1, values.ndim))
         squares = np.square(values, dtype=np.float64).sum(axis=axes, keepdims=True)
         rms = np.sqrt(squares / block.size if block.mask is None else squares / block.mask.sum())
@@ -66,4 +66,4 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
         values[:, dead[block.rows]] = 0
         if block.columns in dead:
             values[..., dead[block.columns]] = 0
-    return Parameters(hot, theta.layout.mask(kept.vector), theta.style_weights)
+    return Parameters(hot, theta.layout.mask(parameters.vector), theta.style_weights)

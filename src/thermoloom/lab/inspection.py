@@ -36,11 +36,11 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     """All numbers of a unit, and its couplings to a group of units as bytes."""
     theta = felt(scene.computer.parameters).both
     machine = theta.machine
-    sample = whole_number("sample", order.sample, 0, len(scene.made.final_states) - 1)
+    sample = whole_number("sample", order.sample, 0, len(scene.generated.final_states) - 1)
     frame = whole_number("frame", order.frame, 0, scene.frames - 1)
     unit = whole_number("unit", order.unit, 0, machine.units - 1)
     word = None if scene.words is None else scene.words[sample]
-    x = _all_states(machine, scene.made.snapshots[sample, frame], word)
+    x = _all_states(machine, scene.generated.snapshots[sample, frame], word)
     if not np.isfinite(x).all():
         raise UserError("the machine has diverged; its forces are no longer finite")
     step = scene.steps[frame]
@@ -89,11 +89,11 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
     fields, words = learned_drive(computer.patterns, machine)
-    own = None if scene.words is None else scene.words[sample]
+    word = None if scene.words is None else scene.words[sample]
     pattern = 0
-    if words is not None and own is not None:
-        pattern = int(np.argmax((words == own).all(axis=1)))
-    path = engine().path(machine, fields[pattern], computer.settings.training.seed, 0, own)
+    if words is not None and word is not None:
+        pattern = int(np.argmax((words == word).all(axis=1)))
+    path = engine().path(machine, fields[pattern], computer.settings.training.seed, 0, word)
     first, last = machine.stage_windows[stage]
     now = min(max(machine.steps - step - 1, first), last - 1)
     others = np.linspace(first, last - 1, min(AVERAGED, last - first)).round().astype(int)
@@ -101,10 +101,10 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     before, after = path.states[steps], path.states[steps + 1]
     constants = step_constants(machine)
     alone = drive(constants, before, after)
-    r = residual(constants, alone, sensed_gradient(theta, after, stage, own))
+    r = residual(constants, alone, sensed_gradient(theta, after, stage, word))
     nothing = np.zeros((len(steps), machine.size_of("label") + 1), np.float32)
     r = np.concatenate([r, nothing], axis=1).astype(np.float64)
-    x = np.stack([_all_states(machine, state, own) for state in after])
+    x = np.stack([_all_states(machine, state, word) for state in after])
     alpha = computer.settings.learning_rate
     update = -alpha * (r[:, i] * x[:, j] + r[:, j] * x[:, i])
     spread = update[1:].std(ddof=1) if len(others) > 1 else 0.0

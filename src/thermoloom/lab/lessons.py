@@ -140,9 +140,9 @@ class _Watch:
     def _trial(self, theta: Parameters, numbers: dict[str, Any]) -> bytes:
         """What it draws now, one sample of each pattern, always from the same noise."""
         machine = theta.machine
-        made = generate(theta, machine.labels, TRIAL_SEED)
-        numbers["trial"] = {"samples": machine.labels, "heat": number(made.heat.mean())}
-        states = made.final_states[:, None, : machine.visible]
+        generated = generate(theta, machine.labels, TRIAL_SEED)
+        numbers["trial"] = {"samples": machine.labels, "heat": number(generated.heat.mean())}
+        states = generated.final_states[:, None, : machine.visible]
         return as_bytes(states, machine.visible).tobytes()
 
 

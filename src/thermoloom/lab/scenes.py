@@ -72,7 +72,7 @@ class Prepared:
 class Scene(Prepared):
     """One generation."""
 
-    made: Generated
+    generated: Generated
     course: dict[str, Any]
 
 
@@ -89,14 +89,14 @@ def nearly_square(count: int) -> tuple[int, int]:
 
 def prepare(computer: Computer, order: Generate) -> Prepared:
     """What is to be generated to this order; a ``UserError`` where it cannot be."""
-    whole = computer.machine
+    intact = computer.machine
     known = None
     if order.known is not None:
         pixels, mask = (
             np.frombuffer(data, np.uint8) for data in (order.known.pixels, order.known.mask)
         )
         known = clamp_of(
-            whole, computer.patterns, pixels, order.samples, mask > 0, order.known.hold
+            intact, computer.patterns, pixels, order.samples, mask > 0, order.known.hold
         )
     broken = damaged(computer, order.damage)
     theta = broken.parameters
@@ -113,7 +113,7 @@ def make_scene(
 ) -> Scene:
     """Generate to order."""
     order, theta, steps = prepared.order, prepared.computer.parameters, prepared.steps
-    made = generate(
+    generated = generate(
         theta,
         order.samples,
         order.seed,
@@ -125,8 +125,8 @@ def make_scene(
         on_snapshot=None if on_frame is None else _Live(prepared, on_frame),
     )
     with np.errstate(all="ignore"):  # a machine damaged enough runs away
-        way = course(theta, made, steps, prepared.words, prepared.clamp)
-    return Scene(**vars(prepared), made=made, course=way)
+        way = course(theta, generated, steps, prepared.words, prepared.clamp)
+    return Scene(**vars(prepared), generated=generated, course=way)
 
 
 class _Live:
@@ -163,7 +163,7 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
 
 def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Frames in portions: the numbers of each and the bytes, (frames, samples, N)."""
-    states, way = scene.made.snapshots, scene.course
+    states, way = scene.generated.snapshots, scene.course
     grey = as_bytes(states, scene.computer.machine.visible, scene.contrast)
     size = max(1, PIECE_BYTES // (states.shape[0] * states.shape[2]))
     for first in range(0, scene.frames, size):
@@ -244,11 +244,11 @@ def _scaled(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 def verdicts(scene: Scene) -> list[dict[str, Any]]:
     """For each sample: the class requested, the class recognized with its score, heat and work."""
-    made = scene.made
-    final = made.final_states[:, : scene.computer.machine.visible]
+    generated = scene.generated
+    final = generated.final_states[:, : scene.computer.machine.visible]
     rows: list[dict[str, Any]] = [
         {"asked": None if scene.asked is None else int(scene.asked[s]),
-         "heat": number(made.heat[s]), "work": number(made.work[s]), "seen": None}
+         "heat": number(generated.heat[s]), "work": number(generated.work[s]), "seen": None}
         for s in range(len(final))
     ]  # fmt: skip
     finite = np.flatnonzero(np.isfinite(final).all(axis=1) & (final.std(axis=1) > 0))
@@ -268,9 +268,9 @@ def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any
     if not patterns.classes or len(patterns) > MOST_COMPARED:
         return []
     quality = measure_quality(images, patterns)
-    found = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
+    nearest_patterns = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
     return [{"seen": patterns.classes[nearest], "score": number(r), "by": "the nearest pattern"}
-            for nearest, r in found]  # fmt: skip
+            for nearest, r in nearest_patterns]  # fmt: skip
 
 
 def number(value: Any) -> float | None:

@@ -69,8 +69,8 @@ class Lab:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
             engine().warm_up([], learning=False)
             with threads(available_cores()):  # nobody else computes yet
-                found = self._prepare(lambda text: setattr(self.bench, "doing", text))
-            self.bench.computer = found
+                computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            self.bench.computer = computer
             engine().warm_up([])
             self.bench.teaches.set()
         except Exception as error:
@@ -136,10 +136,10 @@ class Lab:
         if which not in ("given", "taught") or name not in downloads.FILES:
             return PlainTextResponse("no such file\n", 404)
         scene, loop = viewer.scene, asyncio.get_running_loop()
-        own = scene if scene is not None and scene.order.computer == which else None
+        samples = scene if scene is not None and scene.order.computer == which else None
         try:
             computer, make = viewer.computer(which), downloads.FILES[name]
-            data = await loop.run_in_executor(self.bench.quick, make, computer, own)
+            data = await loop.run_in_executor(self.bench.quick, make, computer, samples)
         except UserError as error:
             return PlainTextResponse(f"{error}\n", 409)
         disposition = f'attachment; filename="{name}"'
@@ -148,7 +148,7 @@ class Lab:
 
     def application(self) -> Starlette:
         """All of it as an ASGI application."""
-        found = Starlette(
+        application = Starlette(
             routes=[
                 WebSocketRoute("/viewer", self.attend),
                 Route("/status", self.status),
@@ -158,8 +158,8 @@ class Lab:
             middleware=[Middleware(Gate)],
             lifespan=self.living,
         )
-        found.state.lab = self
-        return found
+        application.state.lab = self
+        return application
 
 
 class Gate:
@@ -226,17 +226,17 @@ def _with_headers(scope: Any, send: Any) -> Any:
 
 def listening(port: int) -> socket.socket:
     """A socket on loopback at this port, or at any free one if it is 0."""
-    found = socket.socket()
+    server_socket = socket.socket()
     if hasattr(socket, "SO_REUSEADDR"):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((NAMES[0], port))
-        found.listen()
+        server_socket.bind((NAMES[0], port))
+        server_socket.listen()
     except OSError as error:
-        found.close()
+        server_socket.close()
         reason = error.strerror or str(error)
         raise UserError(f"--port {port}: {reason.lower()}; --port 0 takes any free one") from None
-    return found
+    return server_socket
 
 
 def server_of(prepare: Prepare) -> uvicorn.Server:

@@ -1,6 +1,8 @@
-"""How patterns drive the units of a machine: fields of free units, words of label units.
+"""The drive of patterns on a machine: fields of free units, words of label units.
 
-visible field s        hidden field by the machine's code        label word of the class
+visible units   field s
+hidden units    field code(s), by ``machine.code``
+label units     word of the class and style
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: 
     height, width = (zoom * side + GAP for side in images.shape[1:])
     rows = -(-len(images) // columns)
     frame = Image.new("L", (columns * width + GAP, rows * height + GAP + LINE), 255)
-    for number, own in enumerate(images):
+    for number, image in enumerate(images):
         row, column = divmod(number, columns)
-        large = Image.fromarray(np.kron(own, np.ones((zoom, zoom), np.uint8)))
+        large = Image.fromarray(np.kron(image, np.ones((zoom, zoom), np.uint8)))
         frame.paste(large, (GAP + column * width, GAP + row * height))
     ImageDraw.Draw(frame).text((GAP, rows * height + GAP + 6), text, fill=0, font=font)
     return frame

@@ -61,8 +61,8 @@ def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Ite
         if moment - last < LINE_SECONDS and now < total:
             return
         last = moment
-        left = (moment - began) / max(now - done, 1) * (total - now)
-        print(f"{title}: {now} of {total} {unit}, {note}, about {clock_time(left)} left",
+        remaining = (moment - began) / max(now - done, 1) * (total - now)
+        print(f"{title}: {now} of {total} {unit}, {note}, about {clock_time(remaining)} left",
               file=sys.stderr)  # fmt: skip
 
     yield advance
@@ -70,7 +70,7 @@ def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Ite
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Tell that kernels are being compiled, if that is what takes the time."""
+    """Show a notice while kernels compile."""
     screen = console()
     began = time.monotonic()
     with screen.status("preparing kernels (compiled once, then cached)"):

@@ -285,8 +285,8 @@ def _undisturbed(worker: Any) -> Iterator[None]:
     speed of a kernel that has the core to itself. Heartbeats and the watch over memory go on as
     they are.
     """
-    found = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]
-    callbacks = [callback for callback in found if callback is not None]
+    candidates = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]
+    callbacks = [callback for callback in candidates if callback is not None]
     with _SLOWING:
         for callback in callbacks:
             tasks, pace = _SLOWED.get(callback, (0, callback.callback_time))
@@ -344,13 +344,13 @@ def _own_directory(path: Path) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise UserError(f"{path}: cannot be made on the worker ({error.strerror})") from None
     ours = _owner() is None or (
-        found.st_uid == _owner() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        status.st_uid == _owner() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
-    if not stat.S_ISDIR(found.st_mode) or not ours:
+    if not stat.S_ISDIR(status.st_mode) or not ours:
         raise UserError(
             f"{path}: is a link, or others may write there; remove it or set TMPDIR on the workers"
         )

@@ -78,13 +78,13 @@ def run_tasks(
     with sweep.progress.shown(len(tasks)):
         try:
             _run_here(sweep, [task for task in tasks if _is_done(folder, task)], at_once=True)
-            left = longest_first(task for task in tasks if task.name not in sweep.outcomes)
-            if left and resources.cluster is not None:
-                run_on_cluster(sweep, left, resources.cluster, resources.shared)
+            remaining = longest_first(task for task in tasks if task.name not in sweep.outcomes)
+            if remaining and resources.cluster is not None:
+                run_on_cluster(sweep, remaining, resources.cluster, resources.shared)
             elif os.name == "posix" and min(resources.processes, len(tasks)) > 1:
-                run_in_processes(sweep, left, min(resources.processes, len(left)))
+                run_in_processes(sweep, remaining, min(resources.processes, len(remaining)))
             else:
-                _run_here(sweep, left)
+                _run_here(sweep, remaining)
         except KeyboardInterrupt:
             raise SweepInterruptedError(
                 f"interrupted; {sweep.progress.done_count} of {len(tasks)} tasks are done and all "

@@ -42,8 +42,8 @@ def run_identity(
     kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> str:
     """Twelve hexadecimal digits of the SHA-256 of all that determines the numbers of a run."""
-    chosen = essential(settings, defaults)
-    content = {"kind": kind, "numerics": NUMERICS, "settings": chosen}
+    identifying = essential(settings, defaults)
+    content = {"kind": kind, "numerics": NUMERICS, "settings": identifying}
     return sha256(canonical(content).encode())[:12]
 
 
@@ -58,11 +58,11 @@ def essential(
     """
     usual = usual_settings(defaults)
     flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
-    chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
-    if chosen.get("patterns.content"):
+    identifying = {key: flat[key] for key in flat if key not in usual or flat[key] != usual[key]}
+    if identifying.get("patterns.content"):
         for key in PATTERN_SOURCE:
-            chosen.pop(f"patterns.{key}", None)
-    return chosen
+            identifying.pop(f"patterns.{key}", None)
+    return identifying
 
 
 def is_same_run(
@@ -276,9 +276,10 @@ def read_manifest(path: Path) -> Manifest:
         raise DamagedFileError(
             f"{file}: was changed by hand or damaged (it does not match its seal); {_WAY_OUT}"
         )
-    own = f"{manifest.kind}-{manifest.id}"
-    if path.name != own and re.fullmatch(rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}", path.name):
-        raise DamagedFileError(f"{path}: holds the run {own}; give the folder that name again")
+    run_name = f"{manifest.kind}-{manifest.id}"
+    any_run_name = rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}"
+    if path.name != run_name and re.fullmatch(any_run_name, path.name):
+        raise DamagedFileError(f"{path}: holds the run {run_name}; give the folder that name again")
     return manifest
 
 

@@ -366,13 +366,14 @@ class RunDirectory:
     def _continue(self) -> None:
         """Clean up after a killed process and note what changed around the run since."""
         self._clean()
-        own = lost_files(self.path, self.manifest)
+        incomplete = lost_files(self.path, self.manifest)
         lost = [name for name in self.manifest.files if self.is_lost(name)]
         for name in lost:
             del self.manifest.files[name]
-        if own and self.state == "done":
+        if incomplete and self.state == "done":
             self.manifest.state = "running"
-            self.warnings.append(f"{self.path}: {', '.join(own)} is missing or cut; made again")
+            names = ", ".join(incomplete)
+            self.warnings.append(f"{self.path}: {names} is missing or cut; made again")
         changed = {} if self.state in ("done", "diverged") else self._changed_environment()
         self.manifest.changes += [
             {"time": now(), "key": key, "old": old, "new": new}
@@ -457,8 +458,8 @@ def checkpoint_name(cycle: int) -> str:
 
 def checkpoints(path: Path) -> list[tuple[int, Path]]:
     """(cycle, file) of the checkpoints in a run directory, oldest first, unchecked."""
-    found = ((_CHECKPOINT.fullmatch(file.name), file) for file in path.iterdir())
-    return sorted((int(match[1]), file) for match, file in found if match)
+    matches = ((_CHECKPOINT.fullmatch(file.name), file) for file in path.iterdir())
+    return sorted((int(match[1]), file) for match, file in matches if match)
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -480,8 +481,8 @@ def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
     """``tree[a][b] = value`` for the key ``a.b``, without changing the nested originals."""
     first, _, rest = key.partition(".")
     if rest:
-        found = tree.get(first)
-        tree[first] = dict(found) if isinstance(found, Mapping) else {}
+        branch = tree.get(first)
+        tree[first] = dict(branch) if isinstance(branch, Mapping) else {}
         _assign(tree[first], rest, value)
     else:
         tree[first] = value
@@ -517,9 +518,9 @@ def _refuse_other_run(
         source = [f"patterns.{key}" for key in PATTERN_SOURCE]
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     raise UserError(
-        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{more}; take the same "
+        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{rest}; take the same "
         "settings to continue it, or choose another --out"
     )
 

@@ -114,8 +114,8 @@ def execute(task: Task, workdir: Path, report: Report, thread_count: int | None)
 def resolve(function: str) -> Callable[..., Mapping[str, Any]]:
     """The function behind ``package.module:function``."""
     module, _, name = function.partition(":")
-    found: Callable[..., Mapping[str, Any]] = getattr(importlib.import_module(module), name)
-    return found
+    resolved: Callable[..., Mapping[str, Any]] = getattr(importlib.import_module(module), name)
+    return resolved
 
 
 def one_line(text: str) -> str:
