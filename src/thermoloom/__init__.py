@@ -5,7 +5,8 @@
     drawn    = computer.generate(200)           samples, heat, work, quality
     computer.save("my.safetensors")             tl.load("my.safetensors")
 
-NumPy arrays in and out. The command line opens files of ``save``, and ``load`` opens its runs.
+Inputs and outputs are NumPy arrays. The command line opens files of ``save``, and ``load`` opens
+runs of the command line.
 """
 
 from __future__ import annotations

@@ -100,13 +100,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 
 def merged(
-    config: Path | None, assignments: list[str] | None, overrides: Values, own_section: str = ""
+    config: Path | None, assignments: list[str] | None, overrides: Values, extra_section: str = ""
 ) -> Values:
     """Settings from the TOML file, then --set, then the options that are not None."""
     from thermoloom.settings import current_names, parse_assignment
 
     layers = [current_names(read_toml(config))] if config else []
-    layers += [parse_assignment(text, own_section) for text in assignments or []]
+    layers += [parse_assignment(text, extra_section) for text in assignments or []]
     layers.append({k: {n: v for n, v in e.items() if v is not None} for k, e in overrides.items()})
     values: Values = {}
     for layer in layers:

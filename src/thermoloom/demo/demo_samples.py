@@ -1,10 +1,10 @@
-"""Samples of the demo: a ten-digit machine solved on the bundled images, followed through time.
+"""Samples of the demo: the trajectories of a ten-digit machine, solved on the bundled images.
 
     noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
-Harmonic units, all coupled with each other, and label units for each class and style. The page is
-made from plain arrays and numbers by ``demo.demo_page``.
+The machine has harmonic units, all coupled with each other, and a label unit for each class and
+style. ``demo.demo_page`` builds the page from the arrays and numbers returned here.
 """
 
 from __future__ import annotations

@@ -116,11 +116,8 @@ def _lesson_lines(lesson: Lesson) -> list[str]:
 def _scene_lines(scene: Scene, broken: bool) -> list[str]:
     order, lines = scene.order, []
     if broken:
-        damage, none = order.damage, Damage()
-        names = [
-            key for key in damage.__struct_fields__ if getattr(damage, key) != getattr(none, key)
-        ]
-        arguments = {key: getattr(damage, key) for key in names}
+        values, defaults = msgspec.structs.asdict(order.damage), msgspec.structs.asdict(Damage())
+        arguments = {key: values[key] for key in values if values[key] != defaults[key]}
         lines.append(f"computer = damaged(computer, Damage({_words(arguments)}))")
     ask = f", classes={order.classes}" if order.classes else ""
     clamp = ""

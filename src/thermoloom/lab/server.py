@@ -1,8 +1,8 @@
 """The server of the lab: a page, its WebSocket and downloads, on loopback alone.
 
-Whoever comes from elsewhere is refused: an address that is not loopback, a Host header that does
-not name this very server (a foreign name that was made to point here), an Origin that is not this
-page's. Every answer forbids the page to load anything from anywhere else.
+The server refuses an address that is not loopback, a Host header that does not name this server
+(a foreign name that was made to point here), and an Origin other than its own page. The headers of
+every answer forbid the page to load anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ HEADERS = {
 }
 
 Prepare = Callable[[Callable[[str], None]], Computer]
-"""``prepare(say)``: the computer of the lab; ``say(text)`` tells what it is busy with."""
+"""``prepare(say)`` returns the computer of the lab; ``say(text)`` reports its progress."""
 
 
 class Lab:
-    """What is behind the page: the bench, and who is there."""
+    """State of the server: the shared bench and the open pages."""
 
     def __init__(self, prepare: Prepare) -> None:
         workers = max(2, available_cores())
@@ -64,7 +64,7 @@ class Lab:
         self._prepare = prepare
 
     def prepare(self) -> None:
-        """Compile and solve; pages that are already open are told how far it is."""
+        """Compile kernels and prepare the computer; open pages see the progress."""
         try:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
             engine().warm_up([], learning=False)
@@ -79,7 +79,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def living(self, _: Starlette) -> AsyncIterator[None]:
-        """While the server runs; in the end all work is ended."""
+        """Lifespan of the server; at its end all tasks are ended."""
         threading.Thread(target=self.prepare, daemon=True).start()
         try:
             yield
@@ -147,7 +147,7 @@ class Lab:
                         headers={"content-disposition": disposition})  # fmt: skip
 
     def application(self) -> Starlette:
-        """All of it as an ASGI application."""
+        """The ASGI application."""
         application = Starlette(
             routes=[
                 WebSocketRoute("/viewer", self.attend),
@@ -163,7 +163,7 @@ class Lab:
 
 
 class Gate:
-    """Lets through what comes from this machine and means this server."""
+    """Middleware that admits only requests from this machine to this server."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -240,7 +240,7 @@ def listening(port: int) -> socket.socket:
 
 
 def server_of(prepare: Prepare) -> uvicorn.Server:
-    """The server, which is to be run on a socket of ``listening``."""
+    """The uvicorn server; run it on a socket of ``listening``."""
     return uvicorn.Server(
         uvicorn.Config(
             Lab(prepare).application(),
@@ -256,6 +256,6 @@ def server_of(prepare: Prepare) -> uvicorn.Server:
 
 
 def serve(sock: socket.socket, prepare: Prepare) -> None:
-    """Serve until interrupted. Each piece of work has one thread, so that viewers share cores."""
+    """Serve until interrupted. Each task has one thread, so that viewers share the cores."""
     with threads(1):
         server_of(prepare).run(sockets=[sock])

@@ -1,6 +1,6 @@
 """Images requested by class: correct class, diversity, distance to data, nearest training image.
 
-Data carry the thermal noise of the machine when samples are compared with them.
+Data receive the thermal noise of the machine before samples are compared with them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Data:
     """Whether they were not used in learning."""
 
     def states(self, machine: Machine, count: int) -> NDArray[np.float32]:
-        """The first of them with the thermal noise of a machine."""
+        """The first ``count`` images with the thermal noise of a machine."""
         return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED)
 
 
 def reference_data(patterns: Patterns, folder: str | None) -> Data:
-    """MNIST's test images of the classes that were learned; without MNIST, what was learned."""
+    """MNIST's test images of the learned classes; without MNIST, the learned patterns."""
     if not patterns.digits or patterns.shape is None:
         raise UserError("patterns: images of MNIST classes are needed here")
     if folder is None:
@@ -60,7 +60,7 @@ def reference_data(patterns: Patterns, folder: str | None) -> Data:
 
 @dataclass(frozen=True, eq=False)
 class RequestedImages:
-    """Images (S, 784) with the requested classes, seen by the classifier."""
+    """Images (S, 784) with their requested classes, judged by the classifier."""
 
     images: NDArray[np.float32]
     classes: NDArray[np.intp] | None

@@ -3,6 +3,8 @@
 visible units   field s
 hidden units    field code(s), by ``machine.code``
 label units     word of the class and style
+
+Training and theory know patterns only by their drive.
 """
 
 from __future__ import annotations

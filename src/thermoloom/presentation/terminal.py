@@ -1,6 +1,6 @@
 """Progress of one long computation: a bar on a terminal, plain lines elsewhere.
 
-Always on standard error, so that standard output holds results alone.
+It is always written to standard error, so that standard output contains only results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from thermoloom.runs.progress import clock_time
 
 Advance = Callable[[int, str], None]
-"""``advance(done, note)``: units of work done in all, and what to show beside them."""
+"""``advance(done, note)``: total units of work done, and a note to show beside them."""
 
 LINE_SECONDS = 5.0
 """Time between two plain lines."""

@@ -174,9 +174,7 @@ def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
         return
     problem = f"SHA-256 differs from the recorded one ({len(data)} bytes of {record['bytes']})"
     names = _wrong_arrays(data, record.get("arrays", {}))
-    report.damaged += [DamagedFile(file, problem, name) for name in names] or [
-        DamagedFile(file, problem)
-    ]
+    report.damaged += [DamagedFile(file, problem, name) for name in names or [""]]
 
 
 def _wrong_arrays(data: bytes, recorded: Mapping[str, str]) -> list[str]:
