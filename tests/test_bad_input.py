@@ -23,7 +23,7 @@ from thermoloom.cli import main
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.inputs import parse_toml, read_file, real, shown, user_path, whole
+from thermoloom.inputs import parse_toml, read_file, real_number, shown, user_path, whole_number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in, classifier_sha256
@@ -563,13 +563,13 @@ def test_numpy_integers_are_fine_everywhere() -> None:
 @pytest.mark.parametrize("value", [1.0, "1", None, True, np.float64(1), 2**31, -1, 1j])
 def test_whole(value: object) -> None:
     with pytest.raises(UserError, match="count"):
-        whole("count", value, 0)
+        whole_number("count", value, 0)
 
 
 @pytest.mark.parametrize("value", ["1", None, True, np.nan, -np.inf, 1e39, 10**400, 1e-39, 1j])
 def test_real(value: object) -> None:
     with pytest.raises(UserError, match="size"):
-        real("size", value)
+        real_number("size", value)
 
 
 def test_files_are_read_up_to_a_bound(tmp_path: Path) -> None:

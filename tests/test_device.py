@@ -117,7 +117,7 @@ def test_what_is_felt_is_what_the_formulas_say() -> None:
     assert set(np.round(np.abs(values), 12)) == {0.0, 0.07}  # 0: of a unit with itself
     drifting = Device(drift=0.1, age=2.0)
     left = felt(theta.on(built(drifting))).both.vector
-    assert left == pytest.approx(built(drifting).kept(theta, 2.0).vector)
+    assert left == pytest.approx(built(drifting).drifted_parameters(theta, 2.0).vector)
     assert np.all(np.abs(left) <= np.abs(theta.vector))
     everything = felt(theta.on(built(ALL)))
     everything.both.check()  # symmetric, nothing on the diagonal
@@ -229,7 +229,7 @@ def test_learning_against_the_stepwise_reference(
         start.on(settings.built), path.states, 0.01, settings.period, word=path.word
     )
     if device.drift:
-        plain = built(device, machine).kept(plain)
+        plain = built(device, machine).drifted_parameters(plain)
     change = np.abs(plain.vector - start.vector).max()
     assert np.abs(found.vector - plain.vector).max() < 2e-5 * change + 1e-7
 

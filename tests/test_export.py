@@ -95,9 +95,9 @@ def test_a_table_is_for_any_device_and_a_netlist_for_this_one(saved: Path) -> No
     computer, table = tl.load(saved), saved.with_name("device.csv")
     chip = computer.on(tl.Device(spread_J2=0.2, gain_error=0.3))
     chip.export(table, bits=5)
-    chip.export(table.with_suffix(".cir"), bits=5, chosen=0)
+    chip.export(table.with_suffix(".cir"), bits=5, class_number=0)
     assert tl.load(table).parameters.same_as(quantized(computer.parameters, 5))
-    computer.export(netlist := table.with_name("plain.cir"), bits=5, chosen=0)
+    computer.export(netlist := table.with_name("plain.cir"), bits=5, class_number=0)
     assert table.with_suffix(".cir").read_bytes() != netlist.read_bytes()
 
 

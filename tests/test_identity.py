@@ -18,10 +18,10 @@ from thermoloom.cli.commands import app
 from thermoloom.computers.pattern_store import (
     content_sha256,
     identified,
-    keep_patterns,
     named,
     patterns_of,
     patterns_path,
+    store_patterns,
 )
 from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import parameters_of, train_runs, training_path
@@ -295,7 +295,7 @@ def test_settings_that_name_their_patterns_take_no_others(images: Path, tmp_path
 def test_kept_patterns_need_no_images(images: Path, tmp_path: Path) -> None:
     learned = load_patterns(own(images).patterns, own(images).machine)
     settings = named(own(images), learned)
-    keep_patterns(tmp_path, learned)
+    store_patterns(tmp_path, learned)
     images.unlink()
     again = patterns_of(settings, tmp_path)
     assert np.array_equal(again.patterns, learned.patterns)

@@ -351,7 +351,7 @@ def test_an_experiment_in_one_process_interrupted_ends_the_same(tmp_path: Path) 
 
     end = interrupt(command, tmp_path, [0.02], signal.SIGINT, one_is_trained)[0]
     assert end.verdict == "stopped", end
-    assert "checkpoints kept: run the same command again" in " ".join(end.stderr.split())
+    assert "checkpoints are saved: run the same command again" in " ".join(end.stderr.split())
     finish(command, tmp_path)
     whole = two_pairs().path.parent
     names = ("runs/*/computer.safetensors", "runs/*/curve.csv", "runs/*/samples-*.safetensors")

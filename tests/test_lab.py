@@ -99,7 +99,7 @@ def half_known() -> Known:
 @pytest.mark.parametrize("known", [False, True])
 def test_the_first_law_holds_at_every_frame_also_where_clamps_move(known: bool) -> None:
     scene = scene_of(wired(), samples=3, seed=5, known=half_known() if known else None)
-    way, made = scene.course, scene.made
+    way, made = scene.course, scene.generated
     total = sum(way["parts"].values())
     np.testing.assert_allclose(total - total[:, :1], way["work"] - way["heat"], atol=1e-4)
     np.testing.assert_allclose(way["heat"][:, -1], made.heat, rtol=1e-9)
@@ -220,7 +220,7 @@ def test_the_parts_of_a_force_are_minus_the_gradient_of_the_energy(unit: int) ->
     scene = scene_of(wired(), samples=2, seed=8)
     frame = scene.steps.index(75)
     found, data = inspection.inspect(scene, Inspect(number=1, sample=1, frame=frame, unit=unit))
-    state = scene.made.snapshots[1, frame].astype(np.float64)
+    state = scene.generated.snapshots[1, frame].astype(np.float64)
     gradient = energy_gradient(scene.computer.parameters, state, 0, scene.words[1])
     assert found["stage"] == 0
     assert found["total"] == pytest.approx(-gradient[unit], rel=1e-5)
@@ -343,8 +343,8 @@ def test_the_python_lines_do_the_same_to_the_bit(
     scene = scene_of(wired(), seed=11, **order)
     (tmp_path / downloads.FILE).write_bytes(downloads.computer_file(wired()))
     drawn = run_lines(downloads.lines_of(scene, None), tmp_path, monkeypatch)["drawn"]
-    np.testing.assert_array_equal(drawn.states, scene.made.final_states)
-    np.testing.assert_array_equal(drawn.heat, scene.made.heat)
+    np.testing.assert_array_equal(drawn.states, scene.generated.final_states)
+    np.testing.assert_array_equal(drawn.heat, scene.generated.heat)
 
 
 @pytest.mark.parametrize("rule", ["delayed", "optimum"])
@@ -355,7 +355,7 @@ def test_the_python_lines_teach_the_same(
     order = Generate(number=1, computer="taught", samples=2)
     scene = scenes.make_scene(scenes.prepare(lesson.computer, order), nothing)
     drawn = run_lines(downloads.lines_of(scene, lesson), tmp_path, monkeypatch)["drawn"]
-    np.testing.assert_array_equal(drawn.states, scene.made.final_states)
+    np.testing.assert_array_equal(drawn.states, scene.generated.final_states)
 
 
 def test_the_run_directory_is_one_that_everything_else_opens(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_the_run_directory_is_one_that_everything_else_opens(tmp_path: Path) -> 
     assert computer.parameters.same_as(wired().parameters)
     latest = latest_samples(tmp_path / downloads.RUN)
     assert latest is not None
-    np.testing.assert_array_equal(latest[1].heat, scene.made.heat)
+    np.testing.assert_array_equal(latest[1].heat, scene.generated.heat)
     assert latest[2] == [1, 1, 1]
 
 
@@ -769,7 +769,7 @@ def test_the_brush_holds_what_the_machine_completes(page: Page, running: Running
     assert scene is not None
     assert scene.clamp is not None
     np.testing.assert_array_equal(scene.clamp.mask.reshape(28, 28), mask)
-    final = scene.made.final_states.reshape(-1, 28, 28).mean(axis=0)
+    final = scene.generated.final_states.reshape(-1, 28, 28).mean(axis=0)
     three, eight = digits().patterns.patterns[[3, 8]].reshape(2, 28, 28)
     assert np.corrcoef(final[mask], three[mask])[0, 1] > 0.95
     assert np.corrcoef(final[~mask], eight[~mask])[0, 1] > 0.9

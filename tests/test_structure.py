@@ -23,7 +23,6 @@ ORDER = (
     ("computers",),
     ("demo",),
     ("studies", "lab"),
-    ("api",),
     ("cli", "__init__"),
     ("__main__",),
 )

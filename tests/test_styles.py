@@ -10,7 +10,7 @@ import pytest
 from machines import random_parameters
 from scipy.stats import chisquare
 
-from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.pattern_store import pattern_names, patterns_from, stored_arrays
 from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import learned_patterns, parameters_of, solve_run
 from thermoloom.engines import engine
@@ -135,7 +135,7 @@ def test_weights_of_styles_last(tmp_path: Path) -> None:
 def test_images_of_bytes_are_kept_as_bytes() -> None:
     """… and give the patterns again to the bit."""
     patterns = load_patterns(Settings().patterns, Settings().machine)
-    kept = kept_arrays(patterns)
+    kept = stored_arrays(patterns)
     assert kept["pixels"].dtype == np.uint8
     assert "patterns" not in kept
     again = patterns_from(kept, pattern_names(patterns))

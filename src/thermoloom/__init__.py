@@ -5,7 +5,8 @@
     drawn    = computer.generate(200)           samples, heat, work, quality
     computer.save("my.safetensors")             tl.load("my.safetensors")
 
-NumPy arrays in and out. The command line opens files of ``save``, and ``load`` opens its runs.
+Inputs and outputs are NumPy arrays. The command line opens files of ``save``, and ``load`` opens
+runs of the command line.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thermoloom.api import Results as Results
-    from thermoloom.api import results as results
     from thermoloom.computers.computer import Computer as Computer
     from thermoloom.computers.computer_files import load as load
     from thermoloom.computers.drawn import Drawn as Drawn
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from thermoloom.patterns.sources import digits as digits
     from thermoloom.patterns.sources import edges as edges
     from thermoloom.patterns.sources import images as images
+    from thermoloom.runs.results import Results as Results
+    from thermoloom.runs.results import results as results
 
 # The module of each public name. It is imported when the name is first used: a worker process, or
 # `thermoloom --help`, should not wait for modules that it does not need.
@@ -35,13 +36,13 @@ _HOME = {
     "Drawn": "computers.drawn",
     "Images": "patterns.sources",
     "Machine": "machine.machine",
-    "Results": "api",
+    "Results": "runs.results",
     "UserError": "errors",
     "digits": "patterns.sources",
     "edges": "patterns.sources",
     "images": "patterns.sources",
     "load": "computers.computer_files",
-    "results": "api",
+    "results": "runs.results",
 }
 __all__ = sorted(_HOME)
 

@@ -1,6 +1,6 @@
-"""What can be computed here: asked before anything is allocated or written.
+"""Feasibility checks, made before any array is allocated or file written.
 
-memory   the arrays of a training, a generation or a measure, added up by the settings that
+memory   the arrays of a training, a generation or a measure, summed by the settings that
          make them large
 Δt       μ Δt V″(x_max) < 2, with V the onsite potential and x_max the farthest reachable state
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
@@ -26,7 +26,7 @@ TIME = "machine.duration, machine.dt"
 SAMPLES = "generation.samples"
 
 RAREST = 25.0
-"""ln of how rare a state counts as unreachable: exp(−25) ≈ 10⁻¹¹, less than once in the 10⁹ unit
+"""States of probability below exp(−25) ≈ 10⁻¹¹ count as unreachable: less than one in the 10⁹ unit
 steps of a training."""
 
 
@@ -48,7 +48,10 @@ def memory_bytes() -> int:
 
 
 def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
-    """Refuse what does not fit: ``{settings that make it large: bytes}``, so many at a time."""
+    """Refuse arrays that do not fit: ``{settings that make them large: bytes}``.
+
+    ``together``: number of processes that need this memory at the same time.
+    """
     needed, there = sum(parts.values()), memory_bytes()
     if together * needed > there >= needed:
         raise UserError(
@@ -64,13 +67,13 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
 
 
 def size_memory(machine: Machine) -> dict[str, int]:
-    """Arrays that every use of a computer has: θ, P and copies of them; paths and residuals.
+    """Arrays of every use of a computer: θ, P and copies of them; paths and residuals.
 
-    θ is counted six times in float32 (itself, the learner's copy, changes that wait, what it has
-    learned, a checkpoint on its way to the disk) and P once in float32 and twice in float64; the
-    watched loss has two matrices of all pairs of units for each stage, and one more; there are
-    eight arrays of the size of a path: training and validation path, drives, errors and sums of
-    them. Memory for blocks of steps is in large pages, a few of them at least.
+    θ is counted six times in float32 (θ, the learner's copy, pending changes, the learned θ, and a
+    checkpoint while it is written) and P once in float32 and twice in float64. The watched loss has
+    two matrices of all pairs of units for each stage, and one more. Eight arrays have the size of a
+    path: training and validation path, drives, errors and sums of them. Blocks of steps are in
+    large pages, at least a few of them.
     """
     theta = machine.stages * layout(machine).size
     projection, form = machine.visible * machine.hidden, (2 * machine.stages + 1) * machine.units**2
@@ -86,7 +89,7 @@ def size_memory(machine: Machine) -> dict[str, int]:
 
 
 def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:
-    """States before and after in float32, their energies in float64, the archive on its way."""
+    """Initial and final states in float32, energies in float64, and the archive being written."""
     states = 64 * samples + 4 * kept_states
     return size_memory(machine) | {f"{SAMPLES} = {samples}": states * machine.units}
 
@@ -151,12 +154,12 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
         )
 
 
-# --- what is about to be computed -----------------------------------------------------------------
+# --- checks before a computation ------------------------------------------------------------------
 
 
 def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:
-    """``samples`` as a whole number; refuse what does not fit or cannot be integrated."""
-    count = whole(SAMPLES, samples, 1)
+    """``samples`` as a whole number; refuse too little memory or an unstable time step."""
+    count = whole_number(SAMPLES, samples, 1)
     require_memory(generation_memory(machine, count, kept_states))
     check_step(machine)
     return count

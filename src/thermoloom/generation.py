@@ -1,10 +1,10 @@
-"""Generation: the frozen computer turns thermal noise into images and gives off heat.
+"""Generation: the frozen computer turns thermal noise into samples and gives off heat.
 
     preparation   x = 0, then K steps under the onsite potential alone
     generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW with θ frozen, stage by stage
     heat          Q = V_θ(x₀) − V_θ(x_tf), positive towards the environment
 
-Everything is checked here, then the engine computes.
+Arguments are checked here, once for all engines; the engine then computes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from thermoloom.engines import OnSnapshot, engine
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_generation
-from thermoloom.inputs import seed_number, whole
+from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
@@ -43,22 +43,22 @@ def generate(
 ) -> Generated:
     """Sample a frozen computer; its parameters and the first law are verified at the end.
 
-    ``classes``: one for all samples, or one per sample, or a list that is used in turn, where
-    the machine has labels; if a class has several styles, one is drawn per sample, unless
-    ``styles`` names it.
+    ``classes``: one for all samples, one per sample, or a list that is used in turn, on machines
+    with labels. If a class has several styles, one is drawn for each sample unless ``styles``
+    names it.
     ``snapshot_steps`` count from 0 (x₀) to K. ``on_progress`` is called with the sample-steps done.
-    ``first``: number of the first sample, where a generation is continued.
-    ``on_snapshot`` sees samples at the snapshot steps while they are computed.
+    ``first``: number of the first sample, to continue a generation.
+    ``on_snapshot`` receives samples at the snapshot steps while they are computed.
     """
     machine = theta.machine
     theta.check()
-    kept = len(snapshot_steps) * len(snapshot_samples)
-    samples = check_generation(machine, samples, kept)
+    snapshots = len(snapshot_steps) * len(snapshot_samples)
+    samples = check_generation(machine, samples, snapshots)
     seed = seed_number("generation.seed", seed)
     for step in snapshot_steps:
-        whole("snapshot steps", step, 0, machine.steps)
+        whole_number("snapshot steps", step, 0, machine.steps)
     for sample in snapshot_samples:
-        whole("snapshot samples", sample, 0, samples - 1)
+        whole_number("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
         clamp.check(machine, first + samples)
         if felt(theta).twisted is not None:
@@ -82,31 +82,31 @@ def generate(
     )
 
 
-def asked_classes(
+def requested_classes(
     theta: Parameters, samples: int, classes: Sequence[int] | int | None
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    """The class of each sample: those given in turn, or all classes of the machine in turn."""
+    """Class of each sample: the requested ones in turn, by default all classes of the machine."""
     labels = theta.machine.labels
     if labels == 0:
         label_word(theta.machine, classes)
         return None
-    chosen = np.atleast_1d(np.arange(labels) if classes is None else np.asarray(classes))
-    if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iu":
+    numbers = np.atleast_1d(np.arange(labels) if classes is None else np.asarray(classes))
+    if numbers.ndim != 1 or not numbers.size or numbers.dtype.kind not in "iu":
         raise UserError(f"class: must be whole numbers from 0 to {labels - 1}")
-    label_word(theta.machine, chosen)
-    return np.resize(chosen, samples).astype(np.int64)
+    label_word(theta.machine, numbers)
+    return np.resize(numbers, samples).astype(np.int64)
 
 
-def drawn_styles(theta: Parameters, asked: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+def drawn_styles(theta: Parameters, requested: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """A random style of each requested class: sample s takes draw s of the seed."""
     machine = theta.machine
     if machine.styles == 1:
-        return np.zeros_like(asked)
+        return np.zeros_like(requested)
     weights = theta.style_weights
     even = np.ones((machine.labels, machine.styles))
     cumulative = np.cumsum(even if weights is None else weights, axis=1)
-    throws = np.random.default_rng([seed, 20261117]).random(len(asked))
-    reached = throws[:, None] * cumulative[asked, -1:] >= cumulative[asked]
+    throws = np.random.default_rng([seed, 20261117]).random(len(requested))
+    reached = throws[:, None] * cumulative[requested, -1:] >= cumulative[requested]
     styles: NDArray[np.int64] = np.minimum(reached.sum(axis=1), machine.styles - 1)
     return styles
 
@@ -118,29 +118,29 @@ def drawn_words(
     classes: Sequence[int] | int | None,
     styles: Sequence[int] | None = None,
 ) -> NDArray[np.float32] | None:
-    """States of the label units of each sample, (S, L); None where there are none."""
-    asked = asked_classes(theta, samples, classes)
-    if asked is None:
+    """States of the label units of each sample, (S, L); None without label units."""
+    requested = requested_classes(theta, samples, classes)
+    if requested is None:
         return None
     if styles is None:
-        return label_word(theta.machine, asked, drawn_styles(theta, asked, seed))
+        return label_word(theta.machine, requested, drawn_styles(theta, requested, seed))
     if len(styles) != samples:
         raise UserError(f"styles: {len(styles)} for {samples} samples; give one to each")
-    return label_word(theta.machine, asked, np.asarray(styles))
+    return label_word(theta.machine, requested, np.asarray(styles))
 
 
 def course(
     theta: Parameters,
-    made: Generated,
+    generated: Generated,
     steps: Sequence[int],
     words: Array | None = None,
     clamp: Clamp | None = None,
 ) -> dict[str, Any]:
     """Energy in its parts, heat and work so far at every snapshot, each (samples, points).
 
-    ``made`` has snapshots of all its samples at these ``steps``, which rise and have every switch
-    among them. A switch is two points at one time: one with the stage that ends and one with the
-    stage that begins; ``frame`` and ``stage`` say which snapshot a point belongs to, and which
+    ``generated`` has snapshots of all its samples at these ``steps``, which increase and include
+    every switch of stages. A switch is two points at one time: one with the stage that ends and one
+    with the stage that begins. ``frame`` and ``stage`` give the snapshot of each point, and its
     stage in the order of generation.
     """
     theta, twisted = felt(theta)
@@ -152,19 +152,22 @@ def course(
     stages: list[int] = []
     parts, heat, work = [], [], []
     mask = None if clamp is None else clamp.units(theta.machine)
-    pulled = made.clamp_work_so_far
-    pulled = np.zeros(made.snapshots.shape[:2]) if pulled is None else pulled
+    pulling_work = generated.clamp_work_so_far
+    if pulling_work is None:
+        pulling_work = np.zeros(generated.snapshots.shape[:2])
     for order, (stage, first, last) in enumerate(generation_windows(theta.machine)):
-        own = [i for i, step in enumerate(steps) if first <= step <= last]
+        in_stage = [i for i, step in enumerate(steps) if first <= step <= last]
         word = None if words is None else words[:, None]
-        energy = energy_parts(theta, made.snapshots[:, own], stage, word, mask)
-        given = pulled[:, own] - made.clamp_work[:, :order].sum(axis=1, keepdims=True)
-        before = made.stage_heat[:, :order].sum(axis=1, keepdims=True)
-        heat.append(before + made.starts.total[:, order, None] - energy.total + given)
-        work.append(made.switching_work[:, :order].sum(axis=1, keepdims=True) + pulled[:, own])
+        energy = energy_parts(theta, generated.snapshots[:, in_stage], stage, word, mask)
+        pulled_before = generated.clamp_work[:, :order].sum(axis=1, keepdims=True)
+        pulled = pulling_work[:, in_stage] - pulled_before
+        heat_before = generated.stage_heat[:, :order].sum(axis=1, keepdims=True)
+        heat.append(heat_before + generated.starts.total[:, order, None] - energy.total + pulled)
+        switched = generated.switching_work[:, :order].sum(axis=1, keepdims=True)
+        work.append(switched + pulling_work[:, in_stage])
         parts.append(energy.parts)
-        where += own
-        stages += [order] * len(own)
+        where += in_stage
+        stages += [order] * len(in_stage)
     return {
         "frame": where,
         "stage": stages,
@@ -175,12 +178,12 @@ def course(
 
 
 class LiveCourse:
-    """Energy in its parts, heat and work so far of samples that are still on their way.
+    """Energy in its parts, heat and work so far of samples that are still being computed.
 
         Q = W − (V − V₀),    W = Σ V_t(x) − V_{t+1}(x) over the switches so far
 
-    It must see every sample at step 0 and at every switch. Heat and work are NaN where clamps move,
-    as the work of a move is known only once the forces after it are, and without a potential.
+    It must see every sample at step 0 and at every switch. Heat and work are NaN on machines
+    without a potential and where clamps move: the work of a move needs the forces after it.
     """
 
     def __init__(
@@ -201,8 +204,8 @@ class LiveCourse:
 
     def at(self, step: int, first: int, states: Array) -> dict[str, Any]:
         """As ``course``, of samples from ``first`` on at one step: a point, or two at a switch."""
-        own = slice(first, first + len(states))
-        word = None if self._words is None else self._words[own]
+        rows = slice(first, first + len(states))
+        word = None if self._words is None else self._words[rows]
         stages: list[int] = []
         parts, heat, work = [], [], []
         before: Array | None = None
@@ -211,14 +214,14 @@ class LiveCourse:
                 continue
             energy = energy_parts(self._theta, states, stage, word, self._mask)
             if before is not None:
-                self._work[own] += energy.total - before
+                self._work[rows] += energy.total - before
             elif step == 0:
-                self._start[own] = energy.total
+                self._start[rows] = energy.total
             before = energy.total
             stages.append(order)
             parts.append(energy.parts)
-            work.append(self._work[own].copy())
-            heat.append(work[-1] - (before - self._start[own]))
+            work.append(self._work[rows].copy())
+            heat.append(work[-1] - (before - self._start[rows]))
         return {
             "stage": stages,
             "parts": {name: np.stack([p[name] for p in parts], axis=1) for name in parts[0]},
@@ -229,7 +232,7 @@ class LiveCourse:
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """Samples on their way from noise to image, with the heat given off so far."""
+    """States of samples from noise to image, with the heat given off so far."""
 
     steps: list[int]
     """Steps of generation, from 0 to K."""
@@ -246,19 +249,19 @@ def trajectories(
     frames: int,
     classes: Sequence[int] | int | None = None,
 ) -> Trajectories:
-    """Samples at equally spaced times, with the heat up to each."""
+    """Sample a computer and return the states at equally spaced times, with the heat up to each."""
     machine = theta.machine
     shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
     steps = watched_steps(machine, frames - 1)
-    made = generate(theta, samples, seed, classes, None, steps, range(samples))
-    found = course(theta, made, steps, drawn_words(theta, samples, seed, classes))
+    generated = generate(theta, samples, seed, classes, None, steps, range(samples))
+    energies = course(theta, generated, steps, drawn_words(theta, samples, seed, classes))
     places = [steps.index(step) for step in shown]
-    points = [found["frame"].index(place) for place in places]
-    return Trajectories(shown, made.snapshots[:, places], found["heat"][:, points])
+    points = [energies["frame"].index(place) for place in places]
+    return Trajectories(shown, generated.snapshots[:, places], energies["heat"][:, points])
 
 
 def differing_samples(archive: Generated, again: Generated) -> list[int]:
-    """Samples whose start, end or heat is not the same to the bit in two generations."""
+    """Numbers of the samples whose start, end or heat differs in any bit."""
     differs = np.zeros(len(archive.heat), bool)
     for name in ("initial_states", "final_states", "heat"):
         then, now = getattr(archive, name), getattr(again, name)

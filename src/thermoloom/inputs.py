@@ -1,7 +1,7 @@
-"""What users hand in, read strictly: numbers, paths, files, TOML.
+"""Strict reading of user input: numbers, paths, files, TOML.
 
-Every way in goes through here, so that a mistake of a kind is refused everywhere alike, by a
-``UserError`` that names what was given.
+All input goes through this module, so that equal mistakes are refused by equal ``UserError``
+messages, which name the input.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LARGEST_COUNT = 2**31 - 1
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Positive numbers that float32 holds at its full precision; the kernels compute in it."""
 SETTINGS_BYTES = 1 << 20
-"""Longer settings files are refused: a thousand times what all settings take."""
+"""Longer settings files are refused; a file of all settings has a thousandth of this size."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
 def shown(value: object) -> str:
-    """``repr``, shortened, for messages; also of what has no repr, such as a very long number."""
+    """A shortened ``repr`` for messages; works even if ``repr`` fails, as for very long numbers."""
     try:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):
@@ -40,7 +40,9 @@ def shown(value: object) -> str:
 # --- numbers --------------------------------------------------------------------------------------
 
 
-def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT) -> int:
+def whole_number(
+    name: str, value: object, low: int | None = None, high: int = LARGEST_COUNT
+) -> int:
     """A whole number from ``low`` to ``high``: NumPy's integers too, but no float and no bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise UserError(f"{name} = {shown(value)}: expected a whole number")
@@ -53,10 +55,10 @@ def whole(name: str, value: object, low: int | None = None, high: int = LARGEST_
 
 def seed_number(name: str, value: object) -> int:
     """A seed: a whole number from 0 to 2⁶³ − 1."""
-    return whole(name, value, 0, LARGEST_SEED)
+    return whole_number(name, value, 0, LARGEST_SEED)
 
 
-def real(name: str, value: object) -> float:
+def real_number(name: str, value: object) -> float:
     """A finite number that float32 can hold: NumPy's too, but no bool and no text."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise UserError(f"{name} = {shown(value)}: expected a number")
@@ -78,9 +80,9 @@ def real(name: str, value: object) -> float:
 
 
 def user_path(name: str, text: str | Path) -> Path:
-    """The path that a user names, with ``~`` expanded; one that no file can have is refused.
+    """The path that a user names, with ``~`` expanded; an impossible path is refused.
 
-    Nothing needs to be there. ``name`` is what the user set: an option or a setting.
+    The file need not exist. ``name``: the option or setting of the user.
     """
     where = f"{name} {shown(str(text))}"
     if not str(text).strip():
@@ -98,7 +100,7 @@ def user_path(name: str, text: str | Path) -> Path:
 
 
 def is_folder(name: str, path: Path) -> bool:
-    """Whether a folder is there; a path that cannot even be looked at is refused."""
+    """Whether a path is a folder; a path that cannot be examined is refused."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except FileNotFoundError:
@@ -107,31 +109,31 @@ def is_folder(name: str, path: Path) -> bool:
         raise UserError(f"{name} {shown(str(path))}: {_why(error)}") from None
 
 
-def read_file(path: Path, most: int, what: str = "file", first: int = -1) -> bytes:
+def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> bytes:
     """The bytes (or the ``first`` of them) of a regular file of at most ``most`` bytes.
 
-    Opened without waiting: a pipe in the place of a file would wait for ever for its writer.
+    The file is opened without blocking: a pipe would otherwise wait for its writer for ever.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise UserError(f"{path}: is not a regular file")
-            if found.st_size > most:
+            if status.st_size > most:
                 raise UserError(
-                    f"{path}: has {found.st_size:,} bytes; a {what} has at most {most:,}"
+                    f"{path}: has {status.st_size:,} bytes; a {kind} has at most {most:,}"
                 )
             return file.read(first)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such {what}") from None
+        raise UserError(f"{path}: no such {kind}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{shown(str(path))}: cannot be read ({_why(error)})") from None
 
 
-def read_text(path: Path, most: int, what: str = "file") -> str:
+def read_text(path: Path, most: int, kind: str = "file") -> str:
     """The text of a UTF-8 file of at most ``most`` bytes."""
     try:
-        return read_file(path, most, what).decode("utf-8")
+        return read_file(path, most, kind).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
 
@@ -157,7 +159,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidTomlError(f"{where}: not valid TOML ({error})") from None
-    except ValueError:  # Python reads no number of more than some thousand digits
+    except ValueError:  # Python refuses numbers of more than a few thousand digits
         raise UserError(f"{where}: has a number with too many digits") from None
     except RecursionError:
         raise UserError(f"{where}: is nested too deeply") from None

@@ -1,15 +1,15 @@
-"""Interrupts (Ctrl-C, SIGTERM): honoured between the steps of a computation, never within one.
+"""Interrupts (Ctrl-C, SIGTERM): they take effect between the steps of a computation, never within.
 
-    with interrupts_deferred() as honour:   what arrives in the block waits for its end,
-        honour()                            or for a moment within that suits
+    with interrupts_deferred() as honour:   signals wait until the end of the block,
+        honour()                            or until this call
 
-An exception out of nowhere, in the middle of a step, could be swallowed by a callback, leave a lock
-held, or one thread waiting for another. Python delivers signals to the main thread alone; elsewhere
-there is nothing to defer. Whatever handles a signal (Python's own handler, a notebook's, a test's)
-still does, only later; a signal that is ignored or ends the process at once goes on doing so.
+An exception in the middle of a step could be swallowed by a callback, leave a lock held, or make
+one thread wait for another. Python delivers signals only to the main thread, so other threads need
+no deferral. The previous handler (of Python, a notebook or a test) still runs, only later. A signal
+that is ignored or ends the process at once keeps doing so.
 
-The command line treats SIGTERM as it does Ctrl-C. It imports and compiles before it touches a file:
-until then an interrupt ends the process on the spot.
+The command line treats SIGTERM like Ctrl-C. It imports and compiles before it touches a file: until
+then an interrupt ends the process at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _ended_by: int | None = None
-"""The signal that ends this command: remembered, should the exception get lost in a callback."""
+"""The signal that ends this command, in case a callback swallows the exception."""
 
 
 class Interrupted(BaseException):
@@ -34,7 +34,7 @@ class Interrupted(BaseException):
 
 
 class _Late:
-    """A handler that keeps signals until they are wanted, then gives them to those before it."""
+    """A handler that holds signals back, then passes them to the previous handlers."""
 
     def __init__(self) -> None:
         self.before: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -49,7 +49,7 @@ class _Late:
 
     def deliver(self) -> None:
         came, self._came = self._came, []
-        for signum in dict.fromkeys(came):  # impatience is no second interrupt
+        for signum in dict.fromkeys(came):  # a repeated signal counts once
             self.before[signum](signum, sys._getframe())
         if _ended_by is not None:
             raise KeyboardInterrupt
@@ -57,7 +57,7 @@ class _Late:
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[Callable[[], None]]:
-    """Interrupts wait for the end of the block, or until the function that it yields is called."""
+    """Defer interrupts until the end of the block, or until the yielded function is called."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -70,7 +70,7 @@ def interrupts_deferred() -> Iterator[Callable[[], None]]:
                 signal.signal(signum, late)
         yield late.deliver
     finally:
-        late.waiting = False  # first: should one arrive right now, it is passed on
+        late.waiting = False  # first, so that a signal that arrives now is passed on
         for replaced, handler in late.before.items():
             signal.signal(replaced, handler)
         late.deliver()
@@ -80,14 +80,14 @@ def interrupts_deferred() -> Iterator[Callable[[], None]]:
 
 
 def end_at_once(signum: int, frame: FrameType | None) -> None:
-    """End the process where it stands: safe, as every file is written atomically."""
+    """End the process at once. This is safe because every file is written atomically."""
     if os.isatty(2):
         os.write(2, b"\x1b[?25h\n")  # a progress display may have hidden the cursor
     os._exit(128 + signum)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Wind up in good order; end at once if that is not fast enough for the user."""
+    """End the command in good order; a second interrupt ends it at once."""
     global _ended_by
     if _ended_by is not None:
         end_at_once(signum, frame)
@@ -96,18 +96,18 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 def interrupts_end_at_once() -> None:
-    """From the first line of a command on: there is nothing to lose yet."""
+    """Let interrupts end the process at once, while a command has written nothing."""
     _handle(end_at_once)
 
 
 def interrupts_wind_up() -> None:
-    """Once a command computes and writes, if it came by way of ``interrupts_end_at_once``."""
+    """Let interrupts end the command in good order, after ``interrupts_end_at_once``."""
     if end_at_once in [signal.getsignal(signum) for signum in SIGNALS]:
         _handle(_interrupt)
 
 
 def interrupts_ignored() -> None:
-    """When a command is over: whatever arrives now comes too late."""
+    """Ignore interrupts once a command is over."""
     _handle(signal.SIG_IGN)
 
 

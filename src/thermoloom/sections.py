@@ -1,4 +1,4 @@
-"""Tables of settings: every value is read strictly as its type, then the whole is checked."""
+"""Tables of settings: every value is read strictly as its type, then the table is checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real, shown, whole
+from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real_number, shown, whole_number
 
 
 def require(condition: bool, key: str, value: object, must: str) -> None:
@@ -17,24 +17,24 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """What to say of an unknown name: the nearest one, or where all are listed."""
+    """Message for an unknown name: it suggests the nearest one, or where all are listed."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 
 class Section:
-    """A table of settings: every value is read strictly as its type, then the whole is checked.
+    """A table of settings: every value is read strictly as its type, then the table is checked.
 
-    So Python and TOML are refused the same things, and NumPy's numbers become plain ones.
+    Python and TOML therefore follow the same rules, and NumPy numbers become plain ones.
     """
 
     name: ClassVar[str] = ""
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        """A name that is not a setting is refused before the dataclass sees it."""
+    def __new__(cls, *_: Any, **settings: Any) -> Self:
+        """Refuse an unknown setting before the dataclass raises its own error."""
         known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
-        for key in given:
+        for key in settings:
             if key not in known:
                 section = cls.name
                 named = [f"{section}.{name}" for name in known]
@@ -53,7 +53,7 @@ class Section:
         """Refuse values that do not fit together."""
 
     def _require(self, keys: str, condition: bool, must: str) -> None:
-        """Refuse the values of these settings, such as ``"J2, J4"``, where they do not fit."""
+        """Refuse the values of these settings, such as ``"J2, J4"``, if the condition is false."""
         names = keys.split(", ")
         values = tuple(getattr(self, name) for name in names)
         named = ", ".join(f"{self.name}.{name}" for name in names)
@@ -88,11 +88,11 @@ def fitted(key: str, hint: Any, value: Any) -> Any:
             raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
         return tuple(fitted(key, kind, entry) for entry in value)
     if hint is float:
-        return real(key, value)
+        return real_number(key, value)
     if hint is int:
-        # the sections say what may be negative or zero; the rest is counted in 32 bits
+        # the sections check signs; seeds have 63 bits, all other numbers 31
         highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
-        return whole(key, value, None, highest or LARGEST_COUNT)
+        return whole_number(key, value, None, highest or LARGEST_COUNT)
     if type(value) is not hint:
         raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
     return value

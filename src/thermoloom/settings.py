@@ -1,4 +1,4 @@
-"""Settings: frozen, validated, strict about keys, TOML in and TOML out.
+"""Settings: frozen, validated tables with strict keys, read and written as TOML.
 
 The defaults are the paper's values. A setting is named ``section.key`` in TOML files and on
 the command line; the section may be left out where the key is unambiguous.
@@ -255,7 +255,7 @@ class Settings:
 
     @property
     def built(self) -> Machine:
-        """The machine as the device is; the machine itself where that has no imperfection."""
+        """The machine on its device; the machine itself if the device has no imperfection."""
         return build(self.machine, self.device)
 
     @property
@@ -284,7 +284,7 @@ class Settings:
 
     @property
     def silent(self) -> Settings:
-        """The same without update noise: what computers have in common that are learned as one."""
+        """The settings without update noise, which computers that are learned together share."""
         return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
 
     @property
@@ -366,7 +366,7 @@ def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_solver(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rule ``optimum`` of old settings as a solver; the weights that others had are 0."""
+    """Old settings with the rule ``optimum`` turned into a solver, and zero weights dropped."""
     training = values.get("training")
     if not isinstance(training, Mapping):
         return values
@@ -421,7 +421,7 @@ def settings_file() -> str:
 
 
 def _meanings(section: type) -> dict[str, str]:
-    """The text below each setting of a section, from its source: it is not kept at run time."""
+    """The text below each setting of a section, from its source: Python drops it at run time."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
     assert isinstance(definition, ast.ClassDef)
     return {
@@ -435,18 +435,18 @@ def _meanings(section: type) -> dict[str, str]:
     }
 
 
-def parse_assignment(text: str, own_section: str = "") -> dict[str, dict[str, Any]]:
+def parse_assignment(text: str, extra_section: str = "") -> dict[str, dict[str, Any]]:
     """``key=value`` from the command line as ``{section: {key: value}}``.
 
-    The value is read as TOML, and as a plain text where that fails (``rule=batch``). Keys of
-    ``own_section`` are the caller's to check.
+    The value is read as TOML, or as plain text if that fails (``rule=batch``). The caller checks
+    the keys of ``extra_section``.
     """
     key, equals, raw = text.partition("=")
     key = current_name(key.strip())
     if not equals or not key:
         raise UserError(f"--set {shown(text)}: expected key=value, such as machine.kT=0.2")
     matches = [name for name in _all_keys() if name == key or name.partition(".")[2] == key]
-    if own_section and key.startswith(f"{own_section}."):
+    if extra_section and key.startswith(f"{extra_section}."):
         matches = [key]
     if not matches:
         raise UserError(unknown("setting", key, _all_keys()))

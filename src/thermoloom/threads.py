@@ -1,4 +1,4 @@
-"""How many threads a computation may use, and running pieces of it side by side."""
+"""Threads: how many a computation may use, and parallel execution of its pieces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thermoloom.interrupts import interrupts_deferred
 
 T = TypeVar("T")
 ABORTED = 3
-"""Entry of a barrier (``engine.compiled.barrier``) that lets all pass: a piece has failed."""
+"""Entry of a barrier (``engines.compiled.barrier``) that lets all pieces pass after a failure."""
 _limit: int | None = None
 _allowed = 0
 
@@ -51,16 +51,16 @@ def threads(count: int) -> Iterator[None]:
 
 
 def allow(count: int) -> None:
-    """At least so many threads in any block of ``threads`` from now on: cores have become free.
+    """Raise the limit of all blocks of ``threads`` to at least ``count``: cores have become free.
 
-    Seen by the next computation that asks; the linear algebra libraries keep their limit.
+    The next computation uses the new limit; the linear algebra libraries keep theirs.
     """
     global _allowed
     _allowed = count
 
 
 class _GivenUp(BaseException):
-    """Another piece has failed: what this one computes is of no use any more."""
+    """Another piece has failed, so this one stops."""
 
 
 def in_threads(
@@ -70,12 +70,12 @@ def in_threads(
 ) -> list[T]:
     """``[function(*piece) for piece in pieces]``, in parallel where there are threads.
 
-    ``function`` must spend its time without the interpreter lock (compiled kernels, BLAS). Each
-    piece has single-threaded linear algebra, whatever the threads, so that its result is the same.
-    Pieces that wait for each other at a ``barrier`` have a thread each, whatever the threads.
+    ``function`` must release the interpreter lock (compiled kernels, BLAS). Linear algebra within a
+    piece is always single-threaded, so that its result does not depend on the number of threads.
+    Pieces that meet at a ``barrier`` always have a thread each.
 
-    After an exception no further piece begins; it is raised once those that run have ended.
-    Interrupts are honoured between pieces, and in long ones wherever they ``breathe``.
+    After an exception no further piece begins; the exception is raised once the running pieces have
+    ended. Interrupts take effect between pieces, and in long pieces wherever they ``breathe``.
     """
     work = list(pieces)
     results: list[Any] = [None] * len(work)
@@ -126,7 +126,7 @@ _here = threading.local()
 
 
 def breathe() -> None:
-    """Inside a long piece: a moment at which it may end, as another failed or a signal came."""
+    """End a long piece at this point if another piece has failed or a signal has arrived."""
     getattr(_here, "check", _nothing)()
 
 
@@ -136,9 +136,9 @@ def _nothing() -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that wait for work: starting one anew can take milliseconds.
+    """Pool of waiting threads, because starting a thread can take milliseconds.
 
-    There is always one more: a piece in the queue would keep the others at their barrier.
+    It has no practical limit: a queued piece would keep the others at their barrier.
     """
     return ThreadPoolExecutor(max_workers=1 << 16, thread_name_prefix="thermoloom")
 
@@ -159,6 +159,6 @@ def _linear_algebra_threads(count: int) -> Any:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """The linear algebra libraries of this process; listing them takes a millisecond, so once."""
+    """The linear algebra libraries of this process, listed once because it takes a millisecond."""
     import_module("scipy.linalg")  # its BLAS must be loaded before the libraries are listed
     return ThreadpoolController()

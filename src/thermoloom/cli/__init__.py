@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls to the packages behind it, results out."""
+"""The command line: reads arguments, calls the packages below, prints results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from thermoloom.interrupts import Interrupted, exit_code, interrupts_end_at_once
 
 
 def main() -> None:
-    """Entry point: user errors as one line and exit code 2, interruption as 130."""
-    interrupts_end_at_once()  # before anything is imported that takes its time
+    """Entry point: user errors are one line and exit code 2, an interruption is 130."""
+    interrupts_end_at_once()  # before the slow imports
     from thermoloom.cli.commands import app
     from thermoloom.cli.options import say
 

@@ -1,4 +1,4 @@
-"""All commands, as one application."""
+"""The application: every command of thermoloom, registered in one place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thermoloom.interrupts import Interrupted
 
 class _Commands(OneLineErrors):
     def invoke(self, ctx: Any) -> Any:
-        """Typer makes an exit of a KeyboardInterrupt and loses what it has to say."""
+        """Typer turns a KeyboardInterrupt into an exit and drops its message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interruption:

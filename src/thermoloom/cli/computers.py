@@ -1,4 +1,4 @@
-"""One computer: ``settings``, ``train`` or ``solve``, then ``generate`` and ``show``."""
+"""Commands on one computer: ``settings``, ``train`` or ``solve``, then ``generate``, ``show``."""
 
 from __future__ import annotations
 
@@ -95,27 +95,27 @@ def machine_settings(
         ),
     ] = None,
 ) -> dict[str, Any]:
-    """What the options of ``train`` and ``solve`` say about the machine."""
-    own = {"stages": stages, "labels": labels, "styles": styles, "code": code}
-    return own | wired(topology, radius, degree, edges)
+    """Machine settings from the options of ``train`` and ``solve``."""
+    machine = {"stages": stages, "labels": labels, "styles": styles, "code": code}
+    return machine | wired(topology, radius, degree, edges)
 
 
 def _takes_machine(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose ``machine`` is what ``machine_settings`` makes of options of its own."""
+    """Give a command the options of ``machine_settings`` in place of its ``machine``."""
     options = signature(machine_settings, eval_str=True).parameters
 
     @wraps(command)
-    def whole(**given: Any) -> None:
-        machine = machine_settings(**{name: given.pop(name) for name in options})
-        command(**given, machine=machine)
+    def with_machine(**arguments: Any) -> None:
+        machine = machine_settings(**{name: arguments.pop(name) for name in options})
+        command(**arguments, machine=machine)
 
     parameters = dict(signature(command, eval_str=True).parameters)
     before = list(parameters).index("machine")
     names = [*list(parameters)[:before], *options, *list(parameters)[before + 1 :]]
-    found = [(parameters | options)[name] for name in names]
-    whole.__signature__ = Signature(found)  # type: ignore[attr-defined]
-    whole.__annotations__ = {one.name: one.annotation for one in found}
-    return whole
+    merged_options = [(parameters | options)[name] for name in names]
+    with_machine.__signature__ = Signature(merged_options)  # type: ignore[attr-defined]
+    with_machine.__annotations__ = {option.name: option.annotation for option in merged_options}
+    return with_machine
 
 
 def settings() -> None:
@@ -180,7 +180,7 @@ def train(
         try:
             train_runs([(path, settings)], on_cycle, say, checkpoint_every, patterns)
         except KeyboardInterrupt:
-            say(f"stopped; {path} keeps what was done: run the same command again to continue")
+            say(f"stopped; {path} holds a checkpoint: run the same command again to continue")
             raise
     run = RunDirectory.open(path)
     results = {"run": str(path), "state": run.state, "reason": run.manifest.reason, **run.results}
@@ -203,15 +203,16 @@ def train(
 
 
 def _wires(machine: Machine) -> list[str]:
-    """What the wiring takes, where it is not the complete one."""
+    """Size of the wiring, for machines that are not complete."""
     from thermoloom.machine.wires import measure
 
     if not machine.sparse:
         return []
-    found = measure(machine)
+    wiring = measure(machine)
     return [
-        f"wires             {found.wires:,}, {found.degree:.1f} per unit; length {found.length:,}, "
-        f"mean {found.mean_length:.1f}, longest {found.longest}; {found.drive_lines:,} drive lines"
+        f"wires             {wiring.wires:,}, {wiring.degree:.1f} per unit; "
+        f"length {wiring.length:,}, mean {wiring.mean_length:.1f}, longest {wiring.longest}; "
+        f"{wiring.drive_lines:,} drive lines"
     ]
 
 
@@ -272,9 +273,9 @@ def generate(
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
     machine = settings.machine
     check_generation(settings.built, samples)
-    asked = _class_numbers(classes)
-    if asked is not None:
-        label_word(machine, asked)
+    requested = _class_numbers(classes)
+    if requested is not None:
+        label_word(machine, requested)
     known = None
     if clamp is None and (mask is not None or hold):
         raise UserError(f"{'--hold' if mask is None else '--mask'}: needs --clamp IMAGE")
@@ -284,14 +285,14 @@ def generate(
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
-    order = SampleRequest(samples, settings.generation_seed, asked, known, device)
+    order = SampleRequest(samples, settings.generation_seed, requested, known, device)
     compile_now([settings], learning=False)
     total, done = samples * machine.steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
-        def on_progress(more: int) -> None:
+        def on_progress(new_steps: int) -> None:
             nonlocal done
-            done += more
+            done += new_steps
             advance(done, f"{samples} samples")
 
         generated = samples_of(run, order, on_progress)
@@ -304,10 +305,10 @@ def generate(
         **_energy("heat", generated.heat, machine.kT),
     }
     lines = [f"archive     {archive}", _energy_line("heat", generated.heat, machine.kT)]
-    left = float(generated.discretization_error.mean())
-    if math.isfinite(left):
-        results["mean_discretization_error"] = left
-        lines.append(f"  discretization error {left:+.3f} E0 (heat summed along the steps − heat)")
+    error = float(generated.discretization_error.mean())
+    if math.isfinite(error):
+        results["mean_discretization_error"] = error
+        lines.append(f"  discretization error {error:+.3f} E0 (heat summed along the steps − heat)")
     if machine.stages > 1 or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
@@ -315,7 +316,7 @@ def generate(
 
 
 def _device_settings(assignments: list[str] | None) -> Values:
-    """What --set says about the device; training has settled everything else."""
+    """Device settings from --set; training has fixed all other settings."""
     values = merged(None, assignments, {})
     for section, entries in values.items():
         if section != "device":
@@ -338,20 +339,20 @@ def _energy(name: str, values: NDArray[np.float64], kT: float) -> dict[str, floa
     """Mean, standard deviation and standard error over the samples."""
     from thermoloom.measures.statistics import estimate_mean
 
-    found = estimate_mean(values)
+    estimate = estimate_mean(values)
     return {
-        f"mean_{name}": found.mean,
-        f"sd_{name}": found.sd,
-        f"sem_{name}": found.sem,
-        f"mean_{name}_kT": found.mean / kT,
+        f"mean_{name}": estimate.mean,
+        f"sd_{name}": estimate.sd,
+        f"sem_{name}": estimate.sem,
+        f"mean_{name}_kT": estimate.mean / kT,
     }
 
 
 def _energy_line(name: str, values: NDArray[np.float64], kT: float) -> str:
-    of = _energy(name, values, kT)
-    sem = of[f"sem_{name}"]
+    energy = _energy(name, values, kT)
+    sem, mean = energy[f"sem_{name}"], energy[f"mean_{name}"]
     error = "" if sem is None else f" ± {sem:.2f} (standard error over trajectories)"
-    return f"mean {name}   {of[f'mean_{name}']:.2f} E0{error} = {of[f'mean_{name}_kT']:.1f} kT"
+    return f"mean {name}   {mean:.2f} E0{error} = {energy[f'mean_{name}_kT']:.1f} kT"
 
 
 def show(
@@ -379,10 +380,10 @@ def show(
     elif patterns.shape is None:
         notes.append("the visible layer is not an image, so there is no sheet of samples")
     else:
-        name, generated, asked = latest
+        name, generated, requested = latest
         heading = f"{title}: {name}, mean heat {generated.heat.mean():.1f} E0"
         images = generated.final_states[:, : settings.machine.visible]
-        names = None if asked is None else [str(own) for own in asked]
+        names = None if requested is None else [str(number) for number in requested]
         sheet = sample_figure(images, patterns.shape, heading, samples, names)
         pictures["samples.png"] = png(sheet)
     if movie and patterns.shape is None:
@@ -396,7 +397,7 @@ def show(
 
 
 def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
-    """Ten samples on their way, one per class where there are labels, with the heat counted."""
+    """Animation of ten samples from noise to image, one per class where there are labels."""
     from thermoloom.computers.computer_files import open_computer
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
@@ -405,9 +406,9 @@ def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
     assert shape is not None
     settings = computer.settings
     compile_now([settings], learning=False)
-    made = trajectories(computer.parameters, SHOWN, settings.generation_seed, FRAMES)
-    images = made.states[..., : settings.machine.visible]
-    return animation(images, shape, made.heat.mean(axis=0), settings.machine.kT)
+    animated = trajectories(computer.parameters, SHOWN, settings.generation_seed, FRAMES)
+    images = animated.states[..., : settings.machine.visible]
+    return animation(images, shape, animated.heat.mean(axis=0), settings.machine.kT)
 
 
 @_takes_machine

@@ -1,4 +1,4 @@
-"""The first look: ``demo``."""
+"""The command ``demo``: a page on which noise turns into digits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demo(
     say(f"solved a machine of {optimum.parameters.machine.units} units in {optimum.seconds:.1f} s")
     with console().status("generating"):
         drawn = draw_demo(optimum.parameters)
-    samples, right = len(drawn["asked"]), int((drawn["asked"] == drawn["seen"]).sum())
+    samples, correct = len(drawn["asked"]), int((drawn["asked"] == drawn["seen"]).sum())
     say(f"generated {samples} samples in {drawn['seconds']:.1f} s")
     solved = {"seconds": optimum.seconds, "iterations": optimum.iterations}
     page = build_demo(drawn, solved).encode()
@@ -48,12 +48,12 @@ def demo(
         raise write_error(out.parent, error) from None
     write_atomically(out, page)
     heat = float(drawn["stage_heat"].sum(axis=1).mean())
-    numbers = {"samples": samples, "as_asked": right, "mean_heat": heat}
+    numbers = {"samples": samples, "as_asked": correct, "mean_heat": heat}
     emit(
         as_json,
         {"page": str(out.absolute()), **numbers},
         [
-            f"recognized  {right} of {samples} as the digit requested",
+            f"recognized  {correct} of {samples} as the correct class",
             f"mean heat   {heat:.1f} E0 = {heat / drawn['kT']:.0f} kT",
             f"page        {out.absolute()}",
             *([] if open_page else ["open it in a browser, or use thermoloom demo --open"]),
@@ -64,7 +64,7 @@ def demo(
 
 
 def _check(out: Path) -> None:
-    """Refuse before the work what could not be written after it."""
+    """Refuse a path that cannot be written, before anything is computed."""
     if is_folder("--out", out):
         raise UserError(f"--out {out}: is a folder; name a file in it, such as {out / 'demo.html'}")
     if out.suffix.lower() not in (".html", ".htm"):

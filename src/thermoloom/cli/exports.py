@@ -1,4 +1,4 @@
-"""The way to a device: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
+"""Commands towards a device: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def export(
             parser=path_of("--out"),
         ),
     ] = None,
-    chosen: Annotated[
+    class_number: Annotated[
         int | None, typer.Option("--class", help="Class that a netlist generates.", metavar="CLASS")
     ] = None,
     samples: Annotated[int, typer.Option(help="Samples that a netlist generates.")] = 100,
@@ -71,7 +71,7 @@ def export(
     voltage: Voltage = None,
     time_unit: TimeUnit = None,
     simulate: Annotated[
-        bool, typer.Option("--run", help="Run the netlist with ngspice, beside the engine.")
+        bool, typer.Option("--run", help="Run the netlist with ngspice and compare the engine.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -88,13 +88,13 @@ def export(
     path = out or beside(run, f"{name}.csv" if form == "table" else f"{name}.cir")
     summary: dict[str, Any] = {"file": str(path), "format": form, "bits": bits}
     if form == "table":
-        if device or simulate or chosen is not None:
+        if device or simulate or class_number is not None:
             raise UserError("--format table: takes neither --run nor --class nor a device's units")
         save_couplings(path, computer, bits)
         emit(as_json, summary, [str(path), f'read it back: tl.load("{path}")'])
         return
     theta = computer.parameters.on(computer.settings.built)
-    netlist = save_netlist(path, theta, bits, chosen, samples, seed, device)
+    netlist = save_netlist(path, theta, bits, class_number, samples, seed, device)
     lines = [str(path)]
     if simulate:
         compile_now([], learning=False)
@@ -137,7 +137,7 @@ def units(
     latest = latest_samples(run)
     heat = work = None
     if latest is not None:
-        heat, work = (float(of.mean()) for of in (latest[1].heat, latest[1].work))
+        heat, work = float(latest[1].heat.mean()), float(latest[1].work.mean())
     summary = realization.summary(heat, work if machine.stages > 1 else None)
     lines = realization.lines(summary)
     lines += [] if latest else [f"no samples yet, so no heat: thermoloom generate {run}"]

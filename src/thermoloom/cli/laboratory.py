@@ -1,4 +1,4 @@
-"""The page to play with: ``lab``."""
+"""The command ``lab``: an interactive page on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lab(
     ] = PORT,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
 ) -> None:
-    """A page on this machine on which to run, complete, teach, damage and inspect a computer."""
+    """Open an interactive page to run, complete, teach, damage and inspect a computer."""
     try:
         from thermoloom.lab.server import listening, serve
     except ImportError as error:
@@ -57,11 +57,11 @@ def lab(
             serve(sock, prepare)
     say("the lab is closed")
     sys.stdout.flush()
-    os._exit(0)  # threads that still compile or compute have nothing to lose: do not wait for them
+    os._exit(0)  # do not wait for threads that still compile or compute: they write nothing
 
 
 def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
-    """Refuse a RUN that is not a computer before anything begins."""
+    """Load the computer at once, so that a RUN without one is refused before the lab opens."""
     from thermoloom.computers.computer_files import load
 
     computer = load(run)
@@ -69,7 +69,7 @@ def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
 
 
 def _solved(say: Callable[[str], None]) -> Computer:
-    """The demo's machine."""
+    """Solve the machine of the demo."""
     from thermoloom.computers.learning import solve_computer
     from thermoloom.demo.demo_samples import DIGITS, MACHINE, TOLERANCE
     from thermoloom.patterns.patterns import load_patterns

@@ -1,4 +1,4 @@
-"""What the commands share: settings from files and options, results for people and machines."""
+"""Shared by all commands: settings from files and options, output as text or JSON."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Values = dict[str, dict[str, Any]]
 
 
 def path_of(name: str) -> Callable[[str], Path]:
-    """The reader of an option or argument that is a path: typer would take "" for "."."""
+    """Parser of an option or argument that is a path; typer would read "" as "."."""
     return lambda text: user_path(name, text)
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -40,12 +40,14 @@ def _tell_version(wanted: bool) -> None:
 def prepare_streams(
     _: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
-    """Settings files are UTF-8 and results are full of symbols, whatever the locale says.
+    """Write UTF-8 whatever the locale is: settings and results contain symbols.
 
-    Warnings of libraries are for programmers: a user's mistake is reported in one line.
+    Library warnings are switched off: they address programmers, and user errors take one line.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -55,11 +57,11 @@ def prepare_streams(
 
 
 _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-"""Base of what is wrong with a command line; typer has its own copy of click, or click itself."""
+"""Base class of command-line errors; typer uses click or bundles its own copy."""
 
 
 class OneLineErrors(TyperGroup):
-    """Wrong options and arguments are user errors like any other: one line, exit code 2."""
+    """Report wrong options and arguments like any user error: one line, exit code 2."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -98,13 +100,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 
 def merged(
-    config: Path | None, assignments: list[str] | None, overrides: Values, own_section: str = ""
+    config: Path | None, assignments: list[str] | None, overrides: Values, extra_section: str = ""
 ) -> Values:
-    """The TOML file, then --set, then options of their own where they are given."""
+    """Settings from the TOML file, then --set, then the options that are not None."""
     from thermoloom.settings import current_names, parse_assignment
 
     layers = [current_names(read_toml(config))] if config else []
-    layers += [parse_assignment(text, own_section) for text in assignments or []]
+    layers += [parse_assignment(text, extra_section) for text in assignments or []]
     layers.append({k: {n: v for n, v in e.items() if v is not None} for k, e in overrides.items()})
     values: Values = {}
     for layer in layers:
@@ -113,42 +115,43 @@ def merged(
                 raise UserError(f"{section}: expected a table [{section}] of settings")
             values.setdefault(section, {}).update(entries)
     for section, key in _PATHS:
-        given = values.get(section, {}).get(key)
-        if isinstance(given, str) and given.strip():  # so that what is kept of it works anywhere
-            values[section][key] = str(user_path(f"{section}.{key}", given).absolute())
+        path = values.get(section, {}).get(key)
+        if isinstance(path, str) and path.strip():  # stored settings must work from any folder
+            values[section][key] = str(user_path(f"{section}.{key}", path).absolute())
     _read_edges(values.get("machine", {}))
     return values
 
 
 def _read_edges(machine: dict[str, Any]) -> None:
-    """A file named as ``machine.edges`` is read: settings hold the list itself."""
-    given = machine.get("edges")
-    if isinstance(given, str) and given.strip() and not given.replace(" ", "").isdigit():
+    """Read the file that ``machine.edges`` names: settings hold the list itself."""
+    edges = machine.get("edges")
+    if isinstance(edges, str) and edges.strip() and not edges.replace(" ", "").isdigit():
         from thermoloom.patterns.edge_lists import read_edges
 
-        machine["edges"] = read_edges(user_path("machine.edges", given))
+        machine["edges"] = read_edges(user_path("machine.edges", edges))
 
 
 def wired(
     topology: str | None, radius: int | None, degree: int | None, edges: Path | None
 ) -> dict[str, Any]:
-    """Settings of the wires: what is given says which topology is meant."""
-    own = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
-    meant = {"radius": "grid", "degree": "random", "edges": "edges"}
-    given = [key for key, value in own.items() if value is not None]
-    if len(given) > 1:
-        named = " and ".join(f"--{key} {shown(own[key])}" for key in given)
+    """Settings of the wires; --radius, --degree or --edges implies its topology."""
+    wiring = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
+    topologies = {"radius": "grid", "degree": "random", "edges": "edges"}
+    present = [key for key in wiring if wiring[key] is not None]
+    if len(present) > 1:
+        named = " and ".join(f"--{key} {shown(wiring[key])}" for key in present)
         raise UserError(
             f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
             "wires) and --edges (a list)"
         )
-    return {"topology": topology or next((meant[key] for key in given), None)} | own
+    implied = next((topologies[key] for key in present), None)
+    return {"topology": topology or implied} | wiring
 
 
 def compile_now(
     models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
 ) -> None:
-    """Compile the kernels that these computers need, or load them, before anything is timed."""
+    """Compile or load the kernels that these computers need, before anything is timed."""
     from thermoloom.engines import engine
     from thermoloom.presentation.terminal import compiling
 
@@ -158,14 +161,14 @@ def compile_now(
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error."""
+    """Print a line on standard error."""
     from thermoloom.presentation.terminal import console
 
     console().print(text, highlight=False, soft_wrap=True, emoji=False)
 
 
 def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:
-    """Results on standard output: JSON for machines, or lines for people."""
+    """Print results on standard output, as JSON or as lines."""
     from thermoloom.runs.formats import jsonable
 
     text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Everything in a results folder: ``runs``, ``runs verify``, ``runs prune``."""
+"""Commands on a results folder: ``runs``, ``runs verify``, ``runs prune``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from thermoloom.cli.options import AsJson, emit, path_of
 from thermoloom.errors import UserError
 
-runs_app = typer.Typer(help="What is in a results folder.", invoke_without_command=True)
+runs_app = typer.Typer(help="List the runs in a results folder.", invoke_without_command=True)
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -23,8 +23,8 @@ Folder = Annotated[
 ]
 
 
-def _chosen(context: typer.Context, folder: Path | None) -> Path:
-    """``--folder`` may stand before the subcommand or after it; two that differ are refused."""
+def _results_folder(context: typer.Context, folder: Path | None) -> Path:
+    """``--folder`` may stand before the subcommand or after it; two different ones are refused."""
     before = context.parent.params.get("folder") if context.parent else None
     if before is not None and folder is not None and before != folder:
         raise UserError(f"--folder {before} and --folder {folder}: name one")
@@ -48,21 +48,21 @@ def list_runs(context: typer.Context, folder: Folder = None, as_json: AsJson = F
 
     from thermoloom.runs import catalog
 
-    found = catalog.list_runs(folder)
+    runs = catalog.list_runs(folder)
     if as_json:
-        emit(True, {"runs": [asdict(run) for run in found]}, [])
+        emit(True, {"runs": [asdict(run) for run in runs]}, [])
         return
     table = Table("run", "kind", "state", "age", "size", "settings that differ", box=None)
     table.columns[0].no_wrap = True
-    for run in found:
+    for run in runs:
         hashes = ("patterns.content", "classifier.sha256")
-        telling = {k: v for k, v in run.settings.items() if k not in hashes}
-        told = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in telling.items())
+        readable = {k: v for k, v in run.settings.items() if k not in hashes}
+        differing = ", ".join(f"{k.partition('.')[2]}={v}" for k, v in readable.items())
         age, size = catalog.readable_age(run.age), catalog.readable_bytes(run.bytes)
         name = str(run.path.relative_to(folder))
-        table.add_row(name, run.kind, run.state, age, size, told)
-    Console().print(table if found else f"{folder}: no runs")
-    for run in found:
+        table.add_row(name, run.kind, run.state, age, size, differing)
+    Console().print(table if runs else f"{folder}: no runs")
+    for run in runs:
         if run.state == "unreadable":
             typer.echo(run.reason, err=True)
 
@@ -74,7 +74,7 @@ def verify_runs(context: typer.Context, folder: Folder = None, as_json: AsJson =
 
     from thermoloom.runs import catalog
 
-    report = catalog.verify(_chosen(context, folder))
+    report = catalog.verify(_results_folder(context, folder))
     lines = [f"damaged: {damage.file}: {damage.what}" for damage in report.damaged]
     lines += [f"skipped: {line}" for line in report.skipped]
     size = catalog.readable_bytes(report.bytes)
@@ -90,12 +90,12 @@ def prune_runs(
     folder: Folder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete checkpoints of finished runs and leftovers of killed ones, after asking."""
+    """Delete checkpoints of finished runs and temporary files of killed ones, after asking."""
     from thermoloom.runs import catalog
 
     if _as_json(context, False):
         raise UserError("--json: not available for runs prune")
-    folder = _chosen(context, folder)
+    folder = _results_folder(context, folder)
     items = catalog.prunable(folder)
     if not items:
         print(f"{folder}: nothing to remove")

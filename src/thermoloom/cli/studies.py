@@ -37,7 +37,7 @@ class _Studies(TyperGroup):
 
 run_app = typer.Typer(
     cls=_Studies, no_args_is_help=True, invoke_without_command=True,
-    help="Run a study of the paper, one beyond it, or your own: run FOLDER.",
+    help="Run a study of the package by its name, or your own study: run FOLDER.",
 )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ class _NamesPresets(TyperCommand):
     """Help that names the presets; studies are loaded only when it is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        chosen = names(together=True) if self.name == "all" else [self.name or ""]
-        presets = [study(name).presets for name in chosen]
+        studies = names(together=True) if self.name == "all" else [self.name or ""]
+        presets = [study(name).presets for name in studies]
         common = [preset for preset in presets[0] if all(preset in each for each in presets)]
         (option,) = (option for option in self.params if option.name == "preset")
         cast(Any, option).help = f"Size of the study: {', '.join(common)}."
@@ -107,7 +107,7 @@ class _NamesPresets(TyperCommand):
 
 
 def _folder(preset: str | None) -> Path:
-    """Results folder by preset: a quick look never gets in the way of the full study."""
+    """Results folder of a preset; a quick run never shares a folder with the full study."""
     return Path("results") if preset in (None, "paper", "full") else Path("results") / preset
 
 
@@ -154,7 +154,7 @@ def run_all(
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
 ) -> None:
-    """Run the studies on the paper's machine; states the time needed first."""
+    """Run all studies on the paper's machine, after an estimate of the time they take."""
     from thermoloom.runs.catalog import readable_bytes
     from thermoloom.runs.execution import Resources
     from thermoloom.studies.estimate import estimate
@@ -192,7 +192,7 @@ def run_all(
 
 
 def plan_values(config: Path | None, assignments: list[str] | None, seeds: str | None) -> Values:
-    """What differs from a preset: the TOML file, then --set, then --seeds."""
+    """Changes to a preset: from the TOML file, then --set, then --seeds."""
     from thermoloom.studies.study import SECTION
 
     options = {} if seeds is None else {SECTION: {"seeds": parse_seeds(seeds)}}
@@ -200,7 +200,7 @@ def plan_values(config: Path | None, assignments: list[str] | None, seeds: str |
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``101-105`` and ``7,8,9``, also together, as whole numbers."""
+    """Seeds from ``101-105``, ``7,8,9`` or a mixture of both."""
     numbers: list[int] = []
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
@@ -216,7 +216,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def _is_seed(text: str) -> bool:
-    """Plain digits (² is a digit too, and no number), few enough for a seed."""
+    """Whether a text is plain ASCII digits (``²`` is a digit too), few enough for a seed."""
     return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SEED))
 
 
@@ -236,7 +236,7 @@ def run_share(
     resources: Resources,
     share: tuple[int, int],
 ) -> None:
-    """One share of a study's tasks, and how to go on once all are done."""
+    """Run one share of a study's tasks and print how to continue when all shares are done."""
     record = study(name)
     plan = record.plan(preset, values)
     from thermoloom.runs.progress import progress_for
@@ -250,13 +250,13 @@ def run_share(
     number, count = share
     typer.echo(f"share {number} of {count} done: {done.summary['tasks']} task(s) in {folder}")
     typer.echo("once all shares are done, run this without --task for tables and report")
-    _tell_failures(done.failures)
+    _print_failures(done.failures)
 
 
 def run_study(
     name: str, preset: str | None, values: Values, folder: Path, resources: Resources
 ) -> None:
-    """Run, say what came out and where the time went; exit code 1 if a task failed."""
+    """Run a study and print its results and timing; exit code 1 if a task failed."""
     began = time.monotonic()
     record = study(name)
     plan = record.plan(preset, values)
@@ -284,11 +284,11 @@ def run_study(
         typer.echo("\n".join(result_lines(done.summary)))
         typer.echo("\n".join(time_lines(done.summary, seconds, compiled - began)))
         typer.echo(f"report  {report.path}")
-    _tell_failures(done.failures)
+    _print_failures(done.failures)
 
 
-def _tell_failures(failed: list[str]) -> None:
-    """Exit code 1 if there are any."""
+def _print_failures(failed: list[str]) -> None:
+    """Print the failed tasks and exit with code 1 if there are any."""
     if failed:
         typer.echo(f"{len(failed)} task(s) failed:", err=True)
         for line in failed:
@@ -315,7 +315,7 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:
-    """Where the time went: work by stage over all processes, then this process by the clock."""
+    """Timing: work by stage over all processes, then elapsed time of this process."""
     work = summary["timing"]
     stages = ", ".join(f"{stage} {spent:.1f} s" for stage, spent in work.items())
     clock = {"start": before} | seconds
@@ -335,7 +335,7 @@ def report(
         typer.Argument(help="A study or a results folder.", metavar="DIR", parser=path_of("DIR")),
     ],
 ) -> None:
-    """Draw the figures and write the report again, from saved tables."""
+    """Redraw the figures and rewrite the report from saved tables."""
     from thermoloom.studies.report import write_report
 
     typer.echo(write_report(folder).path)

@@ -1,4 +1,4 @@
-"""A computer: a machine with parameters, the patterns that it has learned, and how it did.
+"""A computer: a machine with parameters, its learned patterns and its validation curve.
 
 computer = machine.train(images)            or machine.solve(images)
 drawn    = computer.generate(200)           samples, heat, work, quality
@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from thermoloom.computers.drawn import Drawn
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize
-from thermoloom.generation import asked_classes, generate
-from thermoloom.inputs import user_path, whole
+from thermoloom.generation import generate, requested_classes
+from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.device import Device
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -51,7 +51,7 @@ class Computer:
     parameters: Parameters
     """θ of every stage."""
     patterns: Patterns
-    """What it has learned: patterns of zero mean and unit variance, names, classes."""
+    """The learned patterns, of zero mean and unit variance, with names and classes."""
     curve: dict[str, Array]
     """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
     solution: Solution | None = None
@@ -59,12 +59,12 @@ class Computer:
 
     @property
     def machine(self) -> Machine:
-        """The machine as it is meant, without imperfections of a device."""
+        """The ideal machine, without imperfections of a device."""
         return self.settings.machine
 
     @property
     def exported(self) -> Parameters:
-        """θ on the machine as it is meant: couplings that are exported know no device."""
+        """θ on the ideal machine, because exported couplings do not depend on a device."""
         theta = self.parameters
         return Parameters(self.settings.machine, theta.vector, theta.style_weights)
 
@@ -93,9 +93,9 @@ class Computer:
     ) -> Computer:
         """Another computer, trained for ``cycles`` more from this one's θ.
 
-        Without images it continues with those that it has learned, exactly as if it had never
-        stopped (with update noise: to round-off). Rule, seed and everything else stay as they were
-        unless given; a computer that was solved is trained online.
+        Without images, training continues with the learned patterns exactly as if it had never
+        stopped (with update noise: to round-off). Rule, seed and all other settings stay the same
+        unless they are passed; a solved computer is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -111,7 +111,7 @@ class Computer:
         )
 
     def on(self, device: Device) -> Computer:
-        """The same θ, written on a device: it generates there, and ``train`` continues there.
+        """A computer with the same θ on a device, where it generates and continues training.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -139,12 +139,12 @@ class Computer:
     ) -> Drawn:
         """Samples of the frozen computer, and the heat that it gives off.
 
-        ``seed``: 90000 + the training seed by default. ``classes``: what the label units ask
-        for, in turn; by default all classes in turn. ``clamp``: an image with some known pixels,
-        or several in turn; ``mask`` is true where they are known (without it: where the
-        image is finite). Known pixels follow their reversed noising path, as in training, or are
-        held at rest (``hold``). Their grey values are scaled to those of the learned patterns at
-        these pixels; pixels that are not known have no influence.
+        ``seed``: 90000 + the training seed by default. ``classes``: the classes that the label
+        units request, in turn; by default all classes. ``clamp``: an image with some known pixels,
+        or several in turn; ``mask`` is true where pixels are known (by default, where the image is
+        finite). Known pixels follow their reversed noising path, as in training, or are held at
+        rest (``hold``). Their grey values are scaled to those of the learned patterns at the same
+        pixels; unknown pixels have no influence.
 
         >>> import numpy as np, thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -156,17 +156,17 @@ class Computer:
         machine = self.machine
         if clamp is None and (mask is not None or hold):
             raise UserError("mask, hold: say which pixels of an image are known; give clamp too")
-        count, known = whole("samples", samples, 1), None
+        count, known = whole_number("samples", samples, 1), None
         if clamp is not None:
             marked = None if mask is None else np.asarray(mask)
             known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
         generated = generate(self.parameters, count, seed, classes, known, on_progress=on_progress)
-        requested = asked_classes(self.parameters, count, classes)
+        requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
 
     def save(self, path: str | Path) -> None:
-        """Everything in one .safetensors file, which ``load`` and the command line open.
+        """Save the computer in one .safetensors file, which ``load`` and the command line open.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -183,17 +183,17 @@ class Computer:
         path: str | Path,
         bits: int = 32,
         *,
-        chosen: int | None = None,
+        class_number: int | None = None,
         samples: int = 100,
         seed: int = 1,
         **device: float,
     ) -> None:
-        """Couplings for a device: a table (.csv, which ``load`` reads back) or, of at most 32
-        units, a netlist for ngspice (.cir).
+        """Write the couplings for a device: a table (.csv, which ``load`` reads back) or, for at
+        most 32 units, a netlist for ngspice (.cir).
 
-        ``bits``: of a coupling, 2 to 24, or 32 for float32 as it is. A netlist generates
-        ``samples`` images of the class ``chosen``, in the units of the ``device`` (as of
-        ``units``), or in the machine's own.
+        ``bits``: bits of a coupling, 2 to 24, or 32 for unquantized float32. A netlist generates
+        ``samples`` samples of the class ``class_number``, in the physical units of the ``device``
+        (see ``units``), or in those of the machine.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=9, hidden=4, duration=0.05)
@@ -209,8 +209,8 @@ class Computer:
         file = user_path("path", path)
         if file.suffix == ".cir":
             theta = self.parameters.on(self.settings.built)
-            save_netlist(file, theta, bits, chosen, samples, seed, device)
-        elif device or chosen is not None:
+            save_netlist(file, theta, bits, class_number, samples, seed, device)
+        elif device or class_number is not None:
             raise UserError(f"{path}: a table takes neither a class nor a device's units")
         else:
             save_couplings(file, self, bits)

@@ -1,10 +1,10 @@
-"""A computer in one file, or in its run directory: θ, what it has learned, and how.
+"""Computers on disk: in one file, or in a run directory.
 
     MINE.safetensors                       θ, patterns, validation curve, settings
     MINE.csv                               a table of its couplings, without patterns and curve
-    MINE.samples-SEED-N.safetensors        samples of it, beside it
+    MINE.samples-SEED-N.safetensors        its samples, beside it
 
-Every file carries the SHA-256 of its arrays and of its metadata.
+Every .safetensors file contains the SHA-256 of its arrays and of its metadata.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.computer import Computer
-from thermoloom.computers.pattern_store import kept_arrays, pattern_names, patterns_from
+from thermoloom.computers.pattern_store import pattern_names, patterns_from, stored_arrays
 from thermoloom.computers.sample_archives import (
     SampleRequest,
     archives,
@@ -57,12 +57,12 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def save_computer(path: Path, computer: Computer) -> None:
-    """Everything in one file, or the file that was there before."""
+    """Save the computer in one file; if that fails, the previous file stays unchanged."""
     if path.suffix != SUFFIX:
         raise UserError(f"{path}: must end in {SUFFIX}")
     arrays = {f"theta.{name}": array for name, array in computer.parameters.arrays.items()}
     arrays |= {f"curve.{name}": column for name, column in computer.curve.items()}
-    arrays |= {f"learned.{name}": array for name, array in kept_arrays(computer.patterns).items()}
+    arrays |= {f"learned.{name}": array for name, array in stored_arrays(computer.patterns).items()}
     settings = {k: v for k, v in computer.settings.as_dict().items() if k in TRAINING_SECTIONS}
     metadata = {
         "kind": "computer",
@@ -74,7 +74,7 @@ def save_computer(path: Path, computer: Computer) -> None:
 
 
 def save_couplings(path: Path, computer: Computer, bits: int) -> None:
-    """θ in b bits as a table for a device."""
+    """Save θ in b bits as a table for a device."""
     if path.suffix != ".csv":
         raise UserError(f"{path}: must end in .csv")
     data = encode_couplings(computer.settings, computer.exported, bits, computer.patterns.shape)
@@ -82,7 +82,7 @@ def save_couplings(path: Path, computer: Computer, bits: int) -> None:
 
 
 def _from_table(path: Path) -> Computer:
-    """A computer of which nothing but θ is known: no patterns, no curve."""
+    """A computer from a table of couplings, without patterns and curve."""
     settings, theta, shape = decode_couplings(read_file(path, MOST_BYTES), str(path))
     no_patterns = Patterns(np.empty((0, settings.machine.visible), np.float32), (), shape)
     return Computer(settings, theta, no_patterns, {name: np.empty(0) for name in CURVE})
@@ -124,7 +124,7 @@ def load(path: str | Path) -> Computer:
 
 
 def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]]:
-    """Settings, patterns and curve of a training that is over, whether or not it diverged."""
+    """Settings, patterns and curve of a finished training, even if it diverged."""
     if not is_folder("RUN", path):
         computer = open_computer(path)
         return computer.settings, computer.patterns, computer.curve
@@ -160,10 +160,10 @@ def _under(prefix: str, arrays: Arrays) -> Arrays:
 def samples_of(
     path: Path, order: SampleRequest, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a computer, from their archive if it exists, else generated and kept.
+    """Samples of a computer, from their archive if it exists, else generated and stored.
 
-    In the run directory, or beside the file. An archive of another computer that had the same file
-    is made again.
+    The archive is in the run directory, or beside the file. If the file has been overwritten by
+    another computer, the archive is made again.
     """
     if is_folder("RUN", path):
         return generate_run(path, order, on_progress)
@@ -180,12 +180,12 @@ def samples_of(
 
 
 def archive_path(path: Path, order: SampleRequest) -> Path:
-    """Where the samples of an order are kept."""
+    """Path of the archive of a request."""
     return beside(path, f"{order.archive}{SUFFIX}")
 
 
 def beside(path: Path, name: str) -> Path:
-    """A file that belongs to a computer: in its run directory, or beside its file."""
+    """Path of a file that belongs to a computer: in its run directory, or beside its file."""
     return path / name if is_folder("RUN", path) else path.with_name(f"{path.stem}.{name}")
 
 
@@ -196,11 +196,11 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
         names = archives(run)
         if not names:
             return None
-        asked = run.load_metadata(names[-1])["classes"]
-        return names[-1], read_archive(run, names[-1]), asked
+        requested = run.load_metadata(names[-1])["classes"]
+        return names[-1], read_archive(run, names[-1]), requested
     identity, machine = _identity(path), learning_at(path)[0].machine
-    found = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
-    for file in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True):
+    candidates = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
+    for file in sorted(candidates, key=lambda each: each.stat().st_mtime_ns, reverse=True):
         arrays, metadata = _read(file, "samples")
         if metadata["computer"] == identity:
             name = file.name.removeprefix(f"{path.stem}.").removesuffix(SUFFIX)
@@ -209,5 +209,5 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
 
 
 def _identity(path: Path) -> list[Any]:
-    """What distinguishes a computer's samples from those of another one or of another version."""
+    """Identity of a computer's samples: the content of its file and the numerics."""
     return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

@@ -1,4 +1,4 @@
-"""Samples that a computer has drawn, with their heat, work and quality."""
+"""Samples of a computer, with their heat, work and quality."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Drawn:
     classes: NDArray[np.int64] | None
     """The class requested for each sample, where the machine has labels."""
     clamped: bool = False
-    """Whether some pixels were given."""
+    """Whether some pixels were clamped."""
 
     def __len__(self) -> int:
         return len(self.states)

@@ -1,4 +1,4 @@
-"""Computers from patterns, in memory: trained by the local rule, or solved."""
+"""Training and solving of computers in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.machine.device import Device
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -47,7 +47,7 @@ def train_machine(
     on_cycle: OnCycle | None,
     **settings: Any,
 ) -> Computer:
-    """A machine trained from θ = 0; ``settings`` of [training] and [imperfections] by name."""
+    """Train a machine from θ = 0; ``settings`` of [training] and [imperfections] by name."""
     learning = _settings(machine, device, (Training, Imperfections), settings)
     patterns = patterns_from_source(images, classes, machine, resize, code)
     return train_computer(learning, patterns, Reached(Parameters.zeros(learning.built)), on_cycle)
@@ -64,7 +64,7 @@ def continue_training(
     on_cycle: OnCycle | None,
     **settings: Any,
 ) -> Computer:
-    """Another computer, trained further; with its patterns where no images are named."""
+    """Another computer, trained further; without images, on the learned patterns."""
     machine, device = computer.machine, computer.settings.device
     before, reached = computer.settings, reached_by(computer)
     if before.solved:
@@ -72,7 +72,7 @@ def continue_training(
     learning = asdict(before.training) | asdict(before.imperfections) | settings
     if learning["rule"] != "delayed" and "period" not in settings:
         learning["period"] = None
-    learning["cycles"] = reached.cycle + whole("cycles", cycles, 1)
+    learning["cycles"] = reached.cycle + whole_number("cycles", cycles, 1)
     further = _settings(machine, device, (Training, Imperfections), learning)
     if images is None:
         computer.patterns.needed_for("train")
@@ -83,7 +83,7 @@ def continue_training(
 
 
 def reached_by(computer: Computer) -> Reached:
-    """Where the training of a computer goes on; a solved one starts with cycle 0."""
+    """The state from which training continues; a solved computer starts at cycle 0."""
     if computer.settings.solved:
         return Reached(computer.parameters)
     points = zip(*computer.curve.values(), strict=True)
@@ -94,7 +94,7 @@ def reached_by(computer: Computer) -> Reached:
 def train_computer(
     settings: Settings, patterns: Patterns, reached: Reached, on_cycle: OnCycle | None = None
 ) -> Computer:
-    """Continue training until ``training.cycles``; a divergence is an error."""
+    """Continue training until ``training.cycles``; a divergence raises ``UserError``."""
     trainee = Trainee(settings, reached)
 
     def after_cycle(_: list[Trainee]) -> None:

@@ -1,9 +1,9 @@
-"""Patterns by their content: loaded once, kept beside the runs that learn them, read from there.
+"""Storage of patterns by their content: loaded once and stored beside the runs that learn them.
 
     RUNS/patterns-ID/patterns.safetensors
 
 Settings that name the content (``patterns.content``) mean the same patterns on every machine, and
-a run is found by them without reading an image.
+they identify a run without reading an image.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ KIND = "patterns"
 
 
 def content_sha256(patterns: Patterns) -> str:
-    """SHA-256 of the patterns, to the bit and in their order, and of what they are called."""
+    """SHA-256 of the patterns, in their order, and of their names and classes."""
     arrays = {name: array_sha256(array) for name, array in pattern_arrays(patterns).items()}
     return sha256(canonical([arrays, pattern_names(patterns)]).encode())
 
 
 def named(settings: Settings, patterns: Patterns) -> Settings:
-    """Settings that name the content of these patterns; refused if they name another one."""
-    found, wanted = content_sha256(patterns), settings.patterns.content
-    if wanted not in ("", found):
+    """The settings with the content of these patterns; refused if they name another content."""
+    content, expected = content_sha256(patterns), settings.patterns.content
+    if expected not in ("", content):
         raise UserError(
-            f"patterns.content = '{wanted[:12]}…': the patterns differ ({found[:12]}…); "
+            f"patterns.content = '{expected[:12]}…': the patterns differ ({content[:12]}…); "
             "restore the images, or leave this setting out"
         )
-    return settings.updated({"patterns": {"content": found}})
+    return settings.updated({"patterns": {"content": content}})
 
 
 def identified(settings: Settings) -> Settings:
-    """Settings that name the content of their patterns, which are loaded only to find that out."""
+    """The settings with the content of their patterns, which are loaded only if necessary."""
     if settings.patterns.content:
         return settings
     return named(settings, load_patterns(settings.patterns, settings.machine))
@@ -51,13 +51,13 @@ def identified(settings: Settings) -> Settings:
 
 
 def patterns_path(folder: Path, settings: Settings) -> Path:
-    """Where the patterns of these settings are kept in a folder of runs."""
+    """Path of the patterns of these settings in a folder of runs."""
     content = identified(settings).patterns.content
     return run_path(folder, KIND, {"patterns": {"content": content}})
 
 
-def keep_patterns(folder: Path, patterns: Patterns) -> None:
-    """Save patterns under their content in a folder of runs; done already, nothing happens."""
+def store_patterns(folder: Path, patterns: Patterns) -> None:
+    """Store patterns by their content in a folder of runs, unless they are already there."""
     identity = {"patterns": {"content": content_sha256(patterns)}}
     with RunDirectory.create(run_path(folder, KIND, identity), KIND, identity, wait=10) as run:
         if run.state != "done":
@@ -66,7 +66,7 @@ def keep_patterns(folder: Path, patterns: Patterns) -> None:
 
 
 def patterns_of(settings: Settings, folder: Path) -> Patterns:
-    """The patterns of these settings: those kept in a folder of runs, else from their source."""
+    """The patterns of these settings, from a folder of runs if stored there, else from source."""
     path = patterns_path(folder, settings) if settings.patterns.content else None
     if path is not None and (path / MANIFEST).exists():
         patterns = read_patterns(RunDirectory.open(path), KIND)
@@ -77,17 +77,17 @@ def patterns_of(settings: Settings, folder: Path) -> Patterns:
 
 
 def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
-    """Patterns and what they are called, as arrays of a run."""
-    run.save_arrays(name, kept_arrays(patterns), pattern_names(patterns))
+    """Save patterns, with their names and classes, as arrays of a run."""
+    run.save_arrays(name, stored_arrays(patterns), pattern_names(patterns))
 
 
 def read_patterns(run: RunDirectory, name: str) -> Patterns:
-    """What ``save_patterns`` kept."""
+    """Read the patterns that ``save_patterns`` wrote."""
     return patterns_from(run.load_arrays(name), run.load_metadata(name))
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Patterns from what ``kept_arrays`` and ``pattern_names`` returned."""
+    """Patterns from the values of ``stored_arrays`` and ``pattern_names``."""
     pixels = arrays.get("pixels")
     if pixels is None:
         patterns = arrays["patterns"]
@@ -104,9 +104,9 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
     )
 
 
-def kept_arrays(patterns: Patterns) -> dict[str, Any]:
-    """The numbers of patterns as they are kept: images of bytes with the mean and the deviation of
-    each, which restore the patterns to the bit in a quarter of the space.
+def stored_arrays(patterns: Patterns) -> dict[str, Any]:
+    """Arrays that store the patterns. Images of bytes are stored with the mean and the deviation of
+    each, which restores the patterns to the bit in a quarter of the space.
     """
     arrays = pattern_arrays(patterns)
     if patterns.pixels is not None:
@@ -117,13 +117,13 @@ def kept_arrays(patterns: Patterns) -> dict[str, Any]:
 
 
 def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
-    """The numbers of patterns."""
+    """Arrays of the patterns and of their code."""
     code = {} if patterns.code is None else {"code": patterns.code}
     return {"patterns": patterns.patterns, **code}
 
 
 def pattern_names(patterns: Patterns) -> dict[str, Any]:
-    """What patterns are called."""
+    """Names, shape and classes of the patterns, as JSON."""
     return {
         "labels": list(patterns.labels),
         "shape": list(patterns.shape) if patterns.shape else None,

@@ -1,4 +1,4 @@
-"""Samples that last: archives in the run directory of their computer.
+"""Archives of samples in the run directory of their computer.
 
 RUN/samples-SEED-N.safetensors            an archive of generated samples
 RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped units
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.training_runs import parameters_of, settings_of
-from thermoloom.generation import asked_classes, generate
+from thermoloom.generation import generate, requested_classes
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import Device, build
 from thermoloom.machine.energy import EnergyParts
@@ -30,7 +30,7 @@ from thermoloom.settings import Settings
 
 @dataclass(frozen=True, eq=False)
 class SampleRequest:
-    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
+    """A request for samples: their number, seed, classes, clamp and device."""
 
     samples: int
     seed: int
@@ -38,11 +38,11 @@ class SampleRequest:
     """Requested in turn; None: all classes of the machine, where it has labels."""
     clamp: Clamp | None = None
     device: Device | None = None
-    """What θ is written on; None: what it was trained on."""
+    """Device on which θ is written; None: the device of the training."""
 
     @property
     def archive(self) -> str:
-        """Name of the archive, different for different orders."""
+        """Name of the archive, unique to this request."""
         name = f"samples-{self.seed}-{self.samples}"
         if self.classes is None and self.clamp is None and self.device is None:
             return name
@@ -61,7 +61,7 @@ class SampleRequest:
     def draw(
         self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
     ) -> Generated:
-        """Generate with the θ of a computer, on the device that was ordered."""
+        """Generate the requested samples with the θ of a computer."""
         if self.device is not None:
             theta = theta.on(build(settings.machine, self.device))
         return generate(
@@ -70,26 +70,26 @@ class SampleRequest:
 
     def classes_of(self, theta: Parameters) -> list[int] | None:
         """The class requested for each sample, where the machine has labels."""
-        asked = asked_classes(theta, self.samples, self.classes)
-        return None if asked is None else asked.tolist()
+        requested = requested_classes(theta, self.samples, self.classes)
+        return None if requested is None else requested.tolist()
 
 
 def generate_run(
     path: Path, order: SampleRequest, on_progress: Callable[[int], None] | None = None
 ) -> Generated:
-    """Samples of a trained run, from their archive if it exists, else generated and kept."""
+    """Samples of a trained run, from their archive if it exists, else generated and stored."""
     reader = RunDirectory.open(path)
     file = f"{order.archive}.safetensors"
     if reader.has(file) and not reader.is_lost(file):
         return read_archive(reader, order.archive)
     refuse_other_numerics(reader)
     generated = order.draw(parameters_of(reader), settings_of(reader), on_progress)
-    keep_archive(path, order, generated)
+    store_archive(path, order, generated)
     return generated
 
 
-def keep_archive(path: Path, order: SampleRequest, generated: Generated) -> None:
-    """Save what was generated to order in the run of its computer."""
+def store_archive(path: Path, order: SampleRequest, generated: Generated) -> None:
+    """Store the samples of a request in the run of their computer."""
     with RunDirectory.open(path, write=True) as run:
         classes = order.classes_of(parameters_of(run))
         about = {"seed": order.seed, "samples": order.samples, "classes": classes}
@@ -97,7 +97,7 @@ def keep_archive(path: Path, order: SampleRequest, generated: Generated) -> None
 
 
 def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
-    """States and energies, by their names in an archive."""
+    """Arrays of an archive: states and energies by name."""
     arrays: dict[str, NDArray[Any]] = {
         "initial_states": generated.initial_states,
         "final_states": generated.final_states,
@@ -113,12 +113,12 @@ def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
 
 
 def read_archive(run: RunDirectory, name: str) -> Generated:
-    """Stored samples, checked against their SHA-256."""
+    """Read stored samples and check them against their SHA-256."""
     return generated_of(settings_of(run).machine, run.load_arrays(name))
 
 
 def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
-    """What ``arrays_of`` took apart."""
+    """Samples from the arrays of an archive; the inverse of ``arrays_of``."""
     starts, ends = (
         EnergyParts({part: arrays[f"{moment}_{part}"] for part in layout(machine).parts})
         for moment in ("start", "end")
@@ -140,11 +140,11 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
 
 def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
     """The class requested for each sample of an archive, where there were labels."""
-    found: Sequence[int] | None = run.load_metadata(name).get("classes")
-    return found
+    classes: Sequence[int] | None = run.load_metadata(name).get("classes")
+    return classes
 
 
 def archives(run: RunDirectory) -> list[str]:
-    """Names of the sample archives of a run, in the order they were made."""
+    """Names of the sample archives of a run, oldest first."""
     names = [name.removesuffix(".safetensors") for name in run.manifest.files]
     return [name for name in names if name.startswith("samples-")]

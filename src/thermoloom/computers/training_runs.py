@@ -1,7 +1,7 @@
-"""Training that lasts: in a run directory, continued where it stopped.
+"""Training in a run directory, which continues where it stopped.
 
-RUN/patterns.safetensors        what is learned
-RUN/checkpoint-….safetensors    where training can go on
+RUN/patterns.safetensors        the patterns
+RUN/checkpoint-….safetensors    states from which training can continue
 RUN/computer.safetensors        the trained parameters
 RUN/curve.csv                   validation loss
 """
@@ -49,7 +49,7 @@ OnWarning = Callable[[str], None]
 def training_settings(settings: Settings) -> dict[str, Any]:
     """The identity of a training run: its settings, which name the patterns it learns.
 
-    A solved computer has no training, only the path on which its loss is shown.
+    A solved computer has no training, only the validation path of its loss.
     """
     sections = identified(settings).as_dict()
     identity = {name: sections[name] for name in TRAINING_SECTIONS if name in sections}
@@ -60,12 +60,12 @@ def training_settings(settings: Settings) -> dict[str, Any]:
 
 
 def training_path(folder: Path, settings: Settings) -> Path:
-    """Where a training run lives in a results folder, found by its settings alone."""
+    """Path of a training run in a results folder, derived from its settings alone."""
     return run_path(folder, KIND, training_settings(settings))
 
 
 def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
-    """Refuse settings that cannot be learned, or not there; nothing is written."""
+    """Refuse settings that cannot be learned, or a path in other use; nothing is written."""
     check_learning(settings, Drive(unit_fields(patterns, settings.machine)))
     check_labels(patterns, settings.machine)
     refuse_claimed(path, KIND, training_settings(named(settings, patterns)))
@@ -80,9 +80,9 @@ def train_runs(
 ) -> None:
     """Train computers that share their noising paths, each in its run directory.
 
-    Finished runs are left alone; interrupted ones continue from their last good checkpoint and end
+    Finished runs are skipped. Interrupted ones continue from their last good checkpoint and end
     bit-identical to runs that were never interrupted. A diverged training is recorded as such.
-    ``patterns``: what is learned; found by the settings if not given.
+    ``patterns``: the patterns to learn; by default those of the settings.
     """
     settings = runs[0][1]
     learned = patterns_of(settings, runs[0][0].parent) if patterns is None else patterns
@@ -109,7 +109,7 @@ def solve_run(
     on_iteration: Callable[[int, float], None] | None = None,
     patterns: Patterns | None = None,
 ) -> None:
-    """The computer of least expected loss as a run like any other."""
+    """Solve for the computer of least expected loss and store it as a run."""
     learned = patterns_of(settings, path.parent) if patterns is None else patterns
     identity = training_settings(named(settings, learned))
     if finished_results(path, KIND, identity) is not None:
@@ -153,14 +153,14 @@ def _train(
     checkpoint_seconds: float,
 ) -> None:
     path_of = {id(trainee): run.path for run, trainee in active}
-    left = list(active)
+    unfinished = list(active)
 
     def save(checkpoints: bool) -> None:
-        """Save what is finished and, on request, checkpoints of the others."""
-        for run, trainee in list(left):
+        """Save finished computers and, on request, checkpoints of the others."""
+        for run, trainee in list(unfinished):
             if trainee.finished:
                 _finish(run, trainee)
-                left.remove((run, trainee))
+                unfinished.remove((run, trainee))
             elif checkpoints:
                 run.save_checkpoint(trainee.cycle, trainee.arrays())
 
@@ -181,7 +181,7 @@ def _train(
         with interrupts_deferred():
             save(checkpoints=True)
         raise
-    save(checkpoints=False)  # a checkpoint may have been the last cycle's
+    save(checkpoints=False)  # a run may have continued from a checkpoint of its last cycle
 
 
 def _finish(run: RunDirectory, trainee: Trainee) -> None:
@@ -194,7 +194,7 @@ def _finish(run: RunDirectory, trainee: Trainee) -> None:
     run.finish({"cycles": trainee.cycle, "loss": loss, "reduced_loss": reduced})
 
 
-# --- reading what training left ---------------------------------------------------------------
+# --- reading a training run -------------------------------------------------------------------
 
 
 def settings_of(run: RunDirectory) -> Settings:
@@ -213,7 +213,7 @@ def parameters_of(run: RunDirectory) -> Parameters:
 
 
 def _why_not_done(run: RunDirectory) -> str:
-    """Why a training has no computer, and the way to one."""
+    """Why a training has no computer, and how to obtain one."""
     if run.state == "diverged":
         return (
             f"training diverged in cycle {run.results['cycle']}, so there is no computer; train "
@@ -228,6 +228,6 @@ def _why_not_done(run: RunDirectory) -> str:
 
 
 def learned_patterns(run: RunDirectory) -> Patterns:
-    """The patterns that a run learned, as they were then."""
+    """The patterns that a run has learned, as stored in it."""
     before = run.has(f"{OLD_PATTERNS}.safetensors")
     return read_patterns(run, OLD_PATTERNS if before else PATTERNS)

@@ -1,4 +1,4 @@
-"""The demo's page: noise turning into digits, one HTML file that needs nothing but itself.
+"""The page of the demo: noise turns into digits, in one self-contained HTML file.
 
 Images are grey values of one byte, (frames, samples, pixels), all on one scale; numbers are JSON.
 """
@@ -27,7 +27,7 @@ _NAMES = {"onsite": "single units", "bias": "biases"}
 
 COMMANDS = (
     ("thermoloom lab --open",
-     "play with this machine: ask, complete, teach, damage, inspect (needs the extra lab)"),
+     "run, complete, teach, damage and inspect this machine (needs the extra lab)"),
     ("thermoloom run comparison --preset quick",
      "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",
@@ -50,7 +50,7 @@ def grey(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
-    """The page of these samples (``draw_demo``), with seconds and iterations of the solution."""
+    """HTML of the samples of ``draw_demo``, with the time and iterations of the solution."""
     course, kT = drawn["course"], drawn["kT"]
     samples, frames, pixels = drawn["images"].shape
     parts = dict(course["parts"])

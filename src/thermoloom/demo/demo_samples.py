@@ -1,10 +1,10 @@
-"""Samples of the demo: a ten-digit machine solved on the bundled images, followed through time.
+"""Samples of the demo: the trajectories of a ten-digit machine, solved on the bundled images.
 
     noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
-Harmonic units, all coupled with each other, and label units for each class and style. The page is
-made from plain arrays and numbers by ``demo.demo_page``.
+The machine has harmonic units, all coupled with each other, and a label unit for each class and
+style. ``demo.demo_page`` builds the page from the arrays and numbers returned here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from thermoloom.generation import asked_classes, course, drawn_words, generate
+from thermoloom.generation import course, drawn_words, generate, requested_classes
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC
@@ -47,7 +47,7 @@ def draw_demo(
     """Samples of all digits in turn: images and energies at ``frames`` times and all switches."""
     began, machine = time.perf_counter(), theta.machine
     steps = watched_steps(machine, frames)
-    requested = asked_classes(theta, samples, None)
+    requested = requested_classes(theta, samples, None)
     assert requested is not None  # this machine has labels
     generated = generate(
         theta,

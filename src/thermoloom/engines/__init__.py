@@ -1,4 +1,4 @@
-"""What computes: one interface, behind which an engine lives with its streams, threads and kernels.
+"""Engines: one interface, with random streams, threads and kernels behind it.
 
     path      a noising path, which never sees θ
     learner   a noising path → θ, by the rule of the settings
@@ -6,9 +6,9 @@
     watch     the loss on one path as a function of θ
     generate  the frozen computer sampled, with its heat and work
 
-Nothing outside knows of kernels. Another engine is a module with these functions and a line in
+No other package knows kernels. Another engine is a module with these functions and a line in
 ``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use: ``compiled``, ``portable`` (NumPy),
-``portable:torch``, ``portable:jax``, each with a device and a precision behind it if need be.
+``portable:torch``, ``portable:jax``, each with a device and a precision behind it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from the options behind the name (``portable:torch:cuda``) to an object that has
 
 
 OnSnapshot = Callable[[int, int, Float32], None]
-"""``on_snapshot(step, first, states)``: samples from ``first`` on have reached a step of which
-snapshots are kept. Called in the thread that computes, with its memory (n, N): copy what you keep.
-An exception ends the generation."""
+"""``on_snapshot(step, first, states)``: samples from ``first`` on have reached a snapshot step.
+Called in the computing thread, with its memory (n, N): copy states that you need later. An
+exception ends the generation."""
 
 
 class Diverged(Exception):
-    """Parameters or residuals are no longer finite. A result, not a crash."""
+    """Parameters or residuals are no longer finite; training records this as a result."""
 
 
 @dataclass(eq=False)
@@ -55,26 +55,26 @@ class Path:
     states: Float32
     """x(t_0) … x(t_K), (K + 1, N)."""
     number: int
-    """Which trajectory of its seed; injected errors are counted by it."""
+    """Number of the trajectory in its seed; it also numbers the injected errors."""
     word: Float32 | None = None
     """States of the label units, (L,)."""
     prepared: Any = None
-    """What an engine keeps with a path for all learners that share it."""
+    """Data of the engine, for all learners that share the path."""
 
 
 class Learner(Protocol):
-    """The rule that changes θ; it has no state but memory to work in."""
+    """The learning rule; it has working memory but no state."""
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
-        """θ after one noising path; raises ``Diverged`` where it is no longer finite."""
+        """θ after one noising path; raises ``Diverged`` if it is no longer finite."""
 
 
 @dataclass(frozen=True)
 class NoisyLearner:
     """θ = θ⁰ + σ Δ: update noise of strength σ, by two learners that do not know σ.
 
-    Noise is added to updates, and updates are linear in θ. So θ⁰ is learned as without noise and Δ
-    as if there were nothing but noise of strength 1, and both serve every σ.
+    Noise is added to updates, and updates are linear in θ. One learner therefore learns θ⁰ without
+    noise, the other learns Δ from noise of strength 1 alone, and both serve every σ.
     """
 
     clean: Learner
@@ -94,11 +94,11 @@ class NoisyLearner:
 
 
 class Engine(Protocol):
-    """What an engine can do. Results depend on neither threads nor the order of calls."""
+    """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
     GROUP: int
-    """Samples that are computed together: pieces of a generation that begin at its multiples are
-    those of the whole, to the bit."""
+    """Samples that are computed together. A generation split at multiples of this number gives the
+    same bits."""
 
     def warm_up(
         self,
@@ -106,9 +106,9 @@ class Engine(Protocol):
         learning: bool = True,
         generating: bool = True,
     ) -> None:
-        """Compile or load what computers of these settings need, so that the wait is seen as such.
+        """Compile or load the kernels for computers of these settings, before the computation.
 
-        None: what any computer needs. Without ``learning`` or ``generating``: only the rest.
+        None: the kernels for any computer. ``learning``, ``generating``: whether to include these.
         """
 
     def path(
@@ -121,8 +121,8 @@ class Engine(Protocol):
         stream: str = "",
         reuse: Path | None = None,
     ) -> Path:
-        """Trajectory ``number`` of a seed from this field (N,), of the training streams or of
-        ``stream`` = "validation "; into the memory of ``reuse`` where one is given.
+        """Trajectory ``number`` of a seed from this field (N,), from the training streams or from
+        ``stream`` = "validation ". ``reuse``: a path whose memory is overwritten.
         """
 
     def learner(self, settings: Settings) -> Learner:
@@ -132,7 +132,7 @@ class Engine(Protocol):
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
-        """The loss on this path as a function of θ, for many of them."""
+        """The loss on this path as a function of θ, prepared for many calls."""
 
     def generate(
         self,

@@ -27,7 +27,7 @@ import numpy as np
 
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize, reduced
-from thermoloom.inputs import seed_number, whole
+from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.device import BuiltMachine, felt
 from thermoloom.machine.energy import group_states, label_word
 from thermoloom.machine.machine import Machine
@@ -87,7 +87,7 @@ def save_netlist(
     path: Path,
     theta: Parameters,
     bits: int,
-    chosen: int | None = None,
+    class_number: int | None = None,
     samples: int = 100,
     seed: int = 1,
     device: Mapping[str, float] | None = None,
@@ -100,9 +100,9 @@ def save_netlist(
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
     theta = quantized(theta, bits)
-    word, weights = label_word(theta.machine, chosen), theta.style_weights
-    if weights is not None and chosen is not None:
-        word = label_word(theta.machine, chosen, int(np.argmax(weights[chosen])))
+    word, weights = label_word(theta.machine, class_number), theta.style_weights
+    if weights is not None and class_number is not None:
+        word = label_word(theta.machine, class_number, int(np.argmax(weights[class_number])))
     realization = realize(theta.machine, **device) if device else None
     text = netlist_text(theta, word, samples, seed, realization)
     write_atomically(path, text.encode())
@@ -140,7 +140,7 @@ def netlist_text(
             f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
             "sample after the other, and does not scale; take format table"
         )
-    whole("samples", samples, 1, MOST_SAMPLES)
+    whole_number("samples", samples, 1, MOST_SAMPLES)
     scale = realization or reduced(machine)
     G, V0, C = scale.conductance, scale.voltage, scale.capacitance
     if G is None or V0 is None or C is None:

@@ -1,11 +1,11 @@
-"""The lab: a page on loopback on which a machine is run, completed, taught, damaged, taken apart.
+"""The lab: an interactive page on loopback to run, complete, teach, damage and inspect a machine.
 
-server     who may connect, and what each address gives
-viewer     one open page: its messages, its work, its limits
-messages   what a page may ask for
-scenes     generations with all that is shown of them
+server     admits connections and answers each address
+viewer     one open page: its messages, its task, its limits
+messages   requests that a page may send
+scenes     generations, with the numbers and frames that the page shows
 lessons    the small machine that is taught
-damage     machines with something broken
+damage     machines with broken parts
 inspection the force on a unit, the rule at a coupling
-downloads  files, and the Python lines that do the same
+downloads  files, and equivalent Python code
 """

@@ -1,4 +1,4 @@
-"""A machine with something broken, on a copy of its θ.
+"""Damage to a machine, on a copy of its θ.
 
     temperature   k_BT → f k_BT
     bits          J → n Δ on the grid of b bits                  (``machine.quantization``)
@@ -7,7 +7,8 @@
     dead units    all wires and the bias of a fraction of the units → 0
 
 A dead unit continues to fluctuate in its own potential, but no other unit feels it. A wire has the
-same error ξ in all stages. What is broken is drawn from a seed, so that more damage includes less.
+same error ξ in all stages. The seed fixes the order in which parts break, so that stronger damage
+includes weaker damage.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from thermoloom.machine.quantization import mirrored, quantized
 
 
 class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is broken, and how much of it."""
+    """Kind and strength of the damage."""
 
     temperature: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
     """Factor on k_BT."""
@@ -38,17 +39,17 @@ class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def damaged(computer: Computer, damage: Damage) -> Computer:
-    """The same computer, damaged."""
+    """A damaged copy of the computer."""
     theta, machine = damaged_parameters(computer.parameters, damage), computer.settings.machine
     settings = replace(computer.settings, machine=replace(machine, kT=theta.machine.kT))
     return replace(computer, settings=settings, parameters=theta)
 
 
 def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
-    """θ of the damaged machine; without damage it is the same to the bit."""
+    """θ of the damaged machine; without damage, θ itself to the bit."""
     machine = theta.machine
     hot = replace(machine, kT=machine.kT * damage.temperature)
-    kept = quantized(theta, damage.bits).copy()
+    parameters = quantized(theta, damage.bits).copy()
     rng = np.random.default_rng([damage.seed, 20261121])
     dead = {group: rng.random(machine.size_of(group)) < damage.dead_units
             for group in machine.groups}  # fmt: skip
@@ -56,7 +57,7 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
         error, throw = rng.standard_normal(block.shape), rng.random(block.shape)
         if block.symmetric:
             error, throw = mirrored(error), mirrored(throw)
-        values: Array = block.of(kept.vector)
+        values: Array = block.of(parameters.vector)
         axes = tuple(range(1, values.ndim))
         squares = np.square(values, dtype=np.float64).sum(axis=axes, keepdims=True)
         rms = np.sqrt(squares / block.size if block.mask is None else squares / block.mask.sum())
@@ -66,4 +67,4 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
         values[:, dead[block.rows]] = 0
         if block.columns in dead:
             values[..., dead[block.columns]] = 0
-    return Parameters(hot, theta.layout.mask(kept.vector), theta.style_weights)
+    return Parameters(hot, theta.layout.mask(parameters.vector), theta.style_weights)

@@ -1,6 +1,6 @@
-"""Downloads of the lab: the computer as one file, its run directory, and the Python lines.
+"""Downloads of the lab: the computer as one file, its run directory, and equivalent Python code.
 
-A damaged machine is saved as it was before the damage; the Python lines apply the damage again.
+A damaged machine is saved without its damage; the Python code applies the damage again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named, save_patterns
-from thermoloom.computers.sample_archives import SampleRequest, keep_archive
+from thermoloom.computers.sample_archives import SampleRequest, store_archive
 from thermoloom.computers.training_runs import KIND, PATTERNS, training_settings
 from thermoloom.lab.damage import Damage
 from thermoloom.lab.lessons import SIDE, Lesson, training_of
@@ -27,7 +29,7 @@ RUN = "lab-run"
 
 
 def computer_file(computer: Computer, _: Scene | None = None) -> bytes:
-    """What ``computer.save`` writes."""
+    """The bytes that ``computer.save`` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE
         computer.save(path)
@@ -35,16 +37,15 @@ def computer_file(computer: Computer, _: Scene | None = None) -> bytes:
 
 
 def run_directory(computer: Computer, scene: Scene | None) -> bytes:
-    """A run directory as a ZIP archive, with the samples of the scene if nothing was damaged."""
+    """A run directory as a ZIP archive, with the samples of an undamaged scene."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / RUN
         _write_run(path, computer)
         if scene is not None and scene.order.damage == Damage():
             order = scene.order
             classes = tuple(order.classes) or None
-            keep_archive(
-                path, SampleRequest(order.samples, order.seed, classes, scene.clamp), scene.made
-            )
+            request = SampleRequest(order.samples, order.seed, classes, scene.clamp)
+            store_archive(path, request, scene.generated)
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(path.rglob("*")):
@@ -56,7 +57,7 @@ FILES: dict[str, Callable[[Computer, Scene | None], bytes]] = {
     FILE: computer_file,
     f"{RUN}.zip": run_directory,
 }
-"""What can be downloaded, by its name."""
+"""Functions that write the downloads, by file name."""
 
 
 def _write_run(path: Path, computer: Computer) -> None:
@@ -76,7 +77,7 @@ def _write_run(path: Path, computer: Computer) -> None:
 
 
 def lines_of(scene: Scene | None, lesson: Lesson | None) -> str:
-    """The Python lines that make the same, to the bit."""
+    """Python code that reproduces the scene to the bit."""
     taught = lesson is not None and (scene is None or scene.order.computer == "taught")
     known = None if scene is None else scene.order.known
     lines = ["import thermoloom as tl"]
@@ -108,17 +109,16 @@ def _lesson_lines(lesson: Lesson) -> list[str]:
     if lesson.computer.settings.solved:
         return [*lines, f"computer = machine.solve(images, {classes})"]
     lines.append(f"computer = machine.train(images, {classes}, {_words(training_of(first))})")
-    lines += [f"computer = computer.train({_words(training_of(more))})" for more in others]
-    return lines
+    continued = [_words(training_of(order)) for order in others]
+    return [*lines, *(f"computer = computer.train({arguments})" for arguments in continued)]
 
 
 def _scene_lines(scene: Scene, broken: bool) -> list[str]:
     order, lines = scene.order, []
     if broken:
-        usual = Damage()
-        given = {k: getattr(order.damage, k) for k in order.damage.__struct_fields__
-                 if getattr(order.damage, k) != getattr(usual, k)}  # fmt: skip
-        lines.append(f"computer = damaged(computer, Damage({_words(given)}))")
+        values, defaults = msgspec.structs.asdict(order.damage), msgspec.structs.asdict(Damage())
+        arguments = {key: values[key] for key in values if values[key] != defaults[key]}
+        lines.append(f"computer = damaged(computer, Damage({_words(arguments)}))")
     ask = f", classes={order.classes}" if order.classes else ""
     clamp = ""
     if order.known is not None:

@@ -1,10 +1,10 @@
-"""One unit, taken apart: the force on it, and the local rule at one of its couplings.
+"""Inspection of one unit: the force on it, and the local rule at one of its couplings.
 
     F_i = −V′_onsite(x_i) − Σ_blocks Σ_j J_ij x_j − b_i          at a moment of a generation
-    J_ij ← J_ij − α (r_i x_j′ + r_j x_i′)                        at that of a noising path
+    J_ij ← J_ij − α (r_i x_j′ + r_j x_i′)                    at the same moment of a noising path
 
-Units are counted through: the free ones as in a state, then the label units, then the clamped unit
-behind the biases, which is always 1.
+Units are numbered in one sequence: free units as in a state, then label units, then the unit held
+at 1 whose couplings are the biases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.lab.lessons import couplings_as_bytes
 from thermoloom.lab.messages import Inspect
 from thermoloom.lab.scenes import Scene, learned_drive
@@ -27,7 +27,7 @@ from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.protocol import generation_windows
 
 STRONGEST = 6
-"""Partners that are listed."""
+"""Number of partners that are listed."""
 AVERAGED = 64
 """Steps of a stage over which an update is averaged."""
 
@@ -36,11 +36,11 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     """All numbers of a unit, and its couplings to a group of units as bytes."""
     theta = felt(scene.computer.parameters).both
     machine = theta.machine
-    sample = whole("sample", order.sample, 0, len(scene.made.final_states) - 1)
-    frame = whole("frame", order.frame, 0, scene.frames - 1)
-    unit = whole("unit", order.unit, 0, machine.units - 1)
+    sample = whole_number("sample", order.sample, 0, len(scene.generated.final_states) - 1)
+    frame = whole_number("frame", order.frame, 0, scene.frames - 1)
+    unit = whole_number("unit", order.unit, 0, machine.units - 1)
     word = None if scene.words is None else scene.words[sample]
-    x = _all_states(machine, scene.made.snapshots[sample, frame], word)
+    x = _all_states(machine, scene.generated.snapshots[sample, frame], word)
     if not np.isfinite(x).all():
         raise UserError("the machine has diverged; its forces are no longer finite")
     step = scene.steps[frame]
@@ -79,21 +79,21 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
 def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int) -> dict[str, Any]:
     """The update of J_ij in one step of a noising path, and averaged over its stage.
 
-    Generation runs through the noising path backwards: its step g is step K − g of the path, which
-    begins at the learned pattern that the sample was asked for.
+    Generation reverses the noising path: its step g is step K − g of the path, which begins at the
+    learned pattern of the requested class.
     """
     computer = scene.computer
     theta = computer.parameters
     machine = theta.machine
-    j = whole("partner", j, 0, machine.units + machine.size_of("label"))
+    j = whole_number("partner", j, 0, machine.units + machine.size_of("label"))
     if not _joined(theta, i, j):
         return {"partner": j, "name": name_of(machine, j), "wired": False}
     fields, words = learned_drive(computer.patterns, machine)
-    own = None if scene.words is None else scene.words[sample]
+    word = None if scene.words is None else scene.words[sample]
     pattern = 0
-    if words is not None and own is not None:
-        pattern = int(np.argmax((words == own).all(axis=1)))
-    path = engine().path(machine, fields[pattern], computer.settings.training.seed, 0, own)
+    if words is not None and word is not None:
+        pattern = int(np.argmax((words == word).all(axis=1)))
+    path = engine().path(machine, fields[pattern], computer.settings.training.seed, 0, word)
     first, last = machine.stage_windows[stage]
     now = min(max(machine.steps - step - 1, first), last - 1)
     others = np.linspace(first, last - 1, min(AVERAGED, last - first)).round().astype(int)
@@ -101,10 +101,10 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     before, after = path.states[steps], path.states[steps + 1]
     constants = step_constants(machine)
     alone = drive(constants, before, after)
-    r = residual(constants, alone, sensed_gradient(theta, after, stage, own))
+    r = residual(constants, alone, sensed_gradient(theta, after, stage, word))
     nothing = np.zeros((len(steps), machine.size_of("label") + 1), np.float32)
     r = np.concatenate([r, nothing], axis=1).astype(np.float64)
-    x = np.stack([_all_states(machine, state, own) for state in after])
+    x = np.stack([_all_states(machine, state, word) for state in after])
     alpha = computer.settings.learning_rate
     update = -alpha * (r[:, i] * x[:, j] + r[:, j] * x[:, i])
     spread = update[1:].std(ddof=1) if len(others) > 1 else 0.0
@@ -120,7 +120,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
 
 
 def name_of(machine: Machine, unit: int) -> str:
-    """A unit in words, counted in its group from 0; a label by its class and style."""
+    """Name of a unit: its group and number from 0, or the class and style of a label unit."""
     for group, where in layout(machine).positions.items():
         if where.start <= unit < where.stop:
             place = unit - where.start
@@ -133,7 +133,7 @@ def name_of(machine: Machine, unit: int) -> str:
 
 
 def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
-    """The terms of the energy that a unit has a part in, each with the units at the other end."""
+    """Energy terms that contain a unit, each with the positions of its partners."""
     group, _ = _group_of(theta.machine, unit)
     return {
         block.part: theta.layout.positions[block.rows if transposed else block.columns]
@@ -142,7 +142,7 @@ def _wired(theta: Parameters, unit: int) -> dict[str, slice]:
 
 
 def _joined(theta: Parameters, i: int, j: int) -> bool:
-    """Whether there is a wire, or a bias, between a free unit and any other."""
+    """Whether a wire or a bias connects a free unit with another unit."""
     group, place = _group_of(theta.machine, i)
     for block, transposed in theta.layout.partners(group):
         where = theta.layout.positions[block.rows if transposed else block.columns]
@@ -153,7 +153,7 @@ def _joined(theta: Parameters, i: int, j: int) -> bool:
 
 
 def _mapped(theta: Parameters, unit: int) -> str:
-    """The free group to which the couplings of a unit are shown as a picture; "" if to none."""
+    """The free group whose couplings to a unit are shown as a picture, or ""."""
     group, _ = _group_of(theta.machine, unit)
     others = [b.rows if transposed else b.columns for b, transposed in theta.layout.partners(group)]
     return next((name for name in theta.machine.groups if name in others), "")
@@ -172,6 +172,6 @@ def _all_states(
 
 
 def _stage_at(machine: Machine, step: int) -> int:
-    """The stage whose force acts from this step of generation on."""
+    """The stage that acts from this step of generation on."""
     spans = generation_windows(machine)
     return next((stage for stage, first, last in spans if first <= step < last), spans[-1][0])

@@ -1,6 +1,6 @@
 """The small machine that is taught: 14 × 14 pixels, some hidden units, a label for each pattern.
 
-The paper's potential, temperature and duration, in steps of five times its length.
+It has the paper's potential, temperature and duration, and a time step five times as long.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SIDE = 14
 SHOW_EVERY = 0.04
 """Seconds between two pictures of the couplings."""
 TRY_EVERY = 0.6
-"""Seconds between two trials of what it has learned."""
+"""Seconds between two trial generations."""
 TRIAL_SEED = 7
 
 Show = Callable[[dict[str, Any], bytes], None]
-"""``show(numbers, bytes)``; raises where the work is to end."""
+"""``show(numbers, bytes)``; raises an exception to end the task."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What was learned, and all that it was taught."""
+    """A taught computer, its patterns, and the requests that taught it."""
 
     computer: Computer
     pixels: tuple[bytes, ...]
@@ -49,19 +49,19 @@ class Lesson:
 
 
 def machine_for(patterns: int, hidden: int) -> Machine:
-    """The machine that learns them."""
+    """The small machine for this number of patterns and hidden units."""
     return Machine(visible=SIDE * SIDE, hidden=hidden, labels=patterns, dt=5e-3)
 
 
 def training_of(order: Teach, before: int = 0) -> dict[str, Any]:
-    """The order in the words of ``[training]``."""
+    """The request as settings of ``[training]``."""
     period = {"period": order.period} if order.rule == "delayed" else {}
     return {"rule": order.rule, "cycles": before + order.cycles,
             "learning_rate_scale": order.rate, "validation_every": 1} | period  # fmt: skip
 
 
 def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], bool]) -> Lesson:
-    """Learn the patterns, or what ``enough`` leaves time for, showing how it goes."""
+    """Learn the patterns until done or until ``enough`` returns true; ``show`` the progress."""
     if any(len(pixels) != SIDE * SIDE for pixels in order.patterns):
         raise UserError(f"patterns: must be {SIDE} × {SIDE} pixels")
     machine = machine_for(len(order.patterns), order.hidden)
@@ -106,7 +106,7 @@ def teach(order: Teach, before: Lesson | None, show: Show, enough: Callable[[], 
 
 
 class _Watch:
-    """What is shown on the way: at once in the end, else as often as the eye can follow."""
+    """Shows the couplings during training, as often as the eye can follow, and at the end."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -138,16 +138,16 @@ class _Watch:
         self._next_look = time.monotonic() + SHOW_EVERY
 
     def _trial(self, theta: Parameters, numbers: dict[str, Any]) -> bytes:
-        """What it draws now, one sample of each pattern, always from the same noise."""
+        """One sample of each pattern at the current θ, always from the same noise."""
         machine = theta.machine
-        made = generate(theta, machine.labels, TRIAL_SEED)
-        numbers["trial"] = {"samples": machine.labels, "heat": number(made.heat.mean())}
-        states = made.final_states[:, None, : machine.visible]
+        generated = generate(theta, machine.labels, TRIAL_SEED)
+        numbers["trial"] = {"samples": machine.labels, "heat": number(generated.heat.mean())}
+        states = generated.final_states[:, None, : machine.visible]
         return as_bytes(states, machine.visible).tobytes()
 
 
 def couplings_as_bytes(values: NDArray[Any]) -> tuple[NDArray[np.uint8], float]:
-    """J as bytes, 128 = 0, and the largest |J| that 255 stands for."""
+    """J as bytes, where 128 is 0, and the largest |J|, which is 255."""
     calm = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     largest = float(np.abs(calm).max(initial=0.0))
     scaled = calm * (127 / max(largest, 1e-30)) + 128

@@ -1,4 +1,4 @@
-"""What a page may ask for: JSON messages, checked against these types and their bounds."""
+"""Requests of a page: JSON messages, checked against these types and their bounds."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MESSAGE_BYTES = 1 << 18
 Picture = Annotated[bytes, Meta(max_length=MOST_PIXELS)]
 """One byte for each pixel, in base64."""
 Seed = Annotated[int, Meta(ge=0, lt=1 << 53)]
-"""Whole numbers that JavaScript holds."""
+"""Whole numbers that JavaScript can represent."""
 Which = Literal["given", "taught"]
 """The computer that the lab was opened with, or the one that this viewer has taught."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="do"):
-    """``number`` comes back with every answer."""
+    """A request; every answer repeats its ``number``."""
 
     number: Seed
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Pixels that are given, and where."""
+    """Known pixels of an image, and their mask."""
 
     pixels: Picture
     mask: Picture
@@ -39,11 +39,11 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Generate(Message, frozen=True, tag="generate"):
-    """Samples of classes in turn, perhaps of a damaged machine, perhaps with known pixels."""
+    """Generate samples of classes in turn, optionally with damage or known pixels."""
 
     computer: Which = "given"
     classes: Annotated[list[int], Meta(max_length=MOST_SAMPLES)] = []
-    """All in turn if empty."""
+    """All classes in turn if empty."""
     samples: Annotated[int, Meta(ge=1, le=MOST_SAMPLES)] = 10
     seed: Seed = 1
     known: Known | None = None
@@ -51,7 +51,7 @@ class Generate(Message, frozen=True, tag="generate"):
 
 
 class Teach(Message, frozen=True, tag="teach"):
-    """Patterns to learn, each a class of its own, by the small machine."""
+    """Teach patterns to the small machine, each as a class of its own."""
 
     patterns: Annotated[list[Picture], Meta(min_length=1, max_length=MOST_PATTERNS)]
     hidden: Annotated[int, Meta(ge=0, le=64)] = 24
@@ -60,11 +60,11 @@ class Teach(Message, frozen=True, tag="teach"):
     rate: Annotated[float, Meta(gt=0, le=100)] = 4.0
     cycles: Annotated[int, Meta(ge=1, le=1000)] = 60
     more: bool = False
-    """Go on with what was learned before, instead of beginning at θ = 0."""
+    """Continue the previous lesson instead of starting at θ = 0."""
 
 
 class Inspect(Message, frozen=True, tag="inspect"):
-    """A unit of what was generated last, at one of its frames, and perhaps a partner."""
+    """Inspect a unit of the latest scene in one frame, optionally with a partner."""
 
     sample: Annotated[int, Meta(ge=0)]
     frame: Annotated[int, Meta(ge=0)]
@@ -73,7 +73,7 @@ class Inspect(Message, frozen=True, tag="inspect"):
 
 
 class Stop(Message, frozen=True, tag="stop"):
-    """End the work under way."""
+    """End the current task."""
 
 
 Request = Generate | Teach | Inspect | Stop
@@ -81,7 +81,7 @@ _decoder: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 
 
 def read(content: str | bytes) -> Request:
-    """A message, or a ``UserError`` that says what is wrong with it."""
+    """Decode a message; raises ``UserError`` for an invalid one."""
     try:
         return _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -89,7 +89,7 @@ def read(content: str | bytes) -> Request:
 
 
 def number_of(content: str | bytes) -> int | None:
-    """The number of a message that could not be read otherwise."""
+    """The number of an invalid message, if it can be read."""
     try:
         return msgspec.json.decode(content, type=_Numbered).number
     except (msgspec.DecodeError, UnicodeError, RecursionError):

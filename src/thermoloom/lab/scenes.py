@@ -1,9 +1,9 @@
-"""A scene: one generation with all that is shown of it, and its frames as bytes.
+"""A scene: one generation, with the numbers and frames that the page shows.
 
-frames   states of all free units at some hundred steps, one byte each
-forming  the same while it is computed, as often as the eye can follow
+frames   states of all free units at about a hundred steps, one byte each
+forming  the same frames during the computation, as often as the eye can follow
 course   V in its parts, heat and work so far at these steps
-verdict  what the classifier sees, or the nearest pattern where it is not its business
+verdict  class by the classifier, or of the nearest pattern if the patterns are not digits
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
-from thermoloom.generation import LiveCourse, asked_classes, course, drawn_words, generate
+from thermoloom.generation import LiveCourse, course, drawn_words, generate, requested_classes
 from thermoloom.lab.damage import damaged
 from thermoloom.lab.messages import Generate
 from thermoloom.machine.clamp import Clamp, resting_states
@@ -35,23 +35,23 @@ from thermoloom.patterns.patterns import Patterns
 
 FRAMES = 120
 KEPT_BYTES = 1 << 24
-"""States of one viewer's scene; of larger machines fewer frames are kept."""
+"""Most bytes of states in one viewer's scene; larger machines have fewer frames."""
 PIECE_BYTES = 1 << 19
-"""Frames that are sent together."""
+"""Most bytes of frames in one message."""
 LIVE_SECONDS = 0.03
-"""Between two frames that are shown while they are computed."""
+"""Time between two frames that are shown during the computation."""
 MOST_COMPARED = 1000
 """Most patterns that a sample is compared with."""
 DARKEST, BRIGHTEST = 1.0, 99.5
-"""Percentiles of what is shown that are black and white."""
+"""Percentiles of the visible states that are shown black and white."""
 
 OnFrame = Callable[[dict[str, Any], bytes], None]
-"""``on_frame(numbers, bytes)``: samples on their way, while they are computed."""
+"""``on_frame(numbers, bytes)``: one frame of samples during the computation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One generation that is to be computed."""
+    """A generation that is ready to be computed."""
 
     order: Generate
     computer: Computer
@@ -59,7 +59,7 @@ class Prepared:
     clamp: Clamp | None
     steps: list[int]
     words: NDArray[np.float32] | None
-    asked: NDArray[np.int64] | None
+    requested: NDArray[np.int64] | None
     contrast: Contrast
     """The same for all frames, live or replayed."""
 
@@ -70,9 +70,9 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class Scene(Prepared):
-    """One generation."""
+    """A generation with its energies over time."""
 
-    made: Generated
+    generated: Generated
     course: dict[str, Any]
 
 
@@ -88,32 +88,32 @@ def nearly_square(count: int) -> tuple[int, int]:
 
 
 def prepare(computer: Computer, order: Generate) -> Prepared:
-    """What is to be generated to this order; a ``UserError`` where it cannot be."""
-    whole = computer.machine
+    """Prepare the generation of a request; raises ``UserError`` if it is impossible."""
+    intact = computer.machine
     known = None
     if order.known is not None:
         pixels, mask = (
             np.frombuffer(data, np.uint8) for data in (order.known.pixels, order.known.mask)
         )
         known = clamp_of(
-            whole, computer.patterns, pixels, order.samples, mask > 0, order.known.hold
+            intact, computer.patterns, pixels, order.samples, mask > 0, order.known.hold
         )
     broken = damaged(computer, order.damage)
     theta = broken.parameters
     steps = frame_steps(broken, order.samples)
     classes = order.classes or None
     words = drawn_words(theta, order.samples, order.seed, classes)
-    asked = asked_classes(theta, order.samples, classes)
+    requested = requested_classes(theta, order.samples, classes)
     contrast = imprinted_contrast(computer.patterns, computer.settings.machine)
-    return Prepared(order, broken, known, steps, words, asked, contrast)
+    return Prepared(order, broken, known, steps, words, requested, contrast)
 
 
 def make_scene(
     prepared: Prepared, on_progress: Callable[[int], None], on_frame: OnFrame | None = None
 ) -> Scene:
-    """Generate to order."""
+    """Generate the samples of a request."""
     order, theta, steps = prepared.order, prepared.computer.parameters, prepared.steps
-    made = generate(
+    generated = generate(
         theta,
         order.samples,
         order.seed,
@@ -124,13 +124,13 @@ def make_scene(
         on_progress,
         on_snapshot=None if on_frame is None else _Live(prepared, on_frame),
     )
-    with np.errstate(all="ignore"):  # a machine damaged enough runs away
-        way = course(theta, made, steps, prepared.words, prepared.clamp)
-    return Scene(**vars(prepared), made=made, course=way)
+    with np.errstate(all="ignore"):  # a heavily damaged machine diverges
+        energies = course(theta, generated, steps, prepared.words, prepared.clamp)
+    return Scene(**vars(prepared), generated=generated, course=energies)
 
 
 class _Live:
-    """Shows samples while they are computed: the first frame, the last, and some between them."""
+    """Shows samples during the computation: the first frame, the last, and some in between."""
 
     def __init__(self, prepared: Prepared, on_frame: OnFrame) -> None:
         theta, samples = prepared.computer.parameters, prepared.order.samples
@@ -144,11 +144,11 @@ class _Live:
         if not shown and not self._course.needs(step):
             return
         with np.errstate(all="ignore"):
-            way = self._course.at(step, first, states)
+            energies = self._course.at(step, first, states)
         if shown:
-            frame = [self._prepared.steps.index(step)] * len(way["stage"])
+            frame = [self._prepared.steps.index(step)] * len(energies["stage"])
             grey = as_bytes(states[:, None], machine.visible, self._prepared.contrast)
-            self._on_frame({"sample": first, "frame": frame, **_numbers(way)}, grey.tobytes())
+            self._on_frame({"sample": first, "frame": frame, **_numbers(energies)}, grey.tobytes())
             self._due = time.monotonic() + LIVE_SECONDS
 
 
@@ -163,29 +163,31 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
 
 def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Frames in portions: the numbers of each and the bytes, (frames, samples, N)."""
-    states, way = scene.made.snapshots, scene.course
+    states, energies = scene.generated.snapshots, scene.course
     grey = as_bytes(states, scene.computer.machine.visible, scene.contrast)
     size = max(1, PIECE_BYTES // (states.shape[0] * states.shape[2]))
     for first in range(0, scene.frames, size):
         last = min(first + size, scene.frames)
-        points = [p for p, frame in enumerate(way["frame"]) if first <= frame < last]
-        frame = [way["frame"][p] for p in points]
-        numbers = {"first": first, "frame": frame, **_numbers(way, points)}
+        points = [p for p, frame in enumerate(energies["frame"]) if first <= frame < last]
+        frame = [energies["frame"][p] for p in points]
+        numbers = {"first": first, "frame": frame, **_numbers(energies, points)}
         yield numbers, grey[:, first:last].swapaxes(0, 1).tobytes()
 
 
-def _numbers(way: dict[str, Any], points: Sequence[int] | slice = slice(None)) -> dict[str, Any]:
-    """Points of a course for the page."""
+def _numbers(
+    energies: dict[str, Any], points: Sequence[int] | slice = slice(None)
+) -> dict[str, Any]:
+    """Energies at some points, rounded for the page."""
     return {
-        "stage": np.asarray(way["stage"])[points].tolist(),
-        "heat": rounded(way["heat"][:, points]),
-        "work": rounded(way["work"][:, points]),
-        "parts": {name: rounded(values[:, points]) for name, values in way["parts"].items()},
+        "stage": np.asarray(energies["stage"])[points].tolist(),
+        "heat": rounded(energies["heat"][:, points]),
+        "work": rounded(energies["work"][:, points]),
+        "parts": {name: rounded(values[:, points]) for name, values in energies["parts"].items()},
     }
 
 
 class Contrast(NamedTuple):
-    """States that are shown in black and white, and the size of a hidden one in full colour."""
+    """Visible states shown black and white, and the size of a hidden state in full colour."""
 
     low: float
     high: float
@@ -194,15 +196,15 @@ class Contrast(NamedTuple):
 
 @lru_cache(maxsize=4)
 def learned_drive(patterns: Patterns, machine: Machine) -> Drive:
-    """The drive of the learned patterns, computed once: styles take a k-means each time."""
+    """The drive of the learned patterns, cached because styles need a k-means."""
     return drive_of(patterns, machine)
 
 
 @lru_cache(maxsize=4)
 def imprinted_contrast(patterns: Patterns, machine: Machine) -> Contrast:
-    """The range of patterns as they are imprinted, with the thermal noise of the dark pixels.
+    """The range of resting states of the patterns, with the thermal noise of dark pixels.
 
-    It is known before anything is generated. Without patterns, fields of ±1 take their place.
+    It is known before the generation begins. Without patterns, fields of ±1 take their place.
     """
     fields = learned_drive(patterns, machine).fields if len(patterns) else np.array([[-1.0, 1.0]])
     seen, code = fields[:, : machine.visible], fields[:, machine.visible :]
@@ -225,9 +227,9 @@ def final_contrast(states: NDArray[np.float32], visible: int) -> Contrast:
 def as_bytes(
     states: NDArray[np.float32], visible: int, contrast: Contrast | None = None
 ) -> NDArray[np.uint8]:
-    """States (samples, frames, N): visible units dark to bright, hidden ones −largest to largest.
+    """States (samples, frames, N) as bytes: visible units dark to bright, hidden ones by sign.
 
-    With the contrast of the last frame, if none is given.
+    Without a contrast, that of the last frame is used.
     """
     low, high, largest = contrast or final_contrast(states, visible)
     calm = np.nan_to_num(states, nan=0.0, posinf=1e30, neginf=-1e30)
@@ -244,11 +246,11 @@ def _scaled(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
 
 def verdicts(scene: Scene) -> list[dict[str, Any]]:
     """For each sample: the class requested, the class recognized with its score, heat and work."""
-    made = scene.made
-    final = made.final_states[:, : scene.computer.machine.visible]
+    generated = scene.generated
+    final = generated.final_states[:, : scene.computer.machine.visible]
     rows: list[dict[str, Any]] = [
-        {"asked": None if scene.asked is None else int(scene.asked[s]),
-         "heat": number(made.heat[s]), "work": number(made.work[s]), "seen": None}
+        {"asked": None if scene.requested is None else int(scene.requested[s]),
+         "heat": number(generated.heat[s]), "work": number(generated.work[s]), "seen": None}
         for s in range(len(final))
     ]  # fmt: skip
     finite = np.flatnonzero(np.isfinite(final).all(axis=1) & (final.std(axis=1) > 0))
@@ -258,7 +260,7 @@ def verdicts(scene: Scene) -> list[dict[str, Any]]:
 
 
 def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any]]:
-    """The class of each image by the classifier, or of the nearest pattern; nothing if neither."""
+    """Class of each image by the classifier or the nearest pattern; empty if neither applies."""
     if not len(images):
         return []
     if patterns.digits and patterns.shape == (SIDE, SIDE):
@@ -268,9 +270,9 @@ def _seen(images: NDArray[np.float32], patterns: Patterns) -> list[dict[str, Any
     if not patterns.classes or len(patterns) > MOST_COMPARED:
         return []
     quality = measure_quality(images, patterns)
-    found = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
+    nearest_patterns = zip(quality.nearest_pattern, quality.sample_correlation, strict=True)
     return [{"seen": patterns.classes[nearest], "score": number(r), "by": "the nearest pattern"}
-            for nearest, r in found]  # fmt: skip
+            for nearest, r in nearest_patterns]  # fmt: skip
 
 
 def number(value: Any) -> float | None:

@@ -1,8 +1,8 @@
 """The server of the lab: a page, its WebSocket and downloads, on loopback alone.
 
-Whoever comes from elsewhere is refused: an address that is not loopback, a Host header that does
-not name this very server (a foreign name that was made to point here), an Origin that is not this
-page's. Every answer forbids the page to load anything from anywhere else.
+The server refuses an address that is not loopback, a Host header that does not name this server
+(a foreign name that was made to point here), and an Origin other than its own page. The headers of
+every answer forbid the page to load anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ HEADERS = {
 }
 
 Prepare = Callable[[Callable[[str], None]], Computer]
-"""``prepare(say)``: the computer of the lab; ``say(text)`` tells what it is busy with."""
+"""``prepare(say)`` returns the computer of the lab; ``say(text)`` reports its progress."""
 
 
 class Lab:
-    """What is behind the page: the bench, and who is there."""
+    """State of the server: the shared bench and the open pages."""
 
     def __init__(self, prepare: Prepare) -> None:
         workers = max(2, available_cores())
@@ -64,13 +64,13 @@ class Lab:
         self._prepare = prepare
 
     def prepare(self) -> None:
-        """Compile and solve; pages that are already open are told how far it is."""
+        """Compile kernels and prepare the computer; open pages see the progress."""
         try:
             self.bench.doing = "compiling kernels; the first time takes a minute or so"
             engine().warm_up([], learning=False)
             with threads(available_cores()):  # nobody else computes yet
-                found = self._prepare(lambda text: setattr(self.bench, "doing", text))
-            self.bench.computer = found
+                computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
+            self.bench.computer = computer
             engine().warm_up([])
             self.bench.teaches.set()
         except Exception as error:
@@ -79,7 +79,7 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def living(self, _: Starlette) -> AsyncIterator[None]:
-        """While the server runs; in the end all work is ended."""
+        """Lifespan of the server; at its end all tasks are ended."""
         threading.Thread(target=self.prepare, daemon=True).start()
         try:
             yield
@@ -136,10 +136,10 @@ class Lab:
         if which not in ("given", "taught") or name not in downloads.FILES:
             return PlainTextResponse("no such file\n", 404)
         scene, loop = viewer.scene, asyncio.get_running_loop()
-        own = scene if scene is not None and scene.order.computer == which else None
+        samples = scene if scene is not None and scene.order.computer == which else None
         try:
             computer, make = viewer.computer(which), downloads.FILES[name]
-            data = await loop.run_in_executor(self.bench.quick, make, computer, own)
+            data = await loop.run_in_executor(self.bench.quick, make, computer, samples)
         except UserError as error:
             return PlainTextResponse(f"{error}\n", 409)
         disposition = f'attachment; filename="{name}"'
@@ -147,8 +147,8 @@ class Lab:
                         headers={"content-disposition": disposition})  # fmt: skip
 
     def application(self) -> Starlette:
-        """All of it as an ASGI application."""
-        found = Starlette(
+        """The ASGI application."""
+        application = Starlette(
             routes=[
                 WebSocketRoute("/viewer", self.attend),
                 Route("/status", self.status),
@@ -158,12 +158,12 @@ class Lab:
             middleware=[Middleware(Gate)],
             lifespan=self.living,
         )
-        found.state.lab = self
-        return found
+        application.state.lab = self
+        return application
 
 
 class Gate:
-    """Lets through what comes from this machine and means this server."""
+    """Middleware that admits only requests from this machine to this server."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -226,21 +226,21 @@ def _with_headers(scope: Any, send: Any) -> Any:
 
 def listening(port: int) -> socket.socket:
     """A socket on loopback at this port, or at any free one if it is 0."""
-    found = socket.socket()
+    server_socket = socket.socket()
     if hasattr(socket, "SO_REUSEADDR"):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((NAMES[0], port))
-        found.listen()
+        server_socket.bind((NAMES[0], port))
+        server_socket.listen()
     except OSError as error:
-        found.close()
+        server_socket.close()
         reason = error.strerror or str(error)
         raise UserError(f"--port {port}: {reason.lower()}; --port 0 takes any free one") from None
-    return found
+    return server_socket
 
 
 def server_of(prepare: Prepare) -> uvicorn.Server:
-    """The server, which is to be run on a socket of ``listening``."""
+    """The uvicorn server; run it on a socket of ``listening``."""
     return uvicorn.Server(
         uvicorn.Config(
             Lab(prepare).application(),
@@ -256,6 +256,6 @@ def server_of(prepare: Prepare) -> uvicorn.Server:
 
 
 def serve(sock: socket.socket, prepare: Prepare) -> None:
-    """Serve until interrupted. Each piece of work has one thread, so that viewers share cores."""
+    """Serve until interrupted. Each task has one thread, so that viewers share the cores."""
     with threads(1):
         server_of(prepare).run(sockets=[sock])

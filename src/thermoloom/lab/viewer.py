@@ -1,9 +1,11 @@
-"""One open page: it asks, its work is done in a thread, and the answers go back.
+"""One open page: it sends requests, a thread computes, and the answers go back.
 
-A viewer has one piece of work at a time. A new order ends the one before it, and so does closing
-the page: work looks every hundred steps, and before everything it sends, whether it is still
-wanted. A lesson that is stopped keeps what was learned. What a viewer can take is bounded: message
-size, samples, states kept, seconds of work.
+    page ──▶ receive ──▶ go_on ──▶ thread: _generate or _teach ──▶ LabTask.tell ──▶ page
+
+A viewer has one task at a time. A new request ends the task before it, and so does closing the
+page: a task checks every hundred steps, and before everything it sends, whether it is still
+wanted. A lesson that is stopped keeps the couplings learned so far. Message size, samples, stored
+states and computing time of a viewer are bounded.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.machine.parameters import layout
 
 WORK_SECONDS = 120.0
-"""Longer work is ended."""
+"""Longer tasks are ended."""
 SEND_SECONDS = 20.0
-"""A page that does not take an answer in this time is given up."""
+"""A page that does not accept an answer within this time is disconnected."""
 
 MOST_SHOWN = 20
 """Learned patterns to start from."""
@@ -40,20 +42,20 @@ Send = Callable[[bytes], Any]
 
 
 class Ended(Exception):
-    """Nobody wants this work any more."""
+    """The page no longer wants this task."""
 
 
 @dataclass(eq=False)
 class Bench:
-    """What all viewers share: the computer, the threads, and how far the preparations are."""
+    """Shared by all viewers: the computer, the threads, and the state of the preparations."""
 
     pool: ThreadPoolExecutor
-    """Does the work."""
+    """Threads for tasks."""
     quick: ThreadPoolExecutor
-    """Does what takes no time, so that it need not wait for work."""
+    """Threads for short requests, which then need not wait for tasks."""
     computer: Computer | None = None
     doing: str = "starting"
-    """What the lab is busy with before it can begin, or why it cannot."""
+    """The current preparation of the lab, or the reason why it cannot open."""
     failed: bool = False
     teaches: threading.Event = field(default_factory=threading.Event)
     """Set once the learner is compiled."""
@@ -65,9 +67,9 @@ class LabTask:
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         self.number = number
         self.ended = threading.Event()
-        """Nobody wants the result."""
+        """The page does not want the result."""
         self.enough = threading.Event()
-        """The result is wanted as it is now."""
+        """The page wants the result as it is now."""
         self.over = threading.Event()
         """The thread is free again."""
         self._loop, self._send = loop, send
@@ -75,16 +77,16 @@ class LabTask:
         self._offered: Future[Any] | None = None
 
     def begin(self) -> None:
-        """The thread has begun; waiting for it did not count."""
+        """Start the clock; time spent waiting for a thread does not count."""
         self._until = time.monotonic() + WORK_SECONDS
 
     def check(self) -> None:
-        """Raise where the work has taken too long."""
+        """Raise an error if the task has taken too long."""
         if time.monotonic() > self._until:
             raise UserError(f"ended after {WORK_SECONDS:.0f} s; ask for less at a time")
 
     def tell(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
-        """Send an answer and wait until it is on its way; raises where nobody wants it."""
+        """Send an answer and wait until it is sent; raises ``Ended`` if the page has gone."""
         sent = self._hand_over(kind, numbers, data)
         try:
             sent.result(2 * SEND_SECONDS)
@@ -92,7 +94,7 @@ class LabTask:
             raise Ended from None
 
     def offer(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
-        """Send an answer without waiting; it is dropped if the one before is still on its way."""
+        """Send an answer without waiting; drop it if the previous one is still being sent."""
         if self._offered is None or self._offered.done():
             self._offered = self._hand_over(kind, numbers, data)
 
@@ -117,7 +119,7 @@ class Viewer:
         self._wanted = asyncio.Event()
 
     def computer(self, which: str) -> Computer:
-        """The computer that is meant."""
+        """The computer of the lab, or the one taught on this page."""
         if which == "taught":
             if self.lesson is None:
                 raise UserError("nothing has been taught yet; teach the small machine first")
@@ -129,7 +131,7 @@ class Viewer:
     # --- in the event loop ------------------------------------------------------------------------
 
     async def receive(self, content: str | bytes) -> None:
-        """Take one message; whatever it is, there is an answer."""
+        """Answer one message, valid or not."""
         try:
             order = messages.read(content)
         except UserError as error:
@@ -148,7 +150,7 @@ class Viewer:
             self._wanted.set()
 
     async def go_on(self) -> None:
-        """Do what is asked for, one piece of work after the other; ends by being cancelled."""
+        """Run the requested tasks one after the other, until cancelled."""
         await self._greet()
         loop = asyncio.get_running_loop()
         while True:
@@ -164,17 +166,17 @@ class Viewer:
                 self.task = None
 
     def end_task(self) -> None:
-        """End what is under way, and forget what waits."""
+        """End the current task and drop the one that waits."""
         self._next = None
         if self.task is not None:
             self.task.ended.set()
 
     async def _greet(self) -> None:
-        told = ""
+        notice = ""
         while self.bench.computer is None:
-            if self.bench.doing != told:
-                told = self.bench.doing
-                await self._answer("wait", None, {"text": told, "failed": self.bench.failed})
+            if self.bench.doing != notice:
+                notice = self.bench.doing
+                await self._answer("wait", None, {"text": notice, "failed": self.bench.failed})
             await asyncio.sleep(0.1)
         about = description(self.bench.computer)
         await self._answer("ready", None, {"viewer": self.name, "given": about})
@@ -184,11 +186,12 @@ class Viewer:
         try:
             if scene is None:
                 raise UserError("nothing has been generated yet; generate first")
-            found = await loop.run_in_executor(self.bench.quick, inspection.inspect, scene, order)
+            quick, inspect = self.bench.quick, inspection.inspect
+            inspected = await loop.run_in_executor(quick, inspect, scene, order)
         except Exception as error:
             await self._answer("error", order.number, {"text": _text(error)})
         else:
-            await self._answer("inspected", order.number, *found)
+            await self._answer("inspected", order.number, *inspected)
 
     async def _answer(
         self, kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b""
@@ -216,9 +219,9 @@ class Viewer:
         began, computer = time.perf_counter(), self.computer(order.computer)
         done, all_steps = 0, order.samples * computer.machine.steps
 
-        def on_progress(more: int) -> None:
+        def on_progress(new_steps: int) -> None:
             nonlocal done
-            done += more
+            done += new_steps
             if task.enough.is_set():
                 raise Ended
             task.check()
@@ -267,7 +270,7 @@ class Viewer:
 
 
 def _text(error: Exception) -> str:
-    """What is wrong; an error that is not the user's mistake also goes to the terminal."""
+    """The message of an error; unexpected errors also print a traceback to the terminal."""
     if isinstance(error, UserError):
         return str(error)
     traceback.print_exception(error)
@@ -278,16 +281,16 @@ _json = msgspec.json.Encoder(enc_hook=lambda value: value.item())  # NumPy's num
 
 
 def packed(kind: str, number: int | None, numbers: dict[str, Any], data: bytes = b"") -> bytes:
-    """An answer: length of the JSON that follows (four bytes), the JSON, then the bytes."""
+    """An answer: length of the JSON (four bytes), the JSON, then the bytes."""
     head = _json.encode({"say": kind, "number": number, **numbers})
     return struct.pack("<I", len(head)) + head + data
 
 
 def description(computer: Computer) -> dict[str, Any]:
-    """What a page must know of a computer."""
+    """Sizes, classes and learned patterns of a computer, for the page."""
     machine, patterns = computer.machine, computer.patterns
-    shown = [patterns.classes.index(own) for own in sorted(set(patterns.classes))]
-    shown = (shown or list(range(len(patterns))))[:MOST_SHOWN]
+    one_per_class = [patterns.classes.index(number) for number in sorted(set(patterns.classes))]
+    shown = (one_per_class or list(range(len(patterns))))[:MOST_SHOWN]
     pixels = [scenes.as_bytes(patterns.patterns[p, None, None], machine.visible) for p in shown]
     return {
         "visible": machine.visible, "hidden": machine.hidden, "labels": machine.labels,
@@ -296,15 +299,15 @@ def description(computer: Computer) -> dict[str, Any]:
         "shape": scenes.picture_shape(computer),
         "hidden_shape": scenes.nearly_square(machine.hidden),
         "digits": patterns.digits, "learned": len(patterns),
-        "classes": [{"class": own, "name": _class_name(computer, own)}
-                    for own in range(machine.labels)],
+        "classes": [{"class": class_number, "name": _class_name(computer, class_number)}
+                    for class_number in range(machine.labels)],
         "patterns": [{"name": patterns.labels[p], "pixels": grey.tobytes()}
                      for p, grey in zip(shown, pixels, strict=True)],
     }  # fmt: skip
 
 
-def _class_name(computer: Computer, own: int) -> str:
+def _class_name(computer: Computer, class_number: int) -> str:
     patterns = computer.patterns
-    if patterns.digits or own not in patterns.classes:
-        return str(own)
-    return patterns.labels[patterns.classes.index(own)].partition("/")[0]
+    if patterns.digits or class_number not in patterns.classes:
+        return str(class_number)
+    return patterns.labels[patterns.classes.index(class_number)].partition("/")[0]

@@ -213,7 +213,7 @@ class BuiltMachine(Machine):
             twisted = Parameters(self, (self.twist * both).astype(both.dtype))
         return Felt(Parameters(self, both, theta.style_weights), twisted)
 
-    def kept(self, theta: Parameters, trajectories: float = 1.0) -> Parameters:
+    def drifted_parameters(self, theta: Parameters, trajectories: float = 1.0) -> Parameters:
         """θ as the device retains it after so many trajectories of drift."""
         if self.device.drift == 0:
             return theta

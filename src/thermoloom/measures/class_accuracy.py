@@ -1,6 +1,6 @@
 """Images requested by class: correct class, diversity, distance to data, nearest training image.
 
-Data carry the thermal noise of the machine when samples are compared with them.
+Data receive the thermal noise of the machine before samples are compared with them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Data:
     """Whether they were not used in learning."""
 
     def states(self, machine: Machine, count: int) -> NDArray[np.float32]:
-        """The first of them with the thermal noise of a machine."""
+        """The first ``count`` images with the thermal noise of a machine."""
         return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED)
 
 
 def reference_data(patterns: Patterns, folder: str | None) -> Data:
-    """MNIST's test images of the classes that were learned; without MNIST, what was learned."""
+    """MNIST's test images of the learned classes; without MNIST, the learned patterns."""
     if not patterns.digits or patterns.shape is None:
         raise UserError("patterns: images of MNIST classes are needed here")
     if folder is None:
@@ -59,8 +59,8 @@ def reference_data(patterns: Patterns, folder: str | None) -> Data:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Images (S, 784) with the requested classes, seen by the classifier."""
+class RequestedImages:
+    """Images (S, 784) with their requested classes, judged by the classifier."""
 
     images: NDArray[np.float32]
     classes: NDArray[np.intp] | None
@@ -85,7 +85,7 @@ class Asked:
         classes = self.classes
         return None if classes is None else confusion(classes, self.recognized, CLASSES)
 
-    def few(self, patterns: Patterns) -> dict[str, Any]:
+    def class_measures(self, patterns: Patterns) -> dict[str, Any]:
         """Measures for few images: rate of the correct class, diversity, negatives."""
         classes = self.recognized if self.classes is None else self.classes
         images = patterns.patterns
@@ -101,14 +101,14 @@ class Asked:
             "negatives": float(np.mean(strongest < 0)),
         }
 
-    def many(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
+    def all_measures(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
         """All measures, against the ``states`` of data: distances in the classifier's features."""
         judge = classifier_in(self.classifier)
         samples, data = image_features(self.images, judge), image_features(states, judge)
         kernel = kernel_distance(samples, data)
         manifold = precision_recall(samples, data)
         near = nearest_images(self.images, patterns.patterns)
-        return self.few(patterns) | {
+        return self.class_measures(patterns) | {
             "data": len(states),
             "frechet": frechet_distance(samples, data),
             "kid": kernel.mean,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
-from thermoloom.inputs import whole
+from thermoloom.inputs import whole_number
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 
@@ -71,8 +71,8 @@ def free_energy(
     then, Jarzynski's does not: where the two do not ``agree`` it is too short.
     """
     pymbar = _pymbar()
-    whole("samples", samples, 8)
-    switches = whole("switches", switches, 1)
+    whole_number("samples", samples, 8)
+    switches = whole_number("switches", switches, 1)
     steps = max(1, round(rest / theta.machine.dt))
     ramp = replace(
         theta.machine, stages=switches, windows=(), duration=switches * steps * theta.machine.dt

@@ -1,10 +1,10 @@
-"""What is known of an image that the machine is to complete: fields, or states, of known pixels.
+"""Clamps from images: fields, or states, of the known pixels of an image to be completed.
 
     s_i = m + σ (y_i − ȳ)/sd(y)        over the known pixels i
 
-m and σ are the mean and the standard deviation that the learned patterns have on these very
-pixels. If all are known this is the normalization of patterns, m = 0 and σ = 1; if not, pixels
-that are not known do not matter.
+m and σ are the mean and the standard deviation of the learned patterns on the same pixels. If all
+pixels are known, this is the normalization of patterns, m = 0 and σ = 1. Unknown pixels have no
+influence.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ def clamp_of(
 ) -> Clamp:
     """The clamp of an image (h, w) or (N_v,), or of several, (n, h, w) or (n, N_v), in turn.
 
-    ``mask``: true where a pixel is known; without it, where it is a finite number. ``hold``: known
-    pixels stay at rest, where the preparation of their field takes them, instead of following
-    their reversed noising path.
+    ``mask``: true where a pixel is known; by default, where it is finite. ``hold``: known pixels
+    stay at the rest position of their field instead of following their reversed noising path.
     """
     patterns.needed_for("clamp")
     values = _pixels("clamp", images, machine, patterns)
@@ -50,20 +49,20 @@ def clamp_of(
         raise UserError("clamp: has known pixels that are not finite; mask them")
     fields = np.zeros_like(values)
     fields[:, known] = known_fields(values[:, known], patterns.patterns[:, known])
-    chosen = (resting_states(machine, fields) if hold else fields).astype(np.float32)
-    rows = chosen[0] if len(chosen) == 1 else chosen[np.arange(samples) % len(chosen)]
-    return Clamp(known, rows, follow=not hold)
+    clamped = (resting_states(machine, fields) if hold else fields).astype(np.float32)
+    in_turn = clamped[0] if len(clamped) == 1 else clamped[np.arange(samples) % len(clamped)]
+    return Clamp(known, in_turn, follow=not hold)
 
 
 def known_fields(values: Float64, patterns: NDArray[Any]) -> Float64:
     """Known pixels (n, k) on the scale of the patterns (P, k) there; without contrast, their m."""
-    there = patterns.astype(np.float64)
-    mean, deviation = there.mean(), np.sqrt(there.var(axis=1).mean())
+    learned = patterns.astype(np.float64)
+    mean, deviation = learned.mean(), np.sqrt(learned.var(axis=1).mean())
     centred = values - values.mean(axis=1, keepdims=True)
-    own = values.std(axis=1, keepdims=True)
+    spread = values.std(axis=1, keepdims=True)
     flat = values.min(axis=1, keepdims=True) == values.max(axis=1, keepdims=True)
     fields: Float64 = mean + deviation * np.divide(
-        centred, own, out=np.zeros_like(values), where=~flat & (own > 0)
+        centred, spread, out=np.zeros_like(values), where=~flat & (spread > 0)
     )
     return fields
 
@@ -78,8 +77,8 @@ def _pixels(
     shape = patterns.shape or (machine.visible,)
     if array.shape == (machine.visible,) or array.shape == shape:
         return array.reshape(1, -1).astype(np.float64)
-    several = array.ndim > 1 and array.size == len(array) * machine.visible
-    if name == "mask" or not several or not len(array):
+    is_stack = array.ndim > 1 and array.size == len(array) * machine.visible
+    if name == "mask" or not is_stack or not len(array):
         size = " × ".join(str(n) for n in array.shape)
         wanted = " × ".join(str(n) for n in shape)
         raise UserError(f"{name}: is {size or 'one number'}, the patterns are {wanted}; fit it")

@@ -1,10 +1,10 @@
-"""Codes: what field a hidden unit feels for a pattern.
+"""Codes: the field of each hidden unit for a pattern.
 
     projection   Pᵀs, P_ia ~ 𝒩(0, 1/N_v)                      the paper's
     copy         pixel a mod N_v of s                           the method's first code
     signs        A · sign(Pᵀs)
     clusters     k-means within each class (without classes: of all), a random word of ±A for each
-    given        an array of the user's
+    given        an array that the user supplies
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
 than pure ones; words of ±A make mixtures costlier. Another code is a function here and its name in
@@ -60,7 +60,7 @@ def _words_of_clusters(machine: Machine, patterns: Float32, classes: Sequence[in
 
 
 def cluster_words(machine: Machine, count: int) -> Float32:
-    """The first ``count`` random words of ±A, each drawn from its own numbers."""
+    """The first ``count`` random words of ±A; word n does not depend on ``count``."""
     rng = np.random.default_rng(machine.code_seed)
     signs = 1 - 2 * rng.integers(0, 2, (count, machine.hidden))
     return (machine.code_amplitude * signs).astype(np.float32)
@@ -70,8 +70,8 @@ def clusters(machine: Machine, patterns: Float32, classes: Sequence[int]) -> NDA
     """Number of the cluster of each pattern: n · k + its cluster within the n-th class."""
     k = machine.code_clusters
     _, rank = np.unique(_classes(patterns, classes), return_inverse=True)
-    found: NDArray[np.intp] = rank * k + within_classes(machine, patterns, classes, k)
-    return found
+    cluster: NDArray[np.intp] = rank * k + within_classes(machine, patterns, classes, k)
+    return cluster
 
 
 def within_classes(
@@ -79,40 +79,39 @@ def within_classes(
 ) -> NDArray[np.intp]:
     """k-means within each class: the cluster, 0 … k − 1, of every pattern."""
     label = _classes(patterns, classes)
-    found = np.empty(len(patterns), np.intp)
-    for rank, own in enumerate(np.unique(label)):
-        members = np.flatnonzero(label == own)
-        found[members] = np.arange(len(members))
+    cluster = np.empty(len(patterns), np.intp)
+    for rank, class_number in enumerate(np.unique(label)):
+        members = np.flatnonzero(label == class_number)
+        cluster[members] = np.arange(len(members))
         if len(members) > k:
             rng = np.random.default_rng([machine.code_seed, rank])
-            with threads(1):  # sums of the library must not depend on how many there are
-                found[members] = kmeans(patterns[members].astype(np.float64), k, rng)
-    return found
+            with threads(1):  # sums in BLAS must not depend on the number of threads
+                cluster[members] = kmeans(patterns[members].astype(np.float64), k, rng)
+    return cluster
 
 
 def kmeans(
     rows: NDArray[np.float64], k: int, rng: np.random.Generator, rounds: int = 20
 ) -> NDArray[np.intp]:
-    """The cluster of each row by Lloyd's iteration, from seeds drawn as k-means++ draws them.
+    """The cluster of each row by Lloyd's iteration, from k-means++ seeds.
 
-    A cluster that loses its last row stays where it was.
+    A cluster that loses its last row keeps its centre.
     """
     squares = np.square(rows).sum(axis=1)
 
     def distances(centres: NDArray[np.float64]) -> NDArray[np.float64]:
         """|x − c|², (rows, centres)."""
-        found: NDArray[np.float64] = (
-            squares[:, None] - 2 * rows @ centres.T + np.square(centres).sum(axis=1)
-        )
-        return found
+        lengths = np.square(centres).sum(axis=1)
+        squared_distances: NDArray[np.float64] = squares[:, None] - 2 * rows @ centres.T + lengths
+        return squared_distances
 
     centres = np.empty((k, rows.shape[1]))
     nearest = np.full(len(rows), np.inf)
     for n in range(k):
         total = nearest.sum()
         even = n == 0 or total <= 0
-        chosen = rng.choice(len(rows), p=None if even else nearest / total)
-        centres[n] = rows[chosen]
+        seed_row = rng.choice(len(rows), p=None if even else nearest / total)
+        centres[n] = rows[seed_row]
         np.minimum(nearest, np.maximum(distances(centres[n : n + 1])[:, 0], 0), out=nearest)
     cluster = np.full(len(rows), -1, np.intp)
     for _ in range(rounds):
@@ -127,7 +126,7 @@ def kmeans(
 
 
 def _classes(patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:
-    """Classes of the patterns; without any, all are of one."""
+    """Classes of the patterns; without classes, all patterns are in class 0."""
     return np.asarray(classes if len(classes) else np.zeros(len(patterns)), np.intp)
 
 

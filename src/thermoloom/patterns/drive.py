@@ -1,6 +1,10 @@
-"""How patterns drive the units of a machine: fields of free units, words of label units.
+"""The drive of patterns on a machine: fields of free units, words of label units.
 
-visible field s        hidden field by the machine's code        label word of the class
+visible units   field s
+hidden units    field code(s), by ``machine.code``
+label units     word of the class and style
+
+Training and theory know patterns only by their drive.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ MOST_BYTES = 1 << 30
 def read_edges(path: Path) -> str:
     """The list in a file, as ``machine.edges`` has it.
 
-    Lines have two whole numbers, with blanks, a tab or a comma between them; what follows a # is
-    not read.
+    Each line has two whole numbers, separated by blanks, a tab or a comma; a # starts a comment.
     """
     if path.suffix == ".npy":
         return text_of(read_npy(path), str(path))

@@ -40,14 +40,15 @@ def _read_folder(folder: Path) -> tuple[list[NDArray[Any]], list[str], list[int]
     paths = _png_in(folder)
     if paths:
         return [read_png(path) for path in paths], [_label(path) for path in paths], []
-    by_class = [found for inner in _entries(folder) if inner.is_dir() and (found := _png_in(inner))]
+    subfolders = [_png_in(entry) for entry in _entries(folder) if entry.is_dir()]
+    by_class = [class_paths for class_paths in subfolders if class_paths]
     if not by_class:
         raise UserError(f"patterns.path = {str(folder)!r}: no PNG image in this folder")
     images, names, classes = [], [], []
-    for number, found in enumerate(by_class):
-        images += [read_png(path) for path in found]
-        names += [f"{_label(path.parent)}/{_label(path)}" for path in found]
-        classes += [number] * len(found)
+    for number, class_paths in enumerate(by_class):
+        images += [read_png(path) for path in class_paths]
+        names += [f"{_label(path.parent)}/{_label(path)}" for path in class_paths]
+        classes += [number] * len(class_paths)
     return images, names, classes
 
 
@@ -63,7 +64,7 @@ def _png_in(folder: Path) -> list[Path]:
 
 
 def _label(path: Path) -> str:
-    """The file's name as printable text, whatever bytes it is made of."""
+    """The file's name as printable text, whatever bytes it contains."""
     stem = os.fsencode(path.stem).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in stem)
 
@@ -102,7 +103,7 @@ def _read_array(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array in an .npy file whose header tells its length truly."""
+    """The array in an .npy file; a file whose length contradicts its header is refused."""
     head = read_file(path, 1 << 62, ".npy array", first=8)
     if head[:6] != b"\x93NUMPY":
         raise UserError(f"{path}: not a readable .npy array (an archive .npz, or no array at all)")

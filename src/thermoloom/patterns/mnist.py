@@ -1,4 +1,4 @@
-"""MNIST: the bundled first images of each class, or all of it from a folder or a mirror."""
+"""MNIST: the bundled first images of each class, or the complete set from a folder or a mirror."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def _download(name: str) -> Path:
     failure: Exception | None = None
     for mirror in MNIST_MIRRORS:
         try:
-            found = pooch.retrieve(
+            cached = pooch.retrieve(
                 mirror + name + ".gz", known_hash=None, fname=name + ".gz", path=cache
             )
-            return Path(found)
+            return Path(cached)
         except (OSError, ValueError) as error:
             failure = error
     reason = type(failure).__name__

@@ -37,14 +37,14 @@ class Patterns:
     shape: tuple[int, int] | None = None
     """Image shape for display; None where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
-    """Class of every pattern, from 0 on, or empty: what label units ask for."""
+    """Class of every pattern, from 0 on, or empty; label units request these classes."""
     digits: bool = False
-    """Whether the classes are those of MNIST: its classifier knows and judges nothing else."""
+    """Whether the classes are those of MNIST, so that the MNIST classifier can judge samples."""
     code: Float32 | None = None
     """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
     pixels: Bytes | None = None
-    """Grey values (P, N_v) that the patterns were made from, where they are bytes: ``normalized``
-    makes the patterns of them again, which are four times as large."""
+    """Grey values (P, N_v) of the patterns, where they are bytes. ``normalized`` restores the
+    patterns, which are four times as large."""
 
     def __post_init__(self) -> None:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
@@ -57,9 +57,8 @@ class Patterns:
                 f"patterns: {len(self.classes)} classes for {len(self.labels)} patterns; "
                 "give one class to each pattern, or none"
             )
-        if any(own < 0 for own in self.classes) or (
-            self.digits and max(self.classes, default=0) > 9
-        ):
+        too_large = self.digits and max(self.classes, default=0) > 9
+        if min(self.classes, default=0) < 0 or too_large:
             raise UserError(
                 f"patterns: classes {shown(self.classes)}: must be numbers from 0 on, and 0 to 9 "
                 "for MNIST digits"
@@ -72,12 +71,12 @@ class Patterns:
     def __len__(self) -> int:
         return len(self.patterns)
 
-    def needed_for(self, what: str) -> None:
-        """Refuse what cannot be done without patterns; a table of couplings has none."""
+    def needed_for(self, purpose: str) -> None:
+        """Refuse a purpose that needs patterns if there are none, as in a table of couplings."""
         if not len(self):
             raise UserError(
-                f"{what}: this computer came without the patterns that it has learned, as a table "
-                "of couplings; take the run or the .safetensors file that it was made from"
+                f"{purpose}: this computer came without the patterns that it has learned, as a "
+                "table of couplings; take the run or the .safetensors file that it was made from"
             )
 
     @property
@@ -91,18 +90,20 @@ def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
     require_memory(size_memory(machine))
     code = _given_code(settings, machine)
     if settings.source == "images":
-        images, labels, own = read_images(user_path("patterns.path", settings.path))
-        return from_images(images, machine, labels, classes=own, resize=settings.resize, code=code)
+        images, labels, folders = read_images(user_path("patterns.path", settings.path))
+        return from_images(
+            images, machine, labels, classes=folders, resize=settings.resize, code=code
+        )
     if settings.source == "bundled":
         digits, classes = bundled_digits()
     else:
         digits, classes = load_mnist(settings.path or None)
-    chosen = in_turn(classes, settings.digits, settings.per_digit)
+    selection = in_turn(classes, settings.digits, settings.per_digit)
     return from_images(
-        digits[chosen],
+        digits[selection],
         machine,
-        labels=[str(own) for own in classes[chosen]],
-        classes=classes[chosen].tolist(),
+        labels=[str(digit) for digit in classes[selection]],
+        classes=classes[selection].tolist(),
         digits=True,
         resize=settings.resize,
         code=code,
@@ -133,8 +134,8 @@ def from_images(
 ) -> Patterns:
     """Patterns from arrays (h, w), or (N_v,) where the visible layer is not an image.
 
-    With ``resize`` images of another size are brought to the square visible layer; without it they
-    are refused. ``digits``: the classes are MNIST's. ``code``: fields of the hidden units.
+    Images of another size are scaled to the square visible layer with ``resize`` and refused
+    without it. ``digits``: the classes are MNIST's. ``code``: fields of the hidden units.
     """
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):
@@ -147,7 +148,7 @@ def from_images(
         patterns=normalized(rows, names),
         labels=tuple(names),
         shape=(shape[0], shape[1]) if len(shape) == 2 else None,
-        classes=tuple(int(own) for own in classes),
+        classes=tuple(int(number) for number in classes),
         digits=digits,
         code=code,
         pixels=rows if rows.dtype == np.uint8 else None,
@@ -201,18 +202,18 @@ def _blocks(count: int) -> Iterator[slice]:
 def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     """Indices of the first images of each class, digits in turn: 0, 1, 2, 0, 1, 2, …
 
-    So consecutive cycles alternate between classes, and the first pattern is the first digit's.
-    ``per_digit`` = 0 takes all; a class that has no more of them is passed over.
+    Consecutive cycles then alternate between classes, and the first pattern is of the first digit.
+    ``per_digit`` = 0 takes all images; classes with fewer images end earlier.
     """
-    found = [np.flatnonzero(classes == digit)[: per_digit or None] for digit in digits]
-    for digit, indices in zip(digits, found, strict=True):
+    by_digit = [np.flatnonzero(classes == digit)[: per_digit or None] for digit in digits]
+    for digit, indices in zip(digits, by_digit, strict=True):
         if len(indices) < max(per_digit, 1):
             raise UserError(
                 f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
             )
-    ranks = np.concatenate([np.arange(len(indices)) for indices in found])
-    turns = np.repeat(np.arange(len(found)), [len(indices) for indices in found])
-    order: list[int] = np.concatenate(found)[np.lexsort((turns, ranks))].tolist()
+    ranks = np.concatenate([np.arange(len(indices)) for indices in by_digit])
+    turns = np.repeat(np.arange(len(by_digit)), [len(indices) for indices in by_digit])
+    order: list[int] = np.concatenate(by_digit)[np.lexsort((turns, ranks))].tolist()
     return order
 
 
@@ -238,7 +239,7 @@ def _stacked(
 
 
 def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of real numbers that float32 can hold, with nothing masked."""
+    """An array of real numbers that float32 can hold, without masked values."""
     try:
         array = np.asanyarray(image)
     except ValueError:

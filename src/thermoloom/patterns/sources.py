@@ -1,4 +1,4 @@
-"""Images to learn, from everywhere: bundled digits, MNIST, files, arrays."""
+"""Images to learn from any source: bundled digits, MNIST, files, arrays."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Images:
 def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) -> Images:
     """The first MNIST training images of each class, in turn; all ten classes if none is named.
 
-    Ten images per class come with the package. If more are wanted, ``mnist`` is a folder of the
-    IDX files, or True to download them once.
+    Ten images per class come with the package. For more, ``mnist`` is a folder of the IDX files,
+    or True to download them once.
 
     >>> import thermoloom as tl
     >>> tl.digits(0, 1, 2, per_class=2).names

@@ -1,6 +1,6 @@
-"""Numbers, words and tables as HTML, and templates that are filled in with them.
+"""Numbers, words and tables as HTML, and the templates that use them.
 
-A number on a page is ``<data value="…">`` with its full value.
+Every number on a page is a ``<data value="…">`` with its full value.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from markupsafe import Markup, escape
 DASH = "–"
 Row = Mapping[str, Any]
 Cell = str | Callable[[Row], Any]
-"""What stands in a cell: a text to ``fill`` from the row, or a macro of the row."""
+"""Content of a cell: a text to ``fill`` from the row, or a function of the row."""
 
 
 # --- numbers and words ---
 
 
 def number(value: Any, spec: str = ".2f") -> Markup:
-    """A number with its full value in the markup; a dash where there is none."""
+    """A number with its full value in the markup; a dash for None."""
     if value is None:
         return Markup(DASH)
     if spec.endswith("g") and 0 < abs(value) < 1e-3:  # 0.00018 is better read as 1.8 × 10⁻⁴
@@ -72,7 +72,7 @@ def fill(template: str, values: Row) -> Markup:
 
 
 def _value(name: str, values: Row) -> Any:
-    """``name`` or ``name[3]`` of a row; None where it is not there."""
+    """``name`` or ``name[3]`` of a row; None if the row does not have it."""
     try:
         return string.Formatter().get_field(name, (), values)[0]
     except KeyError:
@@ -92,7 +92,7 @@ def _plain(value: Any) -> str:
 
 
 def setting(value: Any) -> Markup:
-    """A value of the settings, as a file has it."""
+    """A value of the settings, written as in a settings file."""
     if isinstance(value, (bool, str)):
         return escape(str(value).lower() if isinstance(value, bool) else value or '""')
     if isinstance(value, (list, tuple)):
@@ -101,7 +101,7 @@ def setting(value: Any) -> Markup:
 
 
 def shortest(value: float | None) -> str:
-    """Format of a number that is shown with the digits it was given with."""
+    """Format that shows a number with its shortest digits."""
     return "" if value is None else ".3g" if abs(value) < 1e-3 else "g"
 
 
@@ -115,14 +115,14 @@ def plural(count: int, noun: str) -> Markup:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table ready to be written: (heading, whether numbers stand under it), and the cells."""
+    """A formatted table: (heading, whether the column is numeric), and the cells."""
 
     columns: list[tuple[str, bool]]
     rows: list[list[Markup]]
 
 
 def grid(columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Grid:
-    """The columns in which any row has something to show; an empty cell is an empty text."""
+    """A table of the columns that are not empty in all rows; an empty cell is an empty text."""
     filled = [(title, cell, [_cell(cell, row) for row in rows]) for title, cell in columns]
     filled = [column for column in filled if any(column[2])]
     cells = [[column[i] for _, _, column in filled] for i in range(len(rows))]
@@ -145,9 +145,9 @@ def _numeric(cell: Cell) -> bool:
 
 
 def environment(*loaders: BaseLoader, **functions: Any) -> Environment:
-    """Templates that escape their values and refuse names that are not there.
+    """Templates that escape their values and refuse unknown names.
 
-    They may include the shared style, and call these functions beside those of this module.
+    They can include the shared style and call these functions and those of this module.
     """
     shared = FileSystemLoader(Path(__file__).parent / "templates")
     templates = Environment(

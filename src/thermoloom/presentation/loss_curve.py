@@ -1,4 +1,4 @@
-"""The loss curve of one training as a picture."""
+"""A figure of the validation loss of one training."""
 
 from __future__ import annotations
 

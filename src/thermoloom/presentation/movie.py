@@ -1,4 +1,4 @@
-"""An animation of samples on their way from noise to images, with the heat counted."""
+"""An animation of samples from noise to images, with their mean heat so far."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SHOWN = 10
 """Samples side by side, in two rows."""
 FRAMES = 48
 MILLISECONDS, LAST = 70, 2500
-"""How long a frame is shown, and the last one, in which everything has come to rest."""
+"""Durations of a frame and of the last frame."""
 WIDTH = 480
-"""Pixels of the animation, about."""
+"""Approximate width of the animation in pixels."""
 GREYS = 24
-"""Grey values: noise does not compress, and few of them are enough for the eye."""
+"""Number of grey values; few are enough for the eye, and noise compresses badly."""
 COLUMNS, GAP, LINE = 5, 4, 26
 
 
@@ -30,9 +30,9 @@ def animation(
     heat: Sequence[float] | NDArray[Any],
     kT: float,
 ) -> bytes:
-    """GIF of visible states (samples, frames, N_v), ``heat`` (frames,) the mean of a sample in E₀.
+    """GIF of visible states (samples, frames, N_v); ``heat`` (frames,) is the mean heat in E₀.
 
-    One grey scale for all frames, that of the last one.
+    All frames have the grey scale of the last one.
     """
     low, high = grey_scale(states[:, -1])
     grey = np.clip((states - low) / max(high - low, 1e-12), 0, 1)
@@ -59,9 +59,9 @@ def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: 
     height, width = (zoom * side + GAP for side in images.shape[1:])
     rows = -(-len(images) // columns)
     frame = Image.new("L", (columns * width + GAP, rows * height + GAP + LINE), 255)
-    for number, own in enumerate(images):
+    for number, image in enumerate(images):
         row, column = divmod(number, columns)
-        large = Image.fromarray(np.kron(own, np.ones((zoom, zoom), np.uint8)))
+        large = Image.fromarray(np.kron(image, np.ones((zoom, zoom), np.uint8)))
         frame.paste(large, (GAP + column * width, GAP + row * height))
     ImageDraw.Draw(frame).text((GAP, rows * height + GAP + 6), text, fill=0, font=font)
     return frame

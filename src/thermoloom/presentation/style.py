@@ -1,4 +1,4 @@
-"""One look for every figure: sizes for a two-column page, colours that all readers can tell apart.
+"""The style of all figures: sizes for a two-column page, colours that all readers can distinguish.
 
 The palette is that of Okabe and Ito. A rule has one colour and one marker throughout.
 """
@@ -19,7 +19,7 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, GREY = (
 )  # fmt: skip
 
 MARK, MARK_BACK = "#8a4b00", "#fff6e6"
-"""Writing and ground of what is marked as too short."""
+"""Text and background colours of results that are marked as too short."""
 
 RULES = ("batch", "online")
 COLOURS = {"batch": BLUE, "online": ORANGE, "optimum": GREEN}

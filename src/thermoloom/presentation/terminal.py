@@ -1,6 +1,6 @@
 """Progress of one long computation: a bar on a terminal, plain lines elsewhere.
 
-Always on standard error, so that standard output holds results alone.
+It is always written to standard error, so that standard output contains only results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from thermoloom.runs.progress import clock_time
 
 Advance = Callable[[int, str], None]
-"""``advance(done, note)``: units of work done in all, and what to show beside them."""
+"""``advance(done, note)``: total units of work done, and a note to show beside them."""
 
 LINE_SECONDS = 5.0
 """Time between two plain lines."""
@@ -61,8 +61,8 @@ def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Ite
         if moment - last < LINE_SECONDS and now < total:
             return
         last = moment
-        left = (moment - began) / max(now - done, 1) * (total - now)
-        print(f"{title}: {now} of {total} {unit}, {note}, about {clock_time(left)} left",
+        remaining = (moment - began) / max(now - done, 1) * (total - now)
+        print(f"{title}: {now} of {total} {unit}, {note}, about {clock_time(remaining)} left",
               file=sys.stderr)  # fmt: skip
 
     yield advance
@@ -70,7 +70,7 @@ def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Ite
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Tell that kernels are being compiled, if that is what takes the time."""
+    """Show a notice while kernels compile."""
     screen = console()
     began = time.monotonic()
     with screen.status("preparing kernels (compiled once, then cached)"):

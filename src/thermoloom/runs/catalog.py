@@ -1,7 +1,7 @@
-"""What is in a results folder: list it, verify it, and find what can go.
+"""List, verify and prune the runs of a results folder.
 
-Functions return data and print nothing. A run that a process is writing to right now is listed,
-but neither verified nor pruned.
+Functions return data and print nothing. A run that a process is writing to is listed, but
+neither verified nor pruned.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class RunSummary:
     """Seconds since its manifest was last written."""
     bytes: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """``section.key`` of all settings; see ``telling_settings`` for those worth showing."""
+    """``section.key`` of all settings; ``distinguishing_settings`` selects those worth showing."""
 
 
 def list_runs(folder: Path | str) -> list[RunSummary]:
-    """Every run at or under ``folder``, by path, with the settings that tell it from others."""
+    """Every run at or under ``folder``, by path, with the settings that distinguish it."""
     runs = [_summary(path) for path in find_runs(folder)]
+    distinguishing = distinguishing_settings(runs)
     return [
-        replace(run, settings=told) for run, told in zip(runs, telling_settings(runs), strict=True)
+        replace(run, settings=settings) for run, settings in zip(runs, distinguishing, strict=True)
     ]
 
 
@@ -92,20 +93,20 @@ def _age(moment: datetime) -> float:
     return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
-def telling_settings(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
-    """For each run the settings that are not the default, or not the same in all of its kind."""
+def distinguishing_settings(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """Settings of each run that differ from the default or between runs of its kind."""
     defaults = flatten(Settings().as_dict())
     by_kind: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         by_kind[run.kind].append(run.settings)
 
-    def tells(run: RunSummary, key: str) -> bool:
+    def distinguishes(run: RunSummary, key: str) -> bool:
         peers = by_kind[run.kind]
         if any(peer.get(key) != run.settings[key] for peer in peers):
             return True
         return run.settings[key] != defaults[key] if key in defaults else len(peers) == 1
 
-    return [{k: v for k, v in run.settings.items() if tells(run, k)} for run in runs]
+    return [{k: v for k, v in run.settings.items() if distinguishes(run, k)} for run in runs]
 
 
 # --- verify -------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def telling_settings(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class DamagedFile:
-    """Something that is not what was recorded."""
+    """A file, or one of its arrays, that differs from its record."""
 
     file: Path
     what: str
@@ -126,7 +127,7 @@ class DamagedFile:
 
 @dataclass
 class Verification:
-    """What was checked and what was found."""
+    """Counts of the checked runs and files, and the damage."""
 
     runs: int = 0
     files: int = 0
@@ -137,7 +138,7 @@ class Verification:
 
 
 def verify(folder: Path | str) -> Verification:
-    """Every recorded file and array, and every checkpoint, against its SHA-256."""
+    """Check every recorded file and array, and every checkpoint, against its SHA-256."""
     report = Verification()
     for path in find_runs(folder):
         owner = lock_owner(path)
@@ -171,13 +172,13 @@ def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
     report.bytes += len(data)
     if sha256(data) in (record["sha256"], record.get("previous", record)["sha256"]):
         return
-    what = f"SHA-256 differs from the recorded one ({len(data)} bytes of {record['bytes']})"
+    problem = f"SHA-256 differs from the recorded one ({len(data)} bytes of {record['bytes']})"
     names = _wrong_arrays(data, record.get("arrays", {}))
-    report.damaged += [DamagedFile(file, what, name) for name in names] or [DamagedFile(file, what)]
+    report.damaged += [DamagedFile(file, problem, name) for name in names or [""]]
 
 
 def _wrong_arrays(data: bytes, recorded: Mapping[str, str]) -> list[str]:
-    """Which arrays of a damaged file are hit; none if it cannot be told."""
+    """Names of the damaged arrays in a damaged file; empty if the file cannot be decoded."""
     try:
         return sorted(wrong_arrays(unchecked_arrays(data), recorded))
     except ValueError:
@@ -198,7 +199,7 @@ def _verify_checkpoint(file: Path, report: Verification) -> None:
 
 @dataclass(frozen=True)
 class Prunable:
-    """A file that can go: it is of no use, or can be recomputed."""
+    """A file that can be deleted: it has no use, or can be recomputed."""
 
     file: Path
     bytes: int
@@ -206,16 +207,19 @@ class Prunable:
 
 
 def prunable(folder: Path | str) -> list[Prunable]:
-    """Checkpoints of finished runs but the final one, parts of what was joined since, and what
-    killed processes left behind.
+    """Superseded checkpoints of finished runs, parts that were joined into one file, and temporary
+    files of killed processes.
     """
-    find_runs(folder)  # says so if there is no such folder
+    find_runs(folder)  # refuses a folder that does not exist
     places = {file.parent for name in (MANIFEST, LOCK) for file in Path(folder).rglob(name)}
     return [item for path in sorted(places) if not lock_owner(path) for item in _prunable(path)]
 
 
 def prune(items: Iterable[Prunable]) -> int:
-    """Delete these files under their runs' locks; bytes freed. A run in use meanwhile is left."""
+    """Delete these files under their runs' locks and return the bytes freed.
+
+    A run that has come into use meanwhile is skipped.
+    """
     by_run: dict[Path, list[Prunable]] = defaultdict(list)
     for item in items:
         by_run[item.file.parent].append(item)
@@ -228,11 +232,11 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
     except UserError:
         return 0
     try:
-        still = set(_prunable(path))  # it may have gone on since it was looked at
+        still = set(_prunable(path))  # the run may have continued since it was listed
         gone = [item for item in wanted if item in still]
         for item in gone:
             item.file.unlink(missing_ok=True)
-        if not any(path.glob("[!.]*")):  # nothing but the lock is left of it
+        if not any(path.glob("[!.]*")):  # only the lock remains
             (path / LOCK).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 path.rmdir()
@@ -242,22 +246,23 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
 
 
 def _prunable(path: Path) -> list[Prunable]:
-    found = [(file, "left by a killed process") for file in leftovers(path)]
-    found += [(file, "checkpoint of a finished run") for file in _old_checkpoints(path)]
-    found += [(file, "joined with others into one file since") for file in _joined(path)]
-    return [Prunable(file, file.stat().st_size, why) for file, why in found]
+    files = [(file, "left by a killed process") for file in leftovers(path)]
+    files += [(file, "checkpoint of a finished run") for file in _old_checkpoints(path)]
+    files += [(file, "joined with others into one file since") for file in _joined(path)]
+    return [Prunable(file, file.stat().st_size, why) for file, why in files]
 
 
 def _joined(path: Path) -> list[Path]:
     """All files of a run that is part of a file of another run, once that file is there."""
     try:
-        whole = Path(read_manifest(path).results.get(PART_OF, ""))
-        other = path.parent / whole.parent.name
-        kept = whole.name in read_manifest(other).files and (other / whole.name).is_file()
+        target = Path(read_manifest(path).results.get(PART_OF, ""))
+        other = path.parent / target.parent.name
+        is_joined = target.name in read_manifest(other).files and (other / target.name).is_file()
     except UserError:
         return []
     files = [file for file in path.iterdir() if file.is_file() and file.name[0] != "."]
-    return sorted(files, key=lambda file: file.name == MANIFEST) if kept else []  # manifest last
+    manifest_last = sorted(files, key=lambda file: file.name == MANIFEST)
+    return manifest_last if is_joined else []
 
 
 def _old_checkpoints(path: Path) -> list[Path]:

@@ -1,11 +1,11 @@
-"""Tasks on a Dask cluster: ``dask.distributed`` schedules, we send orders and store replies.
+"""Tasks on a Dask cluster: ``dask.distributed`` schedules them, this module sends and stores.
 
 shared disk       workers write under the results folder
 no shared disk    run directories travel as {relative path: bytes}, through the scheduler
 
-Whoever reaches a Dask scheduler runs code (docs/cluster.md). What is checked here bounds mistakes
-and leftovers: an archive writes files of its task's run directories and nothing else, and scratch
-directories are the worker's own.
+Anyone who reaches a Dask scheduler can run code (docs/cluster.md). The checks here limit mistakes
+and leftovers: an archive may only contain files of its task's run directories, and scratch
+directories belong to the worker.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ from thermoloom.runs.tasks import (
 from thermoloom.threads import threads
 
 CLUSTER_REPORT_INTERVAL = 1.0
-"""Seconds between two progress reports of one task: with hundreds of workers the scheduler passes
-on all of them."""
+"""Seconds between two progress reports of one task; the scheduler forwards those of all workers."""
 LARGEST_ARCHIVE = 4 << 30
-"""Bytes that a task may send or be sent; a pair of the paper's comparison has 20 MB."""
+"""Most bytes that a task may send or receive; a pair of the paper's comparison has 20 MB."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -59,10 +58,10 @@ class _CancelledError(BaseException):
 
 
 def run_on_cluster(sweep: Sweep, tasks: Sequence[Task], address: str, shared: bool) -> None:
-    """Submit all tasks to the scheduler and store what comes back, as it comes.
+    """Submit all tasks to the scheduler and store their results as they arrive.
 
-    A worker's death is Dask's business: the scheduler gives its task to another one, as often as
-    ``distributed.scheduler.allowed-failures`` says.
+    If a worker dies, the scheduler gives its task to another one, up to
+    ``distributed.scheduler.allowed-failures`` times.
     """
     with _connected(address) as client, _shared_mark(sweep.folder, shared) as mark:
         _check_versions(client, address)
@@ -127,7 +126,7 @@ def _outcome_of(task: Task, future: Any, folder: Path) -> Outcome:
 
 
 def check_cluster(address: str) -> int:
-    """Refuse an address where no scheduler with workers of this version answers; how many do."""
+    """Number of workers at an address; refused without a scheduler and workers of this version."""
     with _connected(address) as client:
         return _check_versions(client, address)
 
@@ -184,7 +183,7 @@ def _connected(address: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _silenced(name: str) -> Iterator[None]:
-    """Dask prints tracebacks for what we say in one line."""
+    """Silence a logger of Dask, which prints tracebacks where one line is enough."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -195,7 +194,7 @@ def _silenced(name: str) -> Iterator[None]:
 
 
 def _check_versions(client: Any, address: str) -> int:
-    """Refuse a cluster that runs another version of the package; its number of workers."""
+    """Number of workers of a cluster; one with another version of the package is refused."""
     try:
         client.wait_for_workers(1, timeout=30)
     except Exception:
@@ -203,7 +202,7 @@ def _check_versions(client: Any, address: str) -> int:
             f"--cluster {address}: no worker has joined in 30 s; start some with "
             f"`dask worker {address}`"
         ) from None
-    # A function of the standard library: asking must not need the package over there.
+    # A function of the standard library: the worker may not have the package.
     answers = client.run(importlib.metadata.version, "thermoloom", on_error="return")
     for worker, answer in answers.items():
         if isinstance(answer, Exception):
@@ -220,7 +219,7 @@ def _refuse_other_version(where: str, ours: str, theirs: str) -> None:
 
 
 def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]:
-    """On a cluster worker: do the task under the shared folder, or in scratch and send it back."""
+    """On a cluster worker: run the task in the shared folder, or in scratch and send its files."""
     task = Task(**order["task"])
     try:
         _refuse_other_version("the worker", order["version"], package_version())
@@ -251,14 +250,14 @@ _LIMITING = threading.Lock()
 
 @contextlib.contextmanager
 def _one_thread_each(task: Task) -> Iterator[None]:
-    """One thread for each of the tasks that a worker with several threads does at once.
+    """Limit each of a worker's simultaneous tasks to one thread.
 
-    Threads of the linear algebra are limited process-wide, and another number gives other bits: so
-    the limit is set by the first task that begins and lifted by the last that ends.
+    The limit on linear algebra threads is process-wide, and another number of threads gives other
+    bits. The first task that begins therefore sets the limit and the last that ends lifts it.
     """
     global _LIMITED_TASKS
     with _LIMITING:
-        with contextlib.suppress(Exception):  # execute will say what is wrong with it
+        with contextlib.suppress(Exception):  # execute will report the error
             resolve(task.function)  # first, so that the libraries it loads are limited too
         if _LIMITED_TASKS == 0:
             _LIMITED.enter_context(threads(1))
@@ -273,20 +272,19 @@ def _one_thread_each(task: Task) -> Iterator[None]:
 
 
 _SLOWED: dict[Any, tuple[int, float]] = {}
-"""Callbacks of Dask that are slowed down: tasks that want it, and their own pace in ms."""
+"""Slowed callbacks of Dask: the number of tasks that slow them, and their usual pace in ms."""
 _SLOWING = threading.Lock()
 
 
 @contextlib.contextmanager
 def _undisturbed(worker: Any) -> Iterator[None]:
-    """Samples of the stack and ticks of the event loop once a second while a worker works.
+    """Slow down Dask's stack samples and event-loop ticks to one per second during a task.
 
-    By default Dask takes a hundred and fifty of them a second, for its dashboard: a tenth of the
-    speed of a kernel that has the core to itself. Heartbeats and the watch over memory go on as
-    they are.
+    By default Dask takes 150 of them per second for its dashboard, which costs a kernel a tenth of
+    its speed. Heartbeats and the memory monitor are unchanged.
     """
-    found = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]
-    callbacks = [callback for callback in found if callback is not None]
+    candidates = [worker.periodic_callbacks.get(name) for name in ("profile", "tick")]
+    callbacks = [callback for callback in candidates if callback is not None]
     with _SLOWING:
         for callback in callbacks:
             tasks, pace = _SLOWED.get(callback, (0, callback.callback_time))
@@ -305,7 +303,7 @@ def _undisturbed(worker: Any) -> Iterator[None]:
 
 
 def _cluster_report(worker: Any, task: Task, topic: str) -> Report:
-    """Progress through the scheduler; also where a task notices that its sweep is over."""
+    """Report progress through the scheduler; raises an exception once the sweep is over."""
     key = worker.get_current_task()
 
     def send(done: int, total: int, loss: float | None) -> None:
@@ -319,13 +317,13 @@ def _cluster_report(worker: Any, task: Task, topic: str) -> Report:
 
 
 def _scratch(task: Task) -> Path:
-    """The same place for the same task, so that a retry on this machine continues."""
+    """Scratch folder of a task; the same on every call, so that a retry continues."""
     identity = sha256(json.dumps([asdict(task), package_version()]).encode())[:16]
     return Path(tempfile.gettempdir()) / f"thermoloom-{_owner()}" / identity
 
 
 def _owner() -> int | None:
-    """The user's number; None on Windows, where every user has a temporary folder of his own."""
+    """The user's number; None on Windows, where every user has a private temporary folder."""
     return os.getuid() if hasattr(os, "getuid") else None
 
 
@@ -340,17 +338,17 @@ def _prepare_scratch(workdir: Path, task: Task, sent: Mapping[str, bytes]) -> No
 
 
 def _own_directory(path: Path) -> None:
-    """Make ``path`` unless it is there, as a directory (no link to one) that only we write to."""
+    """Ensure that ``path`` is a directory, not a link, that only this user can write to."""
     try:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise UserError(f"{path}: cannot be made on the worker ({error.strerror})") from None
     ours = _owner() is None or (
-        found.st_uid == _owner() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        status.st_uid == _owner() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
-    if not stat.S_ISDIR(found.st_mode) or not ours:
+    if not stat.S_ISDIR(status.st_mode) or not ours:
         raise UserError(
             f"{path}: is a link, or others may write there; remove it or set TMPDIR on the workers"
         )
@@ -358,7 +356,7 @@ def _own_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def _shared_mark(folder: Path, shared: bool) -> Iterator[str]:
-    """A file by which workers recognize the shared folder; without sharing, nothing."""
+    """Name of a file by which workers recognize the shared folder; "" without sharing."""
     if not shared:
         yield ""
         return
@@ -386,7 +384,7 @@ def pack(folder: Path, runs: Iterable[str]) -> dict[str, bytes]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Regular files of a run directory; links lead elsewhere and stay behind."""
+    """Regular files of a run directory, without links."""
     if not path.is_dir():
         return []
     skipped = {path / LOCK, *leftovers(path)}
@@ -395,9 +393,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> None:
-    """Write what ``pack`` made of ``runs``; anything else is refused before a byte is written.
+    """Write the files that ``pack`` read from ``runs``; other files are refused beforehand.
 
-    The manifest comes last, so that a run is done only when complete.
+    The manifest is written last, so that a run is done only when it is complete.
     """
     for run, mine in _checked(files, runs).items():
         target = folder / run
@@ -414,7 +412,7 @@ def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> N
 
 
 def _checked(files: Mapping[str, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
-    """``{run: {file name: bytes}}``, if it holds plain files of ``runs`` alone."""
+    """``{run: {file name: bytes}}``; refused unless all are plain files of ``runs``."""
     if not isinstance(files, Mapping):
         raise UserError(f"a received archive is not an archive but {type(files).__name__}; refused")
     by_run: dict[str, dict[str, bytes]] = {}

@@ -1,10 +1,10 @@
-"""Where tasks run: in this process, in local processes, or on a Dask cluster.
+"""Execution of tasks: in this process, in local processes, or on a Dask cluster.
 
     run_tasks ──▶ here        one task, or one worker
               ├─▶ processes   local ones, with one thread each (POSIX; elsewhere: here)
               └─▶ cluster     Dask, with or without a shared disk
 
-Whatever is done already is not done again, wherever it was done.
+Tasks that are already done, wherever they ran, are not repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thermoloom.threads import available_cores
 
 
 class SweepInterruptedError(KeyboardInterrupt):
-    """Ctrl-C: everything was stopped; the message says what is kept and how to go on."""
+    """Ctrl-C has stopped all tasks; the message says how to continue."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def run_tasks(
     progress: Progress | None = None,
     after: Callable[[], None] = lambda: None,
 ) -> dict[str, Outcome]:
-    """Outcomes by task name, in the order of ``tasks``, wherever they ran.
+    """Run tasks and return their outcomes by name, in the order of ``tasks``.
 
-    ``folder``: results folder, the ``workdir`` of every task. With more than one task each has
-    one thread of its own, so the bits do not depend on where it ran. ``after`` is called whenever
-    one has ended that was not done before.
+    ``folder``: results folder, the ``workdir`` of every task. If there is more than one task, each
+    has one thread, so that its bits do not depend on where it ran. ``after`` is called after every
+    task that was not done before.
     """
     if len({task.name for task in tasks}) < len(tasks):
         raise ValueError("two tasks have the same name")
@@ -78,23 +78,23 @@ def run_tasks(
     with sweep.progress.shown(len(tasks)):
         try:
             _run_here(sweep, [task for task in tasks if _is_done(folder, task)], at_once=True)
-            left = longest_first(task for task in tasks if task.name not in sweep.outcomes)
-            if left and resources.cluster is not None:
-                run_on_cluster(sweep, left, resources.cluster, resources.shared)
+            remaining = longest_first(task for task in tasks if task.name not in sweep.outcomes)
+            if remaining and resources.cluster is not None:
+                run_on_cluster(sweep, remaining, resources.cluster, resources.shared)
             elif os.name == "posix" and min(resources.processes, len(tasks)) > 1:
-                run_in_processes(sweep, left, min(resources.processes, len(left)))
+                run_in_processes(sweep, remaining, min(resources.processes, len(remaining)))
             else:
-                _run_here(sweep, left)
+                _run_here(sweep, remaining)
         except KeyboardInterrupt:
             raise SweepInterruptedError(
                 f"interrupted; {sweep.progress.done_count} of {len(tasks)} tasks are done and all "
-                "checkpoints kept: run the same command again to continue"
+                "checkpoints are saved: run the same command again to continue"
             ) from None
     return {task.name: sweep.outcomes[task.name] for task in tasks}
 
 
 def longest_first(tasks: Iterable[Task]) -> list[Task]:
-    """So that workers end together: a long task at the end would leave all but one without work."""
+    """Tasks by falling cost: a long task at the end would leave all other workers idle."""
     return sorted(tasks, key=lambda task: -math.inf if task.cost is None else -task.cost)
 
 
@@ -110,7 +110,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _is_done(folder: Path, task: Task) -> bool:
-    """Whether all run directories of a task are complete: then it only looks up its result."""
+    """Whether all run directories of a task are complete, so that it only reads its result."""
     paths = [folder / output for output in task.outputs]
     return bool(paths) and all((p / MANIFEST).exists() and _run_is_over(p) for p in paths)
 
@@ -119,7 +119,7 @@ def _run_is_over(path: Path) -> bool:
     try:
         manifest = read_manifest(path)
     except UserError:
-        return False  # the task itself will say what is wrong
+        return False  # the task will report the error
     return manifest.state in ("done", "diverged") and not lost_files(path, manifest)
 
 

@@ -1,7 +1,7 @@
-"""Bytes on disk: written whole or not at all, and a lock on the directory that they are in.
+"""Atomic writing of files, and a lock on their directory.
 
-Every file is written beside its place, synced and renamed over it: a reader, a SIGKILL or a full
-disk sees the old file or the new one, never half of one.
+Every file is written beside its place, synced and renamed over it. After a SIGKILL or on a full
+disk there is the old file or the new one, never half of one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sha256(data: bytes) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """``data`` at ``path``, or the file that was there before: nothing between."""
+    """Write ``data`` to ``path``; if that fails, the previous file stays unchanged."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:
@@ -52,7 +52,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """A rename lasts only once its directory is on disk; Windows opens no directory."""
+    """Sync a directory, so that a rename in it lasts; Windows cannot open directories."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -63,10 +63,10 @@ def _sync_directory(path: Path) -> None:
 
 
 def write_error(path: Path, error: OSError) -> UserError:
-    """Why a file could not be written, and what to do about it."""
+    """The user error for a file that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
         return UserError(
-            f"{path}: no space left to write it ({error.strerror}); what was there before is "
+            f"{path}: no space left to write it ({error.strerror}); the previous file is "
             "intact: free some space and run the same command again"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -82,7 +82,7 @@ def leftovers(path: Path) -> list[Path]:
 
 
 class Lock:
-    """Exclusive lock on RUN/.lock: it vanishes with its process, so none is ever stale."""
+    """Exclusive lock on RUN/.lock; it ends with its process, so it is never stale."""
 
     def __init__(self, path: Path, wait: float) -> None:
         self._lock = _lock_of(path)

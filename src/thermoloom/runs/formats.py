@@ -1,10 +1,10 @@
-"""Arrays, tables and plain values as bytes and text, and back: nothing is lost on the way.
+"""Lossless formats: arrays, tables and plain values as bytes and text, and back.
 
     arrays   safetensors, with the SHA-256 of every array and of the metadata in the header
     tables   CSV, floats as the shortest text that reads back bit by bit
     values   JSON, non-finite numbers as null
 
-Nothing here knows of run directories.
+This module does not know run directories.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _HEADER_KEY = "thermoloom"  # one key only: safetensors keeps no order among sev
 
 
 def array_sha256(array: AnyArray) -> str:
-    """SHA-256 of ``dtype shape`` and the little-endian C-order bytes, so that neither can slip."""
+    """SHA-256 of ``dtype shape`` and of the little-endian bytes in C order."""
     digest = hashlib.sha256(f"{array.dtype.name} {array.shape}".encode())
     digest.update(_plain(array).tobytes())
     return digest.hexdigest()
 
 
 def _plain(array: AnyArray) -> AnyArray:
-    """C order and little endian: safetensors writes the memory as it lies."""
+    """The array in C order and little endian, because safetensors writes memory unchanged."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
@@ -58,7 +58,7 @@ def encode_arrays(arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any]) -
 
 
 def decode_arrays(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Arrays and metadata of ``encode_arrays``; ValueError names what does not match."""
+    """Arrays and metadata of ``encode_arrays``; ValueError names arrays that do not match."""
     arrays, header = _unpack(data)
     recorded = dict(header["sha256"])
     damaged = sorted(wrong_arrays(arrays, recorded))
@@ -187,5 +187,5 @@ def jsonable(value: Any) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """JSON without choices: sorted keys, no white space. Equal values are equal texts."""
+    """JSON with sorted keys and no white space, so that equal values give equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

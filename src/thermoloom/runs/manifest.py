@@ -1,7 +1,7 @@
-"""What a run was, in ``manifest.json``: identity, settings, versions, machine, state, checksums.
+"""The manifest of a run: identity, settings, versions, machine, state, checksums.
 
 id     SHA-256 of the kind, the numerics, and the settings that are not the default
-seal   SHA-256 of everything else in the file, so that a change by hand shows
+seal   SHA-256 of everything else in the file, which reveals changes by hand
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SCHEMA = 3
 """Version of the manifest's layout; another one is refused. New fields with a default need none."""
 MANIFEST = "manifest.json"
 PART_OF = "part_of"
-"""Result of a run that is a part: RUN/FILE, beside it, that it is joined into."""
+"""Result key of a partial run: RUN/FILE, beside it, into which its files are joined."""
 PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
-"""Settings of ``patterns`` that say where patterns come from; what counts is their content."""
+"""Settings of ``patterns`` that name their source; the identity depends on their content."""
 
 
 # --- identity -------------------------------------------------------------------------------------
@@ -41,9 +41,9 @@ PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
 def run_identity(
     kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of all that determines the numbers of a run."""
-    chosen = essential(settings, defaults)
-    content = {"kind": kind, "numerics": NUMERICS, "settings": chosen}
+    """First twelve hexadecimal digits of the SHA-256 of kind, numerics and essential settings."""
+    identifying = essential(settings, defaults)
+    content = {"kind": kind, "numerics": NUMERICS, "settings": identifying}
     return sha256(canonical(content).encode())[:12]
 
 
@@ -53,16 +53,16 @@ def essential(
     """``{"section.key": value}`` of the settings that are not the default.
 
     A setting that is added later, with its default, changes no identity. Patterns count by their
-    content (``patterns.content``), wherever they came from. ``defaults``: those of ``Settings``
-    unless given.
+    content (``patterns.content``), not by their source. ``defaults``: by default those of
+    ``Settings``.
     """
     usual = usual_settings(defaults)
     flat: dict[str, Any] = json.loads(canonical(flatten(settings)))
-    chosen = {key: value for key, value in flat.items() if key not in usual or value != usual[key]}
-    if chosen.get("patterns.content"):
+    identifying = {key: flat[key] for key in flat if key not in usual or flat[key] != usual[key]}
+    if identifying.get("patterns.content"):
         for key in PATTERN_SOURCE:
-            chosen.pop(f"patterns.{key}", None)
-    return chosen
+            identifying.pop(f"patterns.{key}", None)
+    return identifying
 
 
 def is_same_run(
@@ -71,22 +71,22 @@ def is_same_run(
     settings: Mapping[str, Any],
     defaults: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Whether a manifest is that of this very run.
+    """Whether a manifest belongs to the run with these settings.
 
-    The settings are looked at beside the id: a default that was changed without raising
-    ``NUMERICS`` would otherwise pass for the old one.
+    The settings are compared in addition to the id: a default that was changed without raising
+    ``NUMERICS`` would otherwise go unnoticed.
     """
     same_id = manifest.id == run_identity(kind, settings, defaults)
     return same_id and essential(manifest.settings, defaults) == essential(settings, defaults)
 
 
 def usual_settings(defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """``{"section.key": value}`` of what has no part in an identity."""
+    """``{"section.key": value}`` of the defaults, which do not count in an identity."""
     return flatten(Settings().as_dict() if defaults is None else defaults)
 
 
 def run_path(folder: Path, kind: str, settings: Mapping[str, Any]) -> Path:
-    """``folder/kind-id``: where a run is found by its settings alone."""
+    """``folder/kind-id``: the path of a run, derived from its settings alone."""
     return folder / f"{kind}-{run_identity(kind, settings)}"
 
 
@@ -198,7 +198,7 @@ class EnvironmentChange(TypedDict):
 
 
 class Manifest(msgspec.Struct, kw_only=True):
-    """The small JSON page that says what a run is. A field that is added here needs a default."""
+    """The content of ``manifest.json``. A field that is added here needs a default."""
 
     schema: int
     kind: Name
@@ -211,7 +211,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     created: str
     updated: str
     versions: dict[str, Any]
-    """Software at the start; what changed on resuming is in ``changes``."""
+    """Software versions at the start; ``changes`` records later ones."""
     host: dict[str, Any]
     changes: list[EnvironmentChange] = msgspec.field(default_factory=list)
     results: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -241,7 +241,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as JSON for people, with its seal."""
+    """The manifest as indented JSON, with its seal."""
     values = json.loads(json.dumps(msgspec.to_builtins(manifest), allow_nan=False))
     sealed = values | {"seal": _seal(values)}
     return json.dumps(sealed, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
@@ -252,9 +252,9 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of the run directory ``path``; one line for everything that can be wrong.
+    """Read the manifest of the run directory ``path``; every error is one line.
 
-    Fields that this version does not know are ignored, those that are missing take their default.
+    Unknown fields are ignored, and missing ones take their default.
     """
     file = path / MANIFEST
     try:
@@ -276,9 +276,10 @@ def read_manifest(path: Path) -> Manifest:
         raise DamagedFileError(
             f"{file}: was changed by hand or damaged (it does not match its seal); {_WAY_OUT}"
         )
-    own = f"{manifest.kind}-{manifest.id}"
-    if path.name != own and re.fullmatch(rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}", path.name):
-        raise DamagedFileError(f"{path}: holds the run {own}; give the folder that name again")
+    run_name = f"{manifest.kind}-{manifest.id}"
+    any_run_name = rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}"
+    if path.name != run_name and re.fullmatch(any_run_name, path.name):
+        raise DamagedFileError(f"{path}: holds the run {run_name}; give the folder that name again")
     return manifest
 
 

@@ -26,8 +26,8 @@ RETRIES = 2
 class _LocalWorker:
     """A child process that takes one task at a time: JSON lines in on stdin, out on a pipe.
 
-    Not a multiprocessing pool: there a killed worker breaks the pool or, killed while it holds the
-    queue's lock, everything. Here it closes its own pipe, and that is all.
+    It is not a multiprocessing pool: a killed worker breaks the pool, or blocks the program if it
+    holds the lock of the queue. Here a killed worker only closes its pipe.
     """
 
     def __init__(self, workdir: Path, thread_count: int) -> None:
@@ -52,7 +52,7 @@ class _LocalWorker:
         self._say(task=asdict(task), workdir=str(self.workdir))
 
     def allow(self, thread_count: int) -> None:
-        """More threads for the task that it is at; they never change its bits."""
+        """Allow more threads for the current task; they never change its bits."""
         self._say(allow=thread_count)
 
     def _say(self, **order: Any) -> None:
@@ -63,7 +63,7 @@ class _LocalWorker:
             self.process.stdin.flush()
 
     def messages(self) -> list[dict[str, Any]] | None:
-        """What it said since the last time; None once it is dead and all was heard."""
+        """Messages since the last call; None once the worker is dead and all are read."""
         data = os.read(self.reader, 1 << 20)
         if not data:
             return None
@@ -71,7 +71,7 @@ class _LocalWorker:
         return [json.loads(line) for line in lines]
 
     def stop(self) -> None:
-        """End now, whatever it does: every file is written atomically, so nothing breaks."""
+        """End the worker at once; files are written atomically, so none is damaged."""
         self.process.terminate()
         try:
             self.process.wait(2)
@@ -92,7 +92,7 @@ def _has_descriptor(stream: TextIO | None) -> bool:
 
 
 def _single_thread_environment(thread_count: int) -> dict[str, str]:
-    """Set before the child imports anything: libraries read it when they are loaded."""
+    """Environment of a worker; libraries read these limits when they are loaded."""
     libraries = ("OPENBLAS", "OMP", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMBA")
     limits = {f"{library}_NUM_THREADS": str(thread_count) for library in libraries}
     limits["VECLIB_MAXIMUM_THREADS"] = limits.pop("VECLIB_MAXIMUM_NUM_THREADS")
@@ -102,7 +102,7 @@ def _single_thread_environment(thread_count: int) -> dict[str, str]:
 
 
 def serve(writer: int, thread_count: int) -> None:
-    """Life of a local worker: read a task, do it, say how it went; die with the coordinator."""
+    """Main loop of a local worker: read a task, run it, report it; end with the coordinator."""
     os.set_inheritable(writer, False)
     tasks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
@@ -130,7 +130,7 @@ def serve(writer: int, thread_count: int) -> None:
 
 
 def run_in_processes(sweep: Sweep, tasks: Sequence[Task], workers: int) -> None:
-    """Tasks to workers as they become free; a worker that dies is replaced."""
+    """Give tasks to workers as they become free, and replace workers that die."""
     waiting = deque(tasks)
     deaths = dict.fromkeys((task.name for task in tasks), 0)
     alive: dict[int, _LocalWorker] = {}
@@ -173,7 +173,7 @@ def _start_worker(
 
 
 def _share_cores(busy: Sequence[_LocalWorker], cores: int) -> None:
-    """Nothing is left to begin: those who still work have the cores of those who do not."""
+    """Share all cores among the busy workers once no task waits."""
     for worker in busy:
         worker.allow(cores // len(busy))
 
@@ -199,7 +199,7 @@ def _hear(
 
 
 def _bury(sweep: Sweep, worker: _LocalWorker, waiting: deque[Task], deaths: dict[str, int]) -> None:
-    """A worker died: its task goes to another one, a limited number of times."""
+    """Give the task of a dead worker to another one, a limited number of times."""
     worker.stop()
     task, code = worker.task, worker.process.returncode
     if task is None:

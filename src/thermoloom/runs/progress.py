@@ -1,4 +1,4 @@
-"""What a sweep reports while it runs: nothing, lines for a log, or a display on a terminal."""
+"""Progress of a sweep: silent, as lines for a log, or as a display on a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import rich.console
 import rich.progress
 
 TOO_EARLY = 0.02
-"""Share of the tasks below which nothing is said of the time that is left: the longest come first,
-and kernels may have to be compiled."""
+"""Share of the tasks below which no remaining time is estimated: the longest tasks come first, and
+kernels may have to be compiled."""
 
 
 class Progress:
-    """What a sweep reports while it runs: silent by itself, shown by its subclasses."""
+    """Counts the tasks of a sweep; silent by itself, shown by its subclasses."""
 
     total = 0
     done_count = 0
@@ -27,7 +27,7 @@ class Progress:
 
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:
-        """From the first task to the last."""
+        """Context from the first task to the last."""
         self.total, self.done_count, self.failed_count = total, 0, 0
         self.running = {}
         self._at_once = 0
@@ -41,7 +41,7 @@ class Progress:
         self.running[name] = (done, total, loss)
 
     def finished(self, name: str, at_once: bool = False) -> None:
-        """``at_once``: its result was there already, so it says nothing about the rate."""
+        """``at_once``: the task was done before, so it does not count in the rate."""
         self.running.pop(name, None)
         self.done_count += 1
         self._at_once += at_once
@@ -51,11 +51,11 @@ class Progress:
         self.failed_count += 1
 
     def note(self, text: str) -> None:
-        """Something worth a line, such as a worker that died."""
+        """Show a line, such as the death of a worker."""
 
     @property
     def work_done(self) -> float:
-        """Tasks done, those running by their fraction."""
+        """Number of tasks done, with the fractions of running ones."""
         fractions = (done / total for done, total, _ in self.running.values() if total)
         return self.done_count + self.failed_count + sum(fractions)
 
@@ -93,7 +93,7 @@ def _state(done: int, total: int, loss: float | None) -> str:
 
 
 class PlainProgress(Progress):
-    """Lines for a log: every start and end, and the whole at an interval."""
+    """Lines for a log: every start and end, and the total at an interval."""
 
     def __init__(self, stream: TextIO | None = None, interval: float = 10.0) -> None:
         self._stream = stream or sys.stderr
@@ -144,12 +144,12 @@ class RichProgress(Progress):
     @contextlib.contextmanager
     def shown(self, total: int) -> Iterator[None]:
         with super().shown(total), self._display:
-            self._whole = self._display.add_task("total", total=total, detail="")
+            self._total_row = self._display.add_task("total", total=total, detail="")
             self._refresh()
             yield
 
     def _refresh(self) -> None:
-        self._display.update(self._whole, completed=self.work_done, detail=self.summary)
+        self._display.update(self._total_row, completed=self.work_done, detail=self.summary)
 
     def started(self, name: str) -> None:
         super().started(name)

@@ -1,14 +1,14 @@
-"""The run directory: what lasts of a run, written so that no crash can spoil it.
+"""The run directory: the files of a run, written so that no crash can damage them.
 
     RUN/manifest.json                   settings, versions, machine, state, results, checksums
-    RUN/checkpoint-000120.safetensors   the last two, each carrying its own checksum
+    RUN/checkpoint-000120.safetensors   the last two, each with its checksum inside
     RUN/*.safetensors, RUN/*.csv        arrays and tables, their SHA-256 in the manifest
     RUN/.lock                           locked while a process writes here
 
-Every file is written beside its place, synced and renamed over it: a reader, a SIGKILL or a full
-disk sees the old file or the new one, never half of one. A file's checksum and the file itself
-cannot change in one step, so an overwritten file is announced in the manifest first, together
-with the record of the version it replaces: one of the two always fits.
+Every file is written beside its place, synced and renamed over it. After a SIGKILL or on a full
+disk there is the old file or the new one, never half of one. A file and its checksum cannot change
+in one step. The manifest therefore announces an overwritten file first and keeps the record of the
+version that it replaces: one of the two records always matches.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run can go on from."""
+    """A state from which a run can continue."""
 
     name: str
     cycle: int
@@ -107,8 +107,8 @@ class RunDirectory:
         """A new run, or the same run to be continued; locked for writing.
 
         Another run or foreign files at ``path`` are refused. ``wait``: seconds to wait for
-        a process that writes there. ``defaults``: values that have no part in the run's identity;
-        those of ``Settings`` unless given.
+        a process that writes there. ``defaults``: settings that do not count in the run's identity;
+        by default those of ``Settings``.
         """
         path = Path(path)
         wanted = json.loads(json.dumps(settings, allow_nan=False))
@@ -163,7 +163,7 @@ class RunDirectory:
             if self._lock and isinstance(error, Exception) and self.state in ("new", "running"):
                 self.fail(str(error) if isinstance(error, UserError) else repr(error))
         except UserError:
-            pass  # a full disk: the error on its way says so already
+            pass  # a full disk: the error being raised says so already
         finally:
             self.close()
 
@@ -195,18 +195,18 @@ class RunDirectory:
     # state
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Done: everything is on disk, with these results (small, JSON)."""
+        """Mark the run as done, with these results (small, JSON)."""
         self._drop_old_checkpoints()  # a kill may have come between the last save and this
         self._end("done", "", results)
 
     def diverged(self, cycle: int, results: Mapping[str, Any] | None = None) -> None:
-        """A result like any other: the states became non-finite in this cycle."""
+        """Mark the run as diverged: the states became non-finite in this cycle."""
         self._end(
             "diverged", f"non-finite in cycle {cycle}", {"cycle": cycle} | dict(results or {})
         )
 
     def fail(self, reason: str) -> None:
-        """Ended by an error; the run can be continued once its reason is gone."""
+        """Mark the run as failed; it can be continued once the reason is removed."""
         self._end("failed", reason, {})
 
     def _end(
@@ -221,7 +221,7 @@ class RunDirectory:
     def save_arrays(
         self, name: str, arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """Arrays and JSON metadata as ``name.safetensors``."""
+        """Save arrays and JSON metadata as ``name.safetensors``."""
         data = encode_arrays(arrays, metadata or {})
         hashes = {key: array_sha256(np.asarray(array)) for key, array in arrays.items()}
         self._save(_with_suffix(name, ".safetensors"), data, arrays=hashes)
@@ -240,7 +240,7 @@ class RunDirectory:
             raise DamagedFileError(f"{self.path / name}: damaged ({error})") from None
 
     def save_table(self, name: str, columns: Mapping[str, Sequence[Any] | AnyArray]) -> None:
-        """Columns of equal length as ``name.csv``; floats keep every bit."""
+        """Save columns of equal length as ``name.csv``; floats keep every bit."""
         kinds = {key: column_of(key, values).dtype for key, values in columns.items()}
         named = {key: "str" if kind.kind == "U" else kind.name for key, kind in kinds.items()}
         self._save(_with_suffix(name, ".csv"), encode_table(columns), columns=named)
@@ -252,11 +252,11 @@ class RunDirectory:
         return decode_table(data, record.get("columns") if record else None)
 
     def save_bytes(self, name: str, data: bytes) -> None:
-        """Any other file, its SHA-256 recorded like that of arrays and tables."""
+        """Save any other file and record its SHA-256."""
         self._save(name, data)
 
     def load_bytes(self, name: str) -> bytes:
-        """A recorded file, checked against its SHA-256."""
+        """Read a recorded file and check it against its SHA-256."""
         file = self.path / name
         if name not in self.manifest.files:
             raise UserError(f"{file}: this run has no such file (state: {self.state})")
@@ -274,11 +274,11 @@ class RunDirectory:
         return data
 
     def has(self, name: str) -> bool:
-        """Whether a file of this name was saved, whatever its state now."""
+        """Whether a file of this name was saved, even if it is lost now."""
         return name in self.manifest.files
 
     def is_lost(self, name: str) -> bool:
-        """Whether a file of this name was saved, but is gone or cut."""
+        """Whether a file of this name was saved, but is missing or cut."""
         return self.has(name) and _is_lost(self.path / name, self.manifest.files[name])
 
     def _record_of(self, name: str, data: bytes) -> FileRecord | None:
@@ -325,10 +325,10 @@ class RunDirectory:
     def save_checkpoint(
         self, cycle: int, arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any] | None = None
     ) -> None:
-        """State after ``cycle`` cycles, complete in one file; the one before it is kept too.
+        """Save the state after ``cycle`` cycles in one file, beside the previous checkpoint.
 
-        Not recorded in the manifest: a checkpoint carries its own checksum, so there is no
-        moment at which a kill leaves the two in disagreement.
+        A checkpoint contains its checksum and is not recorded in the manifest, so a kill cannot
+        leave the two in disagreement.
         """
         self._begin()
         data = encode_arrays(arrays, {"cycle": cycle, "metadata": dict(metadata or {})})
@@ -337,13 +337,13 @@ class RunDirectory:
         self._drop_old_checkpoints()
 
     def _drop_old_checkpoints(self) -> None:
-        """Keep those that were saved or verified here, if any were."""
+        """Delete checkpoints other than those saved or verified by this object, if it has any."""
         for cycle, file in checkpoints(self.path) if self._trusted else ():
             if cycle not in self._trusted:
                 file.unlink(missing_ok=True)
 
     def latest_checkpoint(self) -> Checkpoint | None:
-        """The last good checkpoint; damaged ones are passed over and named in ``warnings``."""
+        """The last good checkpoint; ``warnings`` names damaged ones, which are skipped."""
         good: list[Checkpoint] = []
         for _, file in reversed(checkpoints(self.path)):
             try:
@@ -364,15 +364,16 @@ class RunDirectory:
             self._write_manifest()
 
     def _continue(self) -> None:
-        """Clean up after a killed process and note what changed around the run since."""
+        """Clean up after a killed process; note lost files and changes of software or machine."""
         self._clean()
-        own = lost_files(self.path, self.manifest)
+        incomplete = lost_files(self.path, self.manifest)
         lost = [name for name in self.manifest.files if self.is_lost(name)]
         for name in lost:
             del self.manifest.files[name]
-        if own and self.state == "done":
+        if incomplete and self.state == "done":
             self.manifest.state = "running"
-            self.warnings.append(f"{self.path}: {', '.join(own)} is missing or cut; made again")
+            names = ", ".join(incomplete)
+            self.warnings.append(f"{self.path}: {names} is missing or cut; made again")
         changed = {} if self.state in ("done", "diverged") else self._changed_environment()
         self.manifest.changes += [
             {"time": now(), "key": key, "old": old, "new": new}
@@ -388,7 +389,7 @@ class RunDirectory:
             self._write_manifest()
 
     def _changed_environment(self) -> dict[str, tuple[Any, Any]]:
-        """Versions and machine that are not those the run was last computed with."""
+        """Versions and machine properties that differ from those of the last computation."""
         seen = {"versions": self.manifest.versions, "host": self.manifest.host}
         for change in self.manifest.changes:
             _assign(seen, change["key"], change["new"])
@@ -408,10 +409,10 @@ class RunDirectory:
 
 
 def lost_files(path: Path, manifest: Manifest) -> list[str]:
-    """Recorded files without which the run is not complete, and that are gone or cut.
+    """Recorded files that the run needs to be complete, but that are missing or cut.
 
-    Files that were added to a finished run, such as samples of a trained computer, are not among
-    them: they are made again when they are asked for.
+    Files added to a finished run, such as samples of a trained computer, do not count: they are
+    made again on request.
     """
     return [
         name
@@ -421,7 +422,7 @@ def lost_files(path: Path, manifest: Manifest) -> list[str]:
 
 
 def _is_lost(file: Path, record: FileRecord) -> bool:
-    """Gone or of another length: seen at a glance, without hashing."""
+    """Whether a file is missing or has another length; cheaper than hashing it."""
     lengths = {record["bytes"], record.get("previous", record)["bytes"]}
     return not file.is_file() or file.stat().st_size not in lengths
 
@@ -429,9 +430,9 @@ def _is_lost(file: Path, record: FileRecord) -> bool:
 def finished_results(
     path: Path | str, kind: str, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Results of this very run if it is done and its files are there, else None.
+    """Results of this run if it is done and its files are present, else None.
 
-    A task asks this before it begins, so that doing it twice costs nothing.
+    Every task checks this first, so that running a task twice costs nothing.
     """
     if not (Path(path) / MANIFEST).exists():
         return None
@@ -444,7 +445,7 @@ def finished_results(
 def refuse_claimed(
     path: Path, kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse a place that another run or foreign files have; nothing is written."""
+    """Refuse a path that holds another run or foreign files; nothing is written."""
     _refuse_foreign(path)
     if (path / MANIFEST).exists():
         wanted = json.loads(json.dumps(settings))
@@ -457,12 +458,12 @@ def checkpoint_name(cycle: int) -> str:
 
 def checkpoints(path: Path) -> list[tuple[int, Path]]:
     """(cycle, file) of the checkpoints in a run directory, oldest first, unchecked."""
-    found = ((_CHECKPOINT.fullmatch(file.name), file) for file in path.iterdir())
-    return sorted((int(match[1]), file) for match, file in found if match)
+    matches = ((_CHECKPOINT.fullmatch(file.name), file) for file in path.iterdir())
+    return sorted((int(match[1]), file) for match, file in matches if match)
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
-    """A checkpoint that matches its own checksum and its name."""
+    """Read a checkpoint and check it against its checksum and its name."""
     try:
         arrays, header = decode_arrays(file.read_bytes())
         if file.name != checkpoint_name(header["cycle"]):
@@ -480,8 +481,8 @@ def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
     """``tree[a][b] = value`` for the key ``a.b``, without changing the nested originals."""
     first, _, rest = key.partition(".")
     if rest:
-        found = tree.get(first)
-        tree[first] = dict(found) if isinstance(found, Mapping) else {}
+        branch = tree.get(first)
+        tree[first] = dict(branch) if isinstance(branch, Mapping) else {}
         _assign(tree[first], rest, value)
     else:
         tree[first] = value
@@ -517,21 +518,21 @@ def _refuse_other_run(
         source = [f"patterns.{key}" for key in PATTERN_SOURCE]
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     raise UserError(
-        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{more}; take the same "
+        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{rest}; take the same "
         "settings to continue it, or choose another --out"
     )
 
 
 def _short(value: Any) -> str:
-    """A value as it is shown; a SHA-256 by its first digits."""
+    """A value for messages; long ones, such as a SHA-256, are shortened."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:13]}…"
 
 
 def refuse_other_numerics(run: RunDirectory) -> None:
-    """Numbers of different versions are not mixed in one run."""
+    """Refuse a run whose numbers were computed by an incompatible version."""
     old = run.manifest
     if old.numerics != NUMERICS:
         wrote = old.versions.get("thermoloom", "of another version")

@@ -1,4 +1,4 @@
-"""What an experiment left in its directory, as verdicts, figures and pages read it."""
+"""Summary, tables and arrays of a study, as verdicts, figures and pages read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUMMARY = "summary.json"
 
 @dataclass(frozen=True)
 class StudyTables:
-    """Summary, tables and arrays of an experiment; read only."""
+    """Summary, tables and arrays of a study; read only."""
 
     run: RunDirectory
     summary: dict[str, Any]
@@ -32,5 +32,5 @@ class StudyTables:
         return self.run.load_table(name)
 
     def arrays(self, name: str) -> tuple[Table, dict[str, Any]]:
-        """Arrays of a file and the metadata beside them."""
+        """Arrays of a file, and its metadata."""
         return self.run.load_arrays(name), self.run.load_metadata(name)

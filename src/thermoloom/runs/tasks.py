@@ -1,12 +1,10 @@
-"""A task: the name of a function and JSON arguments, the same thing in any process anywhere.
-
-The function is called as
+"""A task: the name of a function and its JSON arguments, which any process on any machine can run.
 
     function(workdir, report, **arguments) -> dict of JSON values
 
-writes its run directories under ``workdir`` and does nothing twice: a run that is done there is
-returned at once (``store.finished_results``), a run that was interrupted is continued. So whatever
-is killed, the same command continues where it was.
+The function writes its run directories under ``workdir`` and repeats nothing: it returns a finished
+run at once (``store.finished_results``) and continues an interrupted one. After a kill, the same
+command therefore continues where it stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ Report = Callable[[int, int, "float | None"], None]
 
 @dataclass(frozen=True)
 class Task:
-    """A function by name and JSON arguments: the same thing in any process on any machine."""
+    """A function by name and its JSON arguments."""
 
     name: str
     """Shown in the progress display; unique within a sweep."""
@@ -47,7 +45,7 @@ class Task:
     inputs: tuple[str, ...] = ()
     """Run directories that it reads, relative to the results folder."""
     cost: float | None = None
-    """About how long it takes, in one unit for all tasks. None: not known, so it begins first."""
+    """Estimated duration, in one unit for all tasks. None: unknown, so the task begins first."""
 
     def __post_init__(self) -> None:
         plain = json.loads(json.dumps(self.arguments, allow_nan=False))
@@ -59,37 +57,37 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended: ``done`` with its result, or ``failed`` for a reason of its own."""
+    """How a task ended: ``done`` with its result, or ``failed`` with a reason."""
 
     state: str
     result: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
     traceback: str = ""
-    """Where an unexpected error came from; empty for errors that the user can put right."""
+    """Traceback of an unexpected error; empty for user errors."""
 
 
 def failures(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """``name: reason`` of every task that failed, for the end of a sweep."""
+    """``name: reason`` of every failed task."""
     return [f"{name}: {o.reason}" for name, o in outcomes.items() if o.state == "failed"]
 
 
 @dataclass
 class Sweep:
-    """Tasks on their way: what is known of them so far."""
+    """Tasks that run together, and their outcomes so far."""
 
     tasks: Sequence[Task]
     folder: Path
     """Results folder, the ``workdir`` of every task."""
     progress: Progress
     threads: int | None
-    """Threads of each task; None leaves them as they are."""
+    """Threads of each task; None leaves the limit unchanged."""
     after: Callable[[], None] = lambda: None
-    """Called in this process when a task has ended and its worker has another one."""
+    """Called in this process after a task has ended and its worker has the next one."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """By the task's name."""
 
     def end(self, task: Task, outcome: Outcome, at_once: bool = False) -> None:
-        """Note how a task ended, and show it."""
+        """Record and show the outcome of a task."""
         self.outcomes[task.name] = outcome
         if outcome.state == "done":
             self.progress.finished(task.name, at_once)
@@ -98,7 +96,7 @@ class Sweep:
 
 
 def execute(task: Task, workdir: Path, report: Report, thread_count: int | None) -> Outcome:
-    """Call the task's function; its errors are its outcome and nobody else's."""
+    """Call the task's function; an error becomes the outcome and is not raised."""
     try:
         function = resolve(task.function)  # first, so that the libraries it loads are limited too
         with threads(thread_count) if thread_count else contextlib.nullcontext():
@@ -114,17 +112,17 @@ def execute(task: Task, workdir: Path, report: Report, thread_count: int | None)
 def resolve(function: str) -> Callable[..., Mapping[str, Any]]:
     """The function behind ``package.module:function``."""
     module, _, name = function.partition(":")
-    found: Callable[..., Mapping[str, Any]] = getattr(importlib.import_module(module), name)
-    return found
+    resolved: Callable[..., Mapping[str, Any]] = getattr(importlib.import_module(module), name)
+    return resolved
 
 
 def one_line(text: str) -> str:
-    """White space of any kind as single blanks."""
+    """The text with all white space replaced by single blanks."""
     return " ".join(text.split())
 
 
 def throttled(send: Report, interval: float = REPORT_INTERVAL) -> Report:
-    """The same report, at most every ``interval`` seconds and always the last one."""
+    """``send``, called at most every ``interval`` seconds and always at the end."""
     last = float("-inf")
 
     def report(done: int, total: int, loss: float | None = None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from thermoloom.computers.pattern_store import identified, keep_patterns, named
+from thermoloom.computers.pattern_store import identified, named, store_patterns
 from thermoloom.errors import UserError
 from thermoloom.feasibility import measures_memory, require_memory
 from thermoloom.measures.classifier import classifier_in
@@ -75,7 +75,7 @@ def compute(
     workers = check(study, plan, folder, resources)
     # claimed after all checks, so that a refused command leaves nothing, and before hours of work
     with RunDirectory.create(path, study.name, plan.as_dict(), defaults=plan.defaults()) as run:
-        keep_patterns(folder / RUNS, patterns)
+        store_patterns(folder / RUNS, patterns)
         interim = _Interim(study, plan, folder, run, on_interim)
         with clock.measure("tasks"):
             outcomes: dict[str, Outcome] = {}
@@ -186,7 +186,7 @@ def compute_share(
     check(study, plan, folder, resources)
     nothing = folder / "nothing-done-yet"
     tasks = tasks_of(cases_of(study, plan, nothing), nothing, count)[number - 1 :: count]
-    keep_patterns(folder / RUNS, patterns)
+    store_patterns(folder / RUNS, patterns)
     with clock.measure("tasks"):
         outcomes = run_tasks(tasks, folder, resources, progress)
     warnings = [line for o in outcomes.values() for line in o.result.get("warnings", [])]

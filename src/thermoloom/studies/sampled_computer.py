@@ -23,7 +23,7 @@ from thermoloom.computers.sample_archives import (
     arrays_of,
     generate_run,
     generated_of,
-    keep_archive,
+    store_archive,
 )
 from thermoloom.computers.training_runs import (
     parameters_of,
@@ -211,7 +211,7 @@ def _join_pieces(workdir: Path, settings: Settings, clock: Clock) -> None:
         return
     parts = [run.load_arrays(PIECE) for run in runs]
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    keep_archive(training.path, order, generated_of(settings.machine, arrays))
+    store_archive(training.path, order, generated_of(settings.machine, arrays))
     clock.seconds["generation"] = sum(run.results["seconds"] for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""Checks before learning: nothing is allocated or written for settings that cannot be learned."""
+"""Checks before learning, made before any array is allocated or file written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Training: cycles of noising paths, fed to one or several learners that share them.
+"""Training: one or several learners learn from shared noising paths, one path per cycle.
 
-Cycle i uses trajectory i of the training seed, from pattern i mod P. A path never sees θ, so
-learners that differ in rule, learning rate or injected errors see the very same path. Computers
-that differ in the strength of their update noise alone are learned together: θ⁰ + σ Δ for every σ.
+    cycle i:   path i of the training seed, from pattern i mod P;   θ ← learner(θ, path)
+    update noise of strength σ:   θ = θ⁰ + σ Δ
+
+A path does not depend on θ, so learners that differ in rule, learning rate or injected errors share
+it. Computers that differ only in the strength of their update noise share θ⁰ and Δ.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ PARTS = ("clean", "response")
 
 
 class Reached(NamedTuple):
-    """What training has reached. Replaced as a whole: a cycle has happened or it has not."""
+    """State of a training. It is replaced as one object, so that no cycle is ever half done."""
 
     parameters: Parameters
     cycle: int = 0
@@ -48,7 +50,7 @@ class Reached(NamedTuple):
 
 
 class _Lessons:
-    """What was learned from one path: equal rules with equal θ learn it once."""
+    """Parameters learned from one path; learners with equal rule and θ compute them once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,20 +67,20 @@ class _Lessons:
 
 @dataclass
 class Trainee:
-    """A computer in training: its settings, its rule, and how far it is."""
+    """A computer in training: its settings and the state it has reached."""
 
     settings: Settings
     reached: Reached
 
     @classmethod
     def new(cls, settings: Settings, start: Parameters | None = None) -> Trainee:
-        """At its first cycle, from θ = ``start`` (0 if not given)."""
+        """A trainee before its first cycle, at θ = ``start`` (0 by default)."""
         theta = Parameters.zeros(settings.machine) if start is None else start.astype(np.float32)
         return cls(settings, Reached(theta.on(settings.built)))
 
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
-        """From what ``arrays`` gave: continues to the bit as if never interrupted."""
+        """A trainee from the ``arrays`` of a checkpoint; it continues as if never interrupted."""
         theta = Parameters.from_arrays(settings.built, arrays)
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
         curve = tuple((int(c), x, y) for c, x, y in rows)
@@ -89,7 +91,7 @@ class Trainee:
         return cls(settings, Reached(theta, cycle, curve, parts=parts))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that a checkpoint must hold."""
+        """Arrays of a checkpoint."""
         columns, parts = self.curve_columns(), self.reached.parts or ()
         return (
             self.parameters.arrays
@@ -122,7 +124,7 @@ class Trainee:
         return self.diverged or self.cycle >= self.settings.training.cycles
 
     def learn(self, lessons: _Lessons, validation: Mapping[int, Watched]) -> None:
-        """One cycle, all of it or, whatever is raised on the way, nothing."""
+        """Learn one cycle completely or, if an exception is raised, not at all."""
         reached = self.reached
         try:
             reached = self._learned(lessons)
@@ -150,16 +152,16 @@ class Trainee:
 
     @cached_property
     def _rule(self) -> Settings:
-        """What determines the learning of θ⁰, and of Δ."""
+        """Settings that determine θ⁰ and Δ."""
         return self.settings.silent
 
 
 def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = None) -> None:
     """Train to the end on shared paths.
 
-    Trainees may have different cycles behind them (after an interruption): each takes part from
-    its next cycle on. ``on_cycle`` is called after every cycle. Interrupts are honoured between
-    the cycles of a trainee, never within one, nor within ``on_cycle``.
+    After an interruption trainees may have reached different cycles: each joins at its next cycle.
+    ``on_cycle`` is called after every cycle. Interrupts take effect between the cycles of a
+    trainee, never within a cycle or within ``on_cycle``.
     """
     for trainee in trainees:
         check_training(trainee.settings, drive)
@@ -194,14 +196,14 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
 
 
 def validation_path(settings: Settings, drive: Drive) -> Path:
-    """The fixed path on which the loss is watched; from the first pattern."""
+    """The fixed path of the validation loss, from the first pattern."""
     seed = settings.training.validation_seed
     field, word = drive.fields[0], drive.word(0)
     return engine().path(settings.built, field, seed, 0, word, stream="validation ")
 
 
 def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watched]) -> Reached:
-    """The same, with one more point on the validation curve of its seed where one is due."""
+    """The state with another point on its validation curve, if one is due."""
     every, cycles = settings.training.validation_every, settings.training.cycles
     if reached.diverged or (reached.cycle % every and reached.cycle != cycles):
         return reached
@@ -210,7 +212,7 @@ def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watch
 
 
 def _check_sharing(trainees: Sequence[Trainee]) -> None:
-    """Learners can share paths only if nothing that makes the paths differs."""
+    """Refuse trainees whose noising paths differ."""
     first = trainees[0].settings
     for other in (t.settings for t in trainees[1:]):
         same = (

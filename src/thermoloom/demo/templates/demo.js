@@ -6,7 +6,7 @@ const find = id => document.getElementById(id);
 const sheet = find("sheet"), slider = find("time"), play = find("play");
 let chosen = -1, playing = false, time = 0, last = 0, rest = 0;
 
-// --- images: one small canvas for each sample, by rows of all asked digits ---
+// --- images: one small canvas for each sample, by rows of all requested digits ---
 const tiles = data.asked.map((digit, s) => {
   const button = document.createElement("button"), canvas = document.createElement("canvas");
   const seen = document.createElement("span");
@@ -14,7 +14,7 @@ const tiles = data.asked.map((digit, s) => {
   seen.textContent = data.seen[s] + (data.seen[s] === digit ? " ✓" : " ✗");
   seen.className = data.seen[s] === digit ? "right" : "wrong";
   button.type = "button";
-  button.title = `asked ${digit}, seen ${data.seen[s]} (${Math.round(100 * data.scores[s])} % sure)`;
+  button.title = `requested ${digit}, recognized ${data.seen[s]} (${Math.round(100 * data.scores[s])} % sure)`;
   button.setAttribute("aria-label", `sample ${s + 1}, ${button.title}`);
   button.setAttribute("aria-pressed", "false");
   button.append(canvas, seen);

@@ -95,7 +95,9 @@ class _LearnerOfSettings:
         )
         rate = settings.learning_rate_of(path.number)
         learned = self._inner.learn(theta, path, errors, rate=rate)
-        return self._built.kept(learned) if isinstance(self._built, Built) else learned
+        return (
+            self._built.drifted_parameters(learned) if isinstance(self._built, Built) else learned
+        )
 
 
 class _ResponseOfSettings:
@@ -108,7 +110,7 @@ class _ResponseOfSettings:
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         built = self._settings.built
         learned = self._inner.learn(theta, path, self._settings.learning_rate_of(path.number))
-        return built.kept(learned) if isinstance(built, Built) else learned
+        return built.drifted_parameters(learned) if isinstance(built, Built) else learned
 
 
 def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | DeviceLearner:

@@ -393,7 +393,7 @@ function drawLesson() {
   }
   if (learned.trial) {
     const {samples, bytes} = learned.trial, box = find("trials"), size = SIDE * SIDE;
-    if (box.children.length !== samples) box.replaceChildren(...Array.from({length: samples}, (_, k) => make("div", {}, make("canvas"), `asked for ${k}`)));
+    if (box.children.length !== samples) box.replaceChildren(...Array.from({length: samples}, (_, k) => make("div", {}, make("canvas"), `class ${k}`)));
     [...box.children].forEach((each, k) => picture(each.firstElementChild, bytes.subarray(k * size, (k + 1) * size), SIDE, SIDE));
   }
   if (learned.head) blocks();

@@ -113,7 +113,7 @@ export class Player {
     this.sheet.replaceChildren(...verdicts.map((verdict, s) => {
       const button = document.createElement("button"), canvas = document.createElement("canvas"), line = document.createElement("div");
       const known = verdict.seen !== null && verdict.seen !== undefined, right = verdict.asked === null || verdict.asked === verdict.seen;
-      const asked = verdict.asked === null ? "" : `asked for ${named(verdict.asked)}, `;
+      const asked = verdict.asked === null ? "" : `requested ${named(verdict.asked)}, `;
       const seen = known ? `${verdict.by} says ${named(verdict.seen)} (${Math.round(100 * verdict.score)} %)` : "no verdict";
       button.type = "button";
       button.title = `sample ${s + 1}: ${asked}${seen}, heat ${show(verdict.heat)} E₀`;

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.generation import asked_classes, generate
+from thermoloom.generation import generate, requested_classes
 from thermoloom.machine.device import Device
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
@@ -184,7 +184,7 @@ def _sampled(job: Job, theta: Parameters) -> tuple[dict[str, Any], NDArray[np.fl
     quality = measure_quality(states, job.patterns, settings.measures.classifier)
     heat = estimate_mean(generated.heat)
     correct, correct_error = None, None
-    classes = asked_classes(theta, samples, None)
+    classes = requested_classes(theta, samples, None)
     if classes is not None and quality.sample_class is not None:
         correct = float(np.mean(quality.sample_class == classes))
         correct_error = math.sqrt(correct * (1 - correct) / samples)

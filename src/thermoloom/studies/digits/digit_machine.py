@@ -11,7 +11,7 @@ from thermoloom.computers.training_runs import solve_run
 from thermoloom.generation import generate
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.class_accuracy import Asked, Data
+from thermoloom.measures.class_accuracy import Data, RequestedImages
 from thermoloom.measures.fidelity import nearest_images
 from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns
@@ -40,31 +40,31 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
     _save_images(job, theta, samples)
     noisy = reference.states(settings.machine, data_samples)
     classes = reference.classes[: len(noisy)]
-    clean = Asked(reference.patterns[: len(noisy)], classes, classifier)
+    clean = RequestedImages(reference.patterns[: len(noisy)], classes, classifier)
     means = drawn_style_means(patterns, theta, len(samples.images), settings.generation_seed)
     confusion = samples.confusion
     assert confusion is not None  # the machine has labels
     return {
-        "measured": samples.many(patterns, noisy),
+        "measured": samples.all_measures(patterns, noisy),
         "confusion": confusion.tolist(),
         "patterns": len(patterns),
         "held_out": reference.held_out,
-        "data": Asked(noisy, classes, classifier).few(patterns)
+        "data": RequestedImages(noisy, classes, classifier).class_measures(patterns)
         | {
-            "clean_asked": clean.few(patterns)["asked"],
+            "clean_asked": clean.class_measures(patterns)["asked"],
             "nearest_correlation": float(
                 nearest_images(noisy, patterns.patterns).correlation.mean()
             ),
         },
         "test_loss": reference_loss(theta, patterns, reference) if reference.held_out else None,
-        "style_means": Asked(means, samples.classes).few(patterns),
+        "style_means": RequestedImages(means, samples.classes).class_measures(patterns),
         "solved": dict(RunDirectory.open(path).results),
         "first_law_error": generated.first_law_error,
         **energies(generated),
     }
 
 
-def _save_images(job: Job, theta: Parameters, samples: Asked) -> None:
+def _save_images(job: Job, theta: Parameters, samples: RequestedImages) -> None:
     """The first samples of each class, and one trajectory of each class."""
     machine = theta.machine
     steps = [round(step) for step in np.linspace(0, machine.steps, FRAMES)]

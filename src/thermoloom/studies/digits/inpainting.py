@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.generation import generate
-from thermoloom.measures.class_accuracy import Asked
+from thermoloom.measures.class_accuracy import RequestedImages
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.studies.case import Job
 from thermoloom.studies.digits.judged_samples import reference_images
@@ -48,7 +48,7 @@ def inpainting(job: Job, images: int) -> dict[str, Any]:
             )
             drawn = generated.final_states[:, : machine.visible]
             completed = np.where(known, truth, drawn).astype(np.float32)
-            judged = Asked(completed, classes, job.settings.measures.classifier)
+            judged = RequestedImages(completed, classes, job.settings.measures.classifier)
             error = float(np.square(drawn[:, hidden] - truth[:, hidden]).mean())
             rows.append(
                 {

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.generation import asked_classes, generate
+from thermoloom.generation import generate, requested_classes
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.class_accuracy import Asked, Data, reference_data
+from thermoloom.measures.class_accuracy import Data, RequestedImages, reference_data
 from thermoloom.measures.statistics import estimate_mean
 from thermoloom.studies.case import Job
 
@@ -25,11 +25,11 @@ def reference_images(job: Job) -> Data:
     return reference_data(job.patterns, source.path if source.source == "mnist" else None)
 
 
-def requested_images(theta: Parameters, generated: Generated, classifier: str) -> Asked:
+def requested_images(theta: Parameters, generated: Generated, classifier: str) -> RequestedImages:
     """Images of a generation in which all classes were requested in turn."""
     images = generated.final_states[:, : theta.machine.visible]
-    classes = asked_classes(theta, len(images), None)
-    return Asked(images, None if classes is None else classes.astype(np.intp), classifier)
+    classes = requested_classes(theta, len(images), None)
+    return RequestedImages(images, None if classes is None else classes.astype(np.intp), classifier)
 
 
 def energies(generated: Generated) -> dict[str, Any]:
@@ -50,9 +50,11 @@ def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
         return {"diverged": True}
     reference = reference_images(job)
     states = reference.states(theta.machine, samples)
-    reference_judged = Asked(states, reference.classes[: len(states)], classifier).few(job.patterns)
+    reference_judged = RequestedImages(
+        states, reference.classes[: len(states)], classifier
+    ).class_measures(job.patterns)
     return (
-        requested_images(theta, generated, classifier).few(job.patterns)
+        requested_images(theta, generated, classifier).class_measures(job.patterns)
         | energies(generated)
         | {"diverged": False, "data_diversity": reference_judged["diversity"]}
     )

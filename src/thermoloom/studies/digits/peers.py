@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
-from thermoloom.measures.class_accuracy import NOISE_SEED, Asked
+from thermoloom.measures.class_accuracy import NOISE_SEED, RequestedImages
 from thermoloom.measures.fidelity import with_thermal_noise
 from thermoloom.patterns.patterns import Patterns, normalized
 from thermoloom.studies.case import Job
@@ -73,24 +73,24 @@ def peer_model(job: Job, peer: str, data_samples: int, patterns: int) -> dict[st
         samples = _model_samples(job, DRAW[peer])
     job.run.save_arrays("images", {"sheet": samples.images[:SHEET]})
     states = reference_images(job).states(job.settings.machine, data_samples)
-    return samples.many(learned, states) | {"patterns": len(learned)}
+    return samples.all_measures(learned, states) | {"patterns": len(learned)}
 
 
-def _machine_samples(job: Job, learned: Patterns) -> Asked:
+def _machine_samples(job: Job, learned: Patterns) -> RequestedImages:
     settings, machine = job.settings, job.settings.machine
     theta = solve_optimum(machine, labelled_drive(learned, machine), TOLERANCE).parameters
     generated = generate(theta, settings.generation.samples, settings.generation_seed)
     return requested_images(theta, generated, settings.measures.classifier)
 
 
-def _model_samples(job: Job, draw: Draw) -> Asked:
+def _model_samples(job: Job, draw: Draw) -> RequestedImages:
     """Images of all classes in turn, with the thermal noise of the machine."""
     settings, machine = job.settings, job.settings.machine
     targets = np.array(job.patterns.targets, np.intp)
     classes = np.resize(targets, settings.generation.samples)
     images = draw(job.patterns, classes, machine.styles, settings.training.seed)
     states = with_thermal_noise(machine, images, NOISE_SEED + 1)
-    return Asked(states, classes, settings.measures.classifier)
+    return RequestedImages(states, classes, settings.measures.classifier)
 
 
 def _by_class(patterns: Patterns, classes: Indices, draw: DrawClass) -> Float32:

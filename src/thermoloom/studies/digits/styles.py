@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from thermoloom.generation import asked_classes, drawn_styles
+from thermoloom.generation import drawn_styles, requested_classes
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -79,7 +79,7 @@ def nearest_styles(
 
 def drawn_style_means(patterns: Patterns, theta: Parameters, count: int, seed: int) -> Float32:
     """The mean of the style that is drawn for each sample: images without fluctuations."""
-    requested = asked_classes(theta, count, None)
+    requested = requested_classes(theta, count, None)
     assert requested is not None  # the machine has labels
     unit = requested * theta.machine.styles + drawn_styles(theta, requested, seed)
     means: Float32 = style_means(patterns, label_words(patterns, theta.machine))[unit]

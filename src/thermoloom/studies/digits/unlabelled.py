@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from thermoloom.generation import generate
-from thermoloom.measures.class_accuracy import Asked
+from thermoloom.measures.class_accuracy import RequestedImages
 from thermoloom.measures.classifier import CLASSES
 from thermoloom.patterns.codes import cluster_words
 from thermoloom.patterns.drive import drive_of
@@ -34,11 +34,11 @@ def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
     words = cluster_words(machine, len(targets) * machine.code_clusters)
     overlaps = 1 - cdist(hidden, words, "cosine")
     classes = targets[overlaps.argmax(axis=1) // machine.code_clusters].astype(np.intp)
-    samples = Asked(images, classes, job.settings.measures.classifier)
+    samples = RequestedImages(images, classes, job.settings.measures.classifier)
     first, second = np.sort(overlaps, axis=1)[:, :-3:-1].mean(axis=0)
     job.run.save_arrays("images", {"sheet": images[:SHEET]}, {"shape": job.patterns.shape})
     return (
-        samples.few(job.patterns)
+        samples.class_measures(job.patterns)
         | energies(generated)
         | {
             "patterns": len(learned),

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.generation import asked_classes, generate
+from thermoloom.generation import generate, requested_classes
 from thermoloom.machine import wires
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
-from thermoloom.measures.class_accuracy import Asked
+from thermoloom.measures.class_accuracy import RequestedImages
 from thermoloom.measures.quality import measure_quality
 from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.drive import Drive, drive_of
@@ -153,10 +153,10 @@ def computer_on_wiring(job: Job, patterns: int) -> dict[str, Any]:
         images = generated.final_states[:, : settings.machine.visible]
         quality = measure_quality(images, learned, settings.measures.classifier)
         by_class: dict[str, Any] = {"asked": None, "diversity": None}
-        classes = asked_classes(theta, samples, None)
+        classes = requested_classes(theta, samples, None)
         if classes is not None and is_classified(settings):
-            asked = Asked(images, classes.astype(np.intp), settings.measures.classifier)
-            by_class = {key: asked.few(learned)[key] for key in by_class}
+            asked = RequestedImages(images, classes.astype(np.intp), settings.measures.classifier)
+            by_class = {key: asked.class_measures(learned)[key] for key in by_class}
     return by_class | {
         "expected_loss": loss,
         "heat": asdict(estimate_mean(generated.heat)),

@@ -1,4 +1,4 @@
-"""Results of experiments, as tables of NumPy arrays."""
+"""Results of studies: tables of NumPy arrays, for Python users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class Results(Mapping[str, dict[str, Array]]):
-    """The results of an experiment: tables by name, each a dict of columns, and a summary.
+    """The results of a study: tables by name, each a dict of columns, and a summary.
 
     Every file is checked against its SHA-256 when it is read.
 
@@ -50,7 +50,7 @@ class Results(Mapping[str, dict[str, Array]]):
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Every number of the page: summary.json, or the results of a run that has none."""
+        """All numbers of the page (summary.json), or the results of a run without a summary."""
         if not self._run.has(SUMMARY):
             return dict(self._run.results)
         return StudyTables.open(self._run.path).summary
@@ -84,13 +84,14 @@ class Results(Mapping[str, dict[str, Array]]):
         frame = self.frame(table).set_index(list(dimensions))
         if not frame.index.is_unique:
             raise UserError(
-                f"{', '.join(dimensions)}: several rows of {table} have the same; name more columns"
+                f"{', '.join(dimensions)}: these columns are equal in several rows of {table}; "
+                "name more columns"
             )
         return frame.to_xarray()
 
 
 def _library(name: str, table: str) -> Any:
-    """A library of tables that need not be there."""
+    """Import an optional table library."""
     try:
         return import_module(name)
     except ImportError:
@@ -101,7 +102,7 @@ def _library(name: str, table: str) -> Any:
 
 
 def results(path: str | Path) -> Results:
-    """Tables and summary of an experiment, or of any other run directory.
+    """Tables and summary of a study, or of any other run directory.
 
     >>> import thermoloom as tl
     >>> samples = tl.results("results/comparison")["samples"]
