@@ -1,4 +1,4 @@
-"""The engine of kernels compiled by Numba, with counter-based streams, threads and BLAS."""
+"""Compiled engine: Numba kernels with counter-based streams, threads and BLAS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.compiled.watched_loss import WatchedLoss, worth_a_form
 from thermoloom.machine import action
 from thermoloom.machine.action import PathLoss, PathTerms
-from thermoloom.machine.device import Built
+from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import UNQUANTIZED
@@ -42,44 +42,42 @@ def path(
     stream: str = "",
     reuse: Path | None = None,
 ) -> Path:
-    """One noising trajectory; on a device, or where learners asked for them of the path that is
-    reused, with the residuals that it would have at θ = 0.
+    """Simulate one noising trajectory.
+
+    The path holds its residuals at θ = 0 if the machine is a device, or if ``reuse`` holds them.
     """
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
     states = noising_path(machine, field, seed, number, stream, states)
-    wanted = isinstance(machine, Built) or drives is not None
-    return Path(
-        machine, states, number, word, drives_of(machine, states, drives) if wanted else None
-    )
+    prepared = None
+    if isinstance(machine, BuiltMachine) or drives is not None:
+        prepared = drives_of(machine, states, drives)
+    return Path(machine, states, number, word, prepared)
 
 
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-    """Loss and path-action terms of a path: the products with J in float32, sums in float64.
+    """Loss and path-action terms of a path: products with J in float32, sums in float64.
 
-    Of a path on a device: with the forces that θ has when it is written there.
+    On a device the forces are those of θ as the device applies it.
     """
-    if isinstance(path.machine, Built):
+    if isinstance(path.machine, BuiltMachine):
         return action.path_terms(theta.on(path.machine), path.states, field, path.word)
     return path_terms(theta, path.states, field, path.word)
 
 
 def watch(path: Path) -> Callable[[Parameters], PathLoss]:
-    """The loss on this path as a function of θ: a quadratic form where that is cheaper."""
+    """The loss on this path as a function of θ, evaluated as a quadratic form where cheaper."""
     if worth_a_form(path.machine):
         return WatchedLoss(path)
 
     def loss(theta: Parameters) -> PathLoss:
-        found = terms(theta, path)
-        return PathLoss(found.loss, found.reduced_loss)
+        action_terms = terms(theta, path)
+        return PathLoss(action_terms.loss, action_terms.reduced_loss)
 
     return loss
 
 
 class _LearnerOfSettings:
-    """A learner with the residual errors and on the device of the settings.
-
-    What it has written decays where the device drifts.
-    """
+    """The rule of the settings, with their residual errors, on their device."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -88,35 +86,37 @@ class _LearnerOfSettings:
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
         settings = self._settings
-        if path.prepared is None and isinstance(self._built, Built):  # made by hand
+        if path.prepared is None and isinstance(self._built, BuiltMachine):  # not made by ``path``
             path = replace(path, prepared=drives_of(self._built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
         rate = settings.learning_rate_of(path.number)
         learned = self._inner.learn(theta, path, errors, rate=rate)
-        return (
-            self._built.drifted_parameters(learned) if isinstance(self._built, Built) else learned
-        )
+        return _after_drift(self._built, learned)
 
 
 class _ResponseOfSettings:
-    """What unit noise on updates does to θ, by the rule and on the device of the settings."""
+    """Response of θ to unit update noise, for the rule and the device of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._inner = NoiseResponse(settings.machine, settings.training.seed, settings.period)
 
     def learn(self, theta: Parameters, path: Path) -> Parameters:
-        built = self._settings.built
         learned = self._inner.learn(theta, path, self._settings.learning_rate_of(path.number))
-        return built.drifted_parameters(learned) if isinstance(built, Built) else learned
+        return _after_drift(self._settings.built, learned)
+
+
+def _after_drift(machine: Machine, learned: Parameters) -> Parameters:
+    """θ after one trajectory on a machine whose couplings may drift."""
+    return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
 
 
 def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | DeviceLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
-    if isinstance(settings.built, Built) and settings.device.couples:
+    if isinstance(settings.built, BuiltMachine) and settings.device.couples:
         return DeviceLearner(settings.built, rate, settings.period)
     if errors.bits != UNQUANTIZED:
         ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)

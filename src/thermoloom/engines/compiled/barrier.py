@@ -1,4 +1,4 @@
-"""A barrier inside kernels: threads that work on pieces of one computation keep in step."""
+"""A barrier inside kernels: threads that share one computation stay in step."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from thermoloom.threads import ABORTED
 
 
 @intrinsic
-def _atomic_add(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] += value, seen by all threads; returns the value before."""
+def _atomic_add(typingctx: Any, array: Any, index: Any, increment: Any) -> Any:
+    """array[index] += increment, atomically; returns the previous entry."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), args[2], "seq_cst")
+        start = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(start, [args[1]]), args[2], "seq_cst")
 
     return types.int64(array, types.int64, types.int64), codegen
 
 
 @intrinsic
 def _give_way(typingctx: Any, address: Any) -> Any:
-    """Let another thread have this core."""
+    """Yield this core to another thread."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         routine = ir.FunctionType(ir.IntType(32), [])
@@ -41,13 +41,13 @@ def _give_way(typingctx: Any, address: Any) -> Any:
 
 
 def new_barrier() -> NDArray[np.int64]:
-    """For ``wait_for_all``: number waiting, times opened, how to give way, whether aborted."""
+    """For ``wait_for_all``: threads waiting, times opened, address of the yield call, aborted."""
     return np.array([0, 0, _giving_way(), 0], np.int64)
 
 
 @cache
 def _giving_way() -> int:
-    """Where the system's routine is; looking for it takes half a millisecond, so once."""
+    """Address of the system's yield call, cached because the lookup takes half a millisecond."""
     if sys.platform == "win32":
         routine = ctypes.WinDLL("kernel32").SwitchToThread
     else:
@@ -56,16 +56,16 @@ def _giving_way() -> int:
 
 
 PATIENCE = 2000
-"""Looks at the barrier before a thread gives way: a few microseconds."""
+"""Polls of the barrier before a thread yields its core: a few microseconds."""
 
 
 @jit
 def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
-    """Inside kernels: wait until ``count`` threads are here.
+    """Inside kernels: wait until ``count`` threads have arrived.
 
-    It is short waiting that this is for, so it does not sleep; but where cores are fewer than
-    threads that want them, it gives way. Nobody waits for one who will not come: if a piece has
-    failed, ``in_threads`` sets the last entry of ``barrier``, all pass, and the work is discarded.
+    Waits are short, so threads poll instead of sleeping; after ``PATIENCE`` polls they yield, for
+    machines with fewer cores than threads. If a thread fails, ``in_threads`` sets the last entry of
+    ``barrier``: all others pass, and their work is discarded.
     """
     if count == 1:
         return
@@ -74,10 +74,10 @@ def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
         _atomic_add(barrier, 0, -count)
         _atomic_add(barrier, 1, 1)
         return
-    looks = 0
+    polls = 0
     while _atomic_add(barrier, 1, 0) == opened:
-        looks += 1
-        if looks > PATIENCE:
+        polls += 1
+        if polls > PATIENCE:
             if _atomic_add(barrier, ABORTED, 0):
                 return
             _give_way(barrier[2])

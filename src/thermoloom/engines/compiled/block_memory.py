@@ -1,4 +1,4 @@
-"""Memory in which the learner works on a block of steps; how units are shared out to threads."""
+"""Memory of the learner for a block of steps, and the division of units among threads."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ Edges = NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
-    """Some of the pieces that every group of units is cut into, side by side."""
+    """A range of the pieces that every group of units is divided into."""
 
     first: int
     last: int
-    """One after the last of them."""
+    """End of the range, exclusive."""
     of: int
-    """How many there are."""
+    """Number of all pieces."""
 
 
 @inline
 def share_of(thread, threads, pieces):  # type: ignore[no-untyped-def]
-    """The pieces of one thread."""
+    """The range of pieces of one thread."""
     return Pieces(pieces * thread // threads, pieces * (thread + 1) // threads, pieces)
 
 
 @inline
 def piece(number, pieces):  # type: ignore[no-untyped-def]
-    """One of them."""
+    """One piece as a range."""
     return Pieces(number, number + 1, pieces)
 
 
 @inline
 def range_of(pieces, edges):  # type: ignore[no-untyped-def]
-    """Units or rows of some pieces, given where all pieces begin and the last one ends."""
+    """First and last unit (or row) of a range of pieces; ``edges`` bound the pieces."""
     return edges[pieces.first], edges[pieces.last]
 
 
 def unit_edges(n: int, pieces: int) -> Edges:
-    """Pieces of n units: whole vectors, but for the last ones."""
+    """Edges of pieces of n units; all but the last piece are multiples of a vector."""
     vectors = -(-n // LANES)
     return np.minimum(LANES * (vectors * np.arange(pieces + 1) // pieces), n)
 
 
 def row_edges(n: int, pieces: int, triangle: bool) -> Edges:
-    """Pieces of n rows of couplings, of nearly equal areas of a matrix or of a lower triangle.
+    """Edges of pieces of n rows of couplings with nearly equal areas, in a matrix or a triangle.
 
-    They begin between tiles, but for halves, which are as even as can be.
+    Pieces start at tile edges. The middle edge is rounded less, so that the halves are even.
     """
     above = n * (np.arange(pieces + 1) / pieces) ** (0.5 if triangle else 1.0)
     edges = TALL * np.rint(above / TALL).astype(np.int64)
@@ -65,72 +65,72 @@ def row_edges(n: int, pieces: int, triangle: bool) -> Edges:
     return edges
 
 
-# Sums over all units must not depend on the threads. So each piece is added up by itself, and the
-# sums of the pieces of either half follow each other, (s₀ + s₁ + …) + (s_h + s_h₊₁ + …). A thread
-# that has all of a half adds up its pieces in one place, the first of them; where there are more
-# threads than halves, every piece has a place of its own, and the order is kept by whoever reads.
+# Sums over all units must not depend on the threads. Each piece is therefore summed separately, and
+# the pieces are added in a fixed order, (s₀ + s₁ + …) + (s_h + s_h₊₁ + …), half by half. A thread
+# that holds a complete half accumulates its pieces in the slot of the first one. With more than two
+# threads every piece has a separate slot, and the reader adds the slots in the same order.
 
 
 @inline
 def half_of(number, pieces):  # type: ignore[no-untyped-def]
-    """Where the half begins that a piece is in."""
+    """First piece of the half that contains a piece."""
     return 0 if number < pieces // 2 else pieces // 2
 
 
 @inline
 def place_of(number, pieces, threads):  # type: ignore[no-untyped-def]
-    """Where the sums of a piece go."""
+    """Slot of the sums of a piece."""
     return half_of(number, pieces) if threads <= 2 else number
 
 
-# Residuals and states of a block lie in alternate rows of one array for each group of units, [R, X]
-# of the visible and [X, R] of the hidden ones. So those of any stretch of steps are one matrix,
-# which is what products need. Kernels take slices of rows of whole arrays: then the compiler sees
-# that they start at 0 and are contiguous, and loops run in vectors. Products work on whole vectors
-# of units or steps: rows are longer, and what is beyond their end is zero or not looked at.
+# Residuals and states of a block alternate as rows of one array per group of units: [R, X] for
+# visible and [X, R] for hidden units. Any range of steps is then one matrix, as products need it.
+# Kernels slice single rows, so that the compiler sees contiguous memory and vectorizes the loops.
+# Products process full vectors of units or steps: rows are padded, and the padding is zero or
+# ignored.
 
 
 class Group(NamedTuple):
     """Memory for the N units of a group in a block of up to B steps, in strips of up to S."""
 
     first: int
-    """Where the group begins among all units."""
+    """Index of the group's first unit among all units."""
     edges: Edges
-    """Units at which pieces begin, and the last one ends, (Q + 1,)."""
+    """Bounds of the pieces among the group's units, (Q + 1,)."""
     pairs: Float32
-    """(2B, N…): residuals and states of the block's steps in turns."""
+    """(2B, N…): residuals and states of the block's steps, alternating."""
     r: int
-    """Which of a step's two rows is the residual, 0 or 1; likewise x, the state."""
+    """Row of the residual among a step's two rows, 0 or 1; likewise x for the state."""
     x: int
     turned_states: Float32
-    """(N, B…): the states again, unit by unit."""
+    """(N, B…): the states, transposed."""
     turned_forces: Float32
-    """(T, N, B…): Σ_j J_ij x_j of rows i of couplings between groups and within this one, T of
-    them, unit by unit."""
+    """(T, N, B…): Σ_j J_ij x_j for rows i of the T coupling blocks whose rows are this group,
+    transposed."""
     forces: Float32
-    """(T, B, N…): the same step by step; of one that is zero where there are no rows."""
+    """(T, B, N…): the same by step; at least one block, zero where T = 0."""
     column_forces: Float32
-    """(C, Q, B, N…): Σ_i J_ij x_i of columns j of couplings between groups and within this one, C
-    of them, by pieces."""
+    """(C, Q, B, N…): Σ_i J_ij x_i for columns j of the C coupling blocks whose columns are this
+    group, by piece."""
     sums: Float32
-    """(S, N…): the brackets of the equations of a strip."""
+    """(S, N…): the brackets in the equations of a strip."""
     applied: Float32
-    """(N,): Σ R∘X of the strips that are solved."""
+    """(N,): Σ R∘X over the solved strips."""
     coupled: bool
     """Whether the units are coupled to each other."""
 
 
 class Products(NamedTuple):
-    """What some steps of a block do to others, K of them to K at most, in Q pieces."""
+    """Action of up to K steps of a block on up to K others, in Q pieces."""
 
     visible: Float32
-    """(Q, 2K, K…): products of R_v and X_v with X_v, over the units of pieces."""
+    """(Q, 2K, K…): products of R_v and X_v with X_v over the units of each piece."""
     hidden: Float32
     """(Q, 2K, K…): products of X_h and R_h with X_h likewise."""
     sums: Float32
-    """(Q, 2, K, 2K), for each thread: both, over all units, transposed."""
+    """(Q, 2, K, 2K), per thread: both products over all units, transposed."""
     operators: Float32
-    """(Q, 2, K, 2K), for each thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
+    """(Q, 2, K, 2K), per thread: the matrices in front of [R_v, X_v] and [X_h, R_h]."""
 
 
 class Work(NamedTuple):
@@ -139,15 +139,15 @@ class Work(NamedTuple):
     visible: Group
     hidden: Group
     within: Products
-    """Of the steps of a strip with each other."""
+    """Steps of a strip acting on each other."""
     across: Products
-    """Of some strips with later ones."""
+    """Strips acting on later strips."""
     squares: NDArray[np.float64]
     """(Q, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
 
 
 class Rule(NamedTuple):
-    """Numbers of the rule and of the wiring."""
+    """Constants of the learning rule and the wiring."""
 
     alpha: float
     """Learning rate."""
@@ -155,9 +155,9 @@ class Rule(NamedTuple):
     period: int
     """M"""
     strip: int
-    """Most steps in a strip: a multiple of the period, or the whole path."""
+    """Largest number of steps in a strip: a multiple of the period, or the complete path."""
     strips: int
-    """Most strips in a block."""
+    """Largest number of strips in a block."""
     pieces: int
     """Q"""
     tolerance: float
@@ -177,8 +177,9 @@ def rate_of(rule):  # type: ignore[no-untyped-def]
 
 
 def row_length(columns: int) -> int:
-    """Numbers from row to row: an odd number of vectors. At a distance of a power of two, the rows
-    of a column would all fall into the same few places of the cache.
+    """Row stride in numbers: an odd number of vectors.
+
+    Rows at a distance of a power of two would all map to the same few cache sets.
     """
     return LANES * (-(-columns // LANES) | 1)
 
@@ -186,8 +187,10 @@ def row_length(columns: int) -> int:
 def work_for(
     machine: Machine, strip: int, strips: int, period: int, pieces: int, pages: Pages
 ) -> Work:
-    """Memory for blocks of up to ``strips`` strips, and one more where there are several: what is
-    left of a window. A block of one period is not solved at all.
+    """Memory for blocks of up to ``strips`` strips.
+
+    If ``strips`` > 1, one more strip fits, for the remainder of a window. A block of one period
+    needs no memory for solving.
     """
     strips += strips > 1
     solved, steps, zeros = strips > 1 or strip > period, strip * strips, pages.zeros
@@ -199,15 +202,15 @@ def work_for(
         where = machine.groups[name]
         n = where.stop - where.start
         length = row_length(n)
-        turned = (LANES * -(-n // LANES), row_length(steps + LANES))
+        transposed = (LANES * -(-n // LANES), row_length(steps + LANES))
         return Group(
             first=where.start,
             edges=unit_edges(n, pieces),
             pairs=zeros(2 * steps, length),
             r=r,
             x=1 - r,
-            turned_states=zeros(*turned),
-            turned_forces=zeros(by_rows, *turned),
+            turned_states=zeros(*transposed),
+            turned_forces=zeros(by_rows, *transposed),
             forces=zeros(max(1, by_rows), steps, length),
             column_forces=zeros(by_columns, pieces, steps, length),
             sums=zeros(strip if solved else 0, length),
@@ -216,9 +219,9 @@ def work_for(
         )
 
     def products(k: int) -> Products:
-        each = zeros(2, pieces, 2 * k, row_length(k))
+        by_group = zeros(2, pieces, 2 * k, row_length(k))
         sums, operators = zeros(2, pieces, 2, k, 2 * k)
-        return Products(each[0], each[1], sums, operators)
+        return Products(by_group[0], by_group[1], sums, operators)
 
     return Work(
         visible=group("visible", 0, vv, vh + vv, int(vv)),

@@ -1,4 +1,4 @@
-"""Clamped visible units in generation: where they are at each step, and the work of moving them."""
+"""Clamped visible units in generation: their states at each step, and the work of moving them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Float64 = NDArray[np.float64]
 
 
 class ClampedUnits:
-    """Clamped units of a group of samples: where they are at each step of generation."""
+    """States of the clamped units of a group of samples at each step of generation."""
 
     def __init__(self, machine: Machine, clamp: Clamp, seed: int, first: int, last: int) -> None:
         self.units = np.flatnonzero(clamp.mask)
         self.moves = clamp.follow
-        values = clamp.of_samples(first, last)
+        clamped_states = clamp.of_samples(first, last)
         if not clamp.follow:
-            self._held = values
+            self._held = clamped_states
             return
         paths = []
         field = np.zeros(machine.visible, np.float32)
         with threads(1):
-            for sample, fields in enumerate(values, start=first):
+            for sample, fields in enumerate(clamped_states, start=first):
                 field[self.units] = fields
                 path = noising_path(machine, field, seed, sample, stream="clamp ")
                 paths.append(path[::-1, self.units])
@@ -42,15 +42,15 @@ class ClampedUnits:
 
 
 class Pulled:
-    """A move Δc of clamped units c that follows on a move Δf of the free ones, in one step.
+    """A displacement Δc of the clamped units c that follows the move Δf of the free units.
 
     work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
-    heat   the gradient after the step knows of c′: ½ Δf·J_fc Δc too much, which is given back
+    heat   the gradient after the step contains c′; the excess ½ Δf·J_fc Δc is subtracted
     """
 
     def __init__(self, clamped: ClampedUnits, step: int, coupling: Float32) -> None:
         self._units = clamped.units
-        self._moved = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
+        self._displacement = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
         self._before = coupling[:, clamped.units].astype(np.float64)
 
     def enter(
@@ -61,12 +61,12 @@ class Pulled:
         heat: Float64,
         work: Float64,
     ) -> None:
-        """Add work and heat, given Σ_j J_ij x_j after the step; ``within``: J of visible units."""
-        units, moved = self._units, self._moved
+        """Add work and heat from Σ_j J_ij x_j after the step; ``within``: J among visible units."""
+        units, displacement = self._units, self._displacement
         after = coupling[:, units].astype(np.float64)
-        own: Float64 = np.zeros(len(moved))
+        self_coupling: Float64 = np.zeros(len(displacement))
         if within is not None:
             among = within[np.ix_(units, units)].astype(np.float64)
-            own = ((moved @ among) * moved).sum(axis=1)
-        work += (moved * (after + bias[:, units])).sum(axis=1) - 0.5 * own
-        heat += 0.5 * ((moved * (after - self._before)).sum(axis=1) - own)
+            self_coupling = ((displacement @ among) * displacement).sum(axis=1)
+        work += (displacement * (after + bias[:, units])).sum(axis=1) - 0.5 * self_coupling
+        heat += 0.5 * ((displacement * (after - self._before)).sum(axis=1) - self_coupling)

@@ -1,10 +1,10 @@
-"""How kernels are compiled, and how the machine's definitions get into them.
+"""Compilation of kernels, and the machine's formulas inside them.
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
-Kernels that only kernels call are ``inner``, or ``loops`` if they go over rows of numbers; one that
-puts others together is a ``frame``.
-A kernel calls ``onsite.gradient(x)``, ``drive(…)``, ``residual(…)`` as NumPy code does: the plain
-Python functions of ``thermoloom.machine`` are compiled into it, so no formula is written twice.
+Kernels that only kernels call are ``inner``, or ``loops`` if they loop over rows of numbers; a
+kernel that mainly calls others is a ``frame``. Kernels call ``onsite.gradient(x)``, ``drive(…)``
+and ``residual(…)`` as NumPy code does: the Python functions of ``thermoloom.machine`` are compiled
+into them, so every formula is written once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from thermoloom.machine import action
 
 
 def _kernels_of_these_sources() -> str:
-    """Where compiled kernels are kept: a folder for each state of the sources they come from.
+    """Cache folder of compiled kernels, one for each version of their sources.
 
-    Numba compiles a cached kernel anew when its own file changes, but not when one of the files
-    that it calls does: it would go on with a formula that is no longer there.
+    Numba recompiles a cached kernel when its file changes, but not when a file that it calls does.
     """
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(machine.__file__).parent):
@@ -41,14 +40,14 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 
 class _How(NamedTuple):
-    """How much a kernel is optimized by itself."""
+    """Optimization of a kernel when it is compiled alone."""
 
     lightly: bool = False
     in_vectors: bool = True
 
 
 _ways: dict[Any, _How] = {}
-"""Kernels that are not optimized as usual."""
+"""Kernels with other optimization settings than the default."""
 
 
 def compiler(how: _How | None = None, **options: Any) -> Any:
@@ -68,13 +67,13 @@ inline = compiler(inline="always")
 # Sums may be reordered, so that they run in vector registers; non-finite values still show.
 _FAST: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}}
 fast_jit = compiler(**_FAST)
-# LLVM optimizes a kernel again in every kernel that calls it, at every level, and takes loops that
-# are unrolled and in vectors already for many: a third of all time of compilation. So kernels that
-# call others, or are called by them, are optimized lightly; and of these only those that go over
-# rows of numbers are put into vectors, which their callers would not do any more.
+# LLVM optimizes a kernel again inside every kernel that calls it, and repeated work on loops that
+# are already unrolled and vectorized takes a third of the compilation time. Kernels that call
+# others, or are called by them, are therefore optimized lightly. Of these only the ones that loop
+# over rows of numbers are vectorized, because their callers would not vectorize them.
 frame = compiler(_How(lightly=True, in_vectors=False))
-# Called by other kernels only: without the code by which Python would call them, which takes longer
-# to compile than they do where their arguments are tuples of arrays.
+# Kernels that only kernels call have no Python wrapper: for tuples of arrays the wrapper takes
+# longer to compile than the kernel.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True}
 inner = compiler(_How(lightly=True, in_vectors=False), **_INNER)
 loops = compiler(_How(lightly=True), **_INNER)
@@ -82,22 +81,22 @@ fast_loops = compiler(_How(lightly=True), **_FAST, **_INNER)
 
 
 class _Lightly(Listener):  # type: ignore[misc]
-    """Sets the compiler for each kernel."""
+    """Sets the optimization level for each kernel."""
 
     def __init__(self) -> None:
-        self._usual: list[tuple[Any, int]] = []
+        self._defaults: list[tuple[Any, int]] = []
 
     def on_start(self, event: Event) -> None:
         kernel = event.data["dispatcher"].py_func
-        self._usual.append((config.OPT, config.LOOP_VECTORIZE))
+        self._defaults.append((config.OPT, config.LOOP_VECTORIZE))
         if kernel.__module__.startswith(__package__):
-            level, vectors = self._usual[0]
+            level, vectors = self._defaults[0]
             how = _ways.get(kernel, _How())
             config.OPT = min(level, type(level)(1)) if how.lightly else level
             config.LOOP_VECTORIZE = vectors if how.in_vectors else 0
 
     def on_end(self, event: Event) -> None:
-        config.OPT, config.LOOP_VECTORIZE = self._usual.pop()
+        config.OPT, config.LOOP_VECTORIZE = self._defaults.pop()
 
 
 register("numba:compile", _Lightly())
@@ -107,8 +106,8 @@ register("numba:compile", _Lightly())
 def copy(source, out):  # type: ignore[no-untyped-def]
     """out ← source, a row of numbers, in kernels.
 
-    ``out[:] = source`` would bring a message about unequal shapes into every kernel, and with it
-    strings: a third of all time of compilation.
+    ``out[:] = source`` compiles an error message about unequal shapes, and with it strings, into
+    every kernel: a third of the compilation time.
     """
     for i in range(out.size):
         out[i] = source[i]
@@ -121,5 +120,5 @@ step_terms = register_jitable(action.step_terms)
 
 @overload_method(types.BaseNamedTuple, "gradient", strict=False)
 def _gradient(self: Any, x: Any) -> Any:
-    """``onsite.gradient(x)`` inside kernels: the method of the potential's own class."""
+    """``onsite.gradient(x)`` inside kernels: the method of the potential's class."""
     return getattr(self.instance_class, "gradient", None)

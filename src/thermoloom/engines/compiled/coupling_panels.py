@@ -1,16 +1,15 @@
-"""Couplings of free units in panels, changed and felt where they lie.
+"""Couplings of free units in panels: updated and multiplied with states in place.
 
     J_ij ← J_ij − α Σ_k (r_i x_j′ + r_j x_i′)     over the steps of one block, then
-    f_i = Σ_j J_ij x_j′,   f_j = Σ_i J_ij x_i′     for the steps of the next one
+    f_i = Σ_j J_ij x_j′,   f_j = Σ_i J_ij x_i′     for the steps of the next block
 
-A panel has as many columns j as a vector has numbers and all rows i, one below the other: that is
-how products want J, as the matrix that is changed, as the one whose vectors are added up and as the
-one whose numbers are multiplied with vectors. So nothing is ever arranged anew, and a panel is felt
-while it is still in the cache. Each share has rows of its own, which no other thread touches.
+A panel holds all rows i of as many columns j as a vector has numbers. The update and both products
+read J in this layout, so J is never rearranged, and the forces of a panel are computed while it is
+in the cache. Each share of the rows belongs to one thread.
 
-Of couplings within a group the lower triangle is kept, with the squares on its diagonal, a panel
-wide, whole: what is above the diagonal there agrees with what is below to round-off and is only
-felt; the lower triangle is what is learned.
+Of couplings within a group only the lower triangle is stored, with complete squares, a panel wide,
+on the diagonal. Their upper halves equal the lower ones to round-off and only contribute to forces;
+the lower triangle holds the learned couplings.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from thermoloom.engines.compiled.tiles import (
 )
 
 STRETCH = 200
-"""Most rows of a panel that are changed at once: they stay in the nearest cache."""
+"""Largest number of rows of a panel updated at once: they stay in the first-level cache."""
 TOGETHER = 16
-"""Panels that are worked on at once: they stay in the next one."""
+"""Panels processed together: they stay in the second-level cache."""
 LONGEST = 128
-"""Steps that are added up in a register."""
+"""Largest number of steps summed in a register."""
 ONE = np.float32(1)
 
 
@@ -52,19 +51,19 @@ class Panels(NamedTuple):
     couplings: Float32
     """(P, rows, LANES)"""
     held: Float32
-    """Changes that wait for the end of their period, likewise; no rows where none do."""
+    """Updates held until the end of their period, same layout; no rows if none are held."""
     within: bool
     edges: Edges
-    """Rows at which pieces begin, and the last one ends, (Q + 1,)."""
+    """Bounds of the pieces among the rows, (Q + 1,)."""
 
 
 def panels_for(
     pages: Pages, rows: int, columns: int, within: bool, pieces: int, holding: bool
 ) -> Panels:
-    """Room for couplings, and for changes that wait."""
+    """Memory for couplings and held updates."""
     rows, count = rows if columns else 0, -(-columns // LANES)
-    room, held = pages.zeros(count, rows, LANES), pages.zeros(count, rows * holding, LANES)
-    return Panels(room, held, within, row_edges(rows, pieces, within))
+    couplings, held = pages.zeros(count, rows, LANES), pages.zeros(count, rows * holding, LANES)
+    return Panels(couplings, held, within, row_edges(rows, pieces, within))
 
 
 @inner
@@ -75,19 +74,20 @@ def _change(alpha, steps, rows, columns, couplings, p, low, high):  # type: igno
     for first in range(0, steps, LONGEST):
         count, at = min(LONGEST, steps - first), 2 * first * n + p * LANES
         of_rows = address(rows.pairs, 2 * first * m + low)
-        if rows.r == columns.x:  # [R, X] of one group go with [X, R] of the other, row by row
-            left, right = Operand(of_rows, 1, 0, m), Operand(address(columns.pairs, at), 0, 0, n)
+        if rows.r == columns.x:  # rows [R, X] of one group pair with rows [X, R] of the other
+            row_factors = Operand(of_rows, 1, 0, m)
+            column_factors = Operand(address(columns.pairs, at), 0, 0, n)
             extent = Extent(high - low, 1, 2 * count, False)
         else:
-            left = Operand(of_rows, 1, m, 2 * m)
-            right = Operand(address(columns.pairs, at + n), 0, -n, 2 * n)
+            row_factors = Operand(of_rows, 1, m, 2 * m)
+            column_factors = Operand(address(columns.pairs, at + n), 0, -n, 2 * n)
             extent = Extent(high - low, 2, count, False)
-        add_product(left, right, out, extent, -alpha)
+        add_product(row_factors, column_factors, out, extent, -alpha)
 
 
 @inner
 def _columns_feel(path, rows, couplings, p, low, high, begins, out):  # type: ignore[no-untyped-def]
-    """f_j of the columns of a panel by its rows low … high."""
+    """f_j on the columns of a panel from its rows low … high."""
     states = Operand(address(path, rows.first + low), path.shape[1], 0, 1)
     factors = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), 0, 0, LANES)
     forces = Operand(address(out, p * LANES), out.shape[1], 0, 0)
@@ -96,7 +96,7 @@ def _columns_feel(path, rows, couplings, p, low, high, begins, out):  # type: ig
 
 @inner
 def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: ignore[no-untyped-def]
-    """f_i of rows low … high by the columns of panels p … end."""
+    """f_i on rows low … high from the columns of panels p … end."""
     distance, to, length = couplings.shape[1] * LANES, out.shape[1], columns.turned_states.shape[1]
     numbers = Operand(address(couplings, p * distance + low * LANES), LANES, distance, 1)
     extent = Extent(high - low, end - p, LANES, p == 0)
@@ -109,9 +109,9 @@ def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: igno
 
 @inner
 def _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces):  # type: ignore[no-untyped-def]
-    """f_j of the columns of a panel by a share's rows: one sum for each piece, in its place.
+    """f_j on the columns of a panel from a share's rows: one sum per piece, in its slot.
 
-    ``begins``: whether a place begins with the first of its pieces, or has felt others already.
+    ``begins``: whether the first piece of a slot overwrites the slot or adds to earlier forces.
     """
     for number in range(share.first, share.last):
         low, high = panels.edges[number], panels.edges[number + 1]
@@ -127,27 +127,27 @@ def _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces):  # 
 
 @loops
 def _apply(held, couplings, p, low, high):  # type: ignore[no-untyped-def]
-    """What waited for the end of its period, in rows low … high of a panel."""
+    """Apply held updates in rows low … high of a panel."""
     for i in range(low, high):
-        own, change = couplings[p, i], held[p, i]
+        row, change = couplings[p, i], held[p, i]
         for j in range(LANES):
-            own[j] += change[j]
+            row[j] += change[j]
             change[j] = 0
 
 
 @inner
 def change_and_feel(share, threads, alpha, solved, closes, path, rows, columns, panels):  # type: ignore[no-untyped-def]
-    """A share's couplings after the ``solved`` steps of the block before, which ``closes`` a period
-    or not, and what units feel by them on the next ``path``.
+    """Update a share's couplings with the ``solved`` steps of the last block, then compute the
+    forces along the next ``path``. ``closes``: whether the last block ends a period.
     """
     low, high = range_of(share, panels.edges)
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
     holding = panels.held.shape[1] > 0
     changed = panels.held if holding else couplings
-    # couplings within a group follow those with another one, in the same place or one of their own
-    kinds, apart = columns.column_forces.shape[0], threads > 2
-    forces = columns.column_forces[kinds - 1 if within and apart else 0]
-    begins = apart or kinds == 1 or not within
+    # couplings within a group come after those between groups, in the same slots or separate ones
+    kinds, separate = columns.column_forces.shape[0], threads > 2
+    forces = columns.column_forces[kinds - 1 if within and separate else 0]
+    begins = separate or kinds == 1 or not within
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
     for first in range(0, couplings.shape[0], TOGETHER):
         end = min(first + TOGETHER, couplings.shape[0])
@@ -169,15 +169,15 @@ def change_and_feel(share, threads, alpha, solved, closes, path, rows, columns, 
 
 
 @inner
-def fill(share, given, panels):  # type: ignore[no-untyped-def]
-    """A share's couplings into panels."""
+def fill(share, matrix, panels):  # type: ignore[no-untyped-def]
+    """Copy a share's couplings from a matrix into panels."""
     couplings, within = panels.couplings, panels.within
     low, high = range_of(share, panels.edges)
     for p in range(couplings.shape[0]):
-        left, right = p * LANES, min((p + 1) * LANES, given.shape[1])
-        for i in range(max(low, left) if within else low, high):
-            copy(given[i, left:right], couplings[p, i, : right - left])
-            for j in range(right - left, LANES):
+        start, stop = p * LANES, min((p + 1) * LANES, matrix.shape[1])
+        for i in range(max(low, start) if within else low, high):
+            copy(matrix[i, start:stop], couplings[p, i, : stop - start])
+            for j in range(stop - start, LANES):
                 couplings[p, i, j] = 0
             if panels.held.shape[1] > 0:
                 for j in range(LANES):
@@ -186,22 +186,22 @@ def fill(share, given, panels):  # type: ignore[no-untyped-def]
 
 @inner
 def take(share, panels, learned):  # type: ignore[no-untyped-def]
-    """A share's couplings back into a matrix, within a group both halves; are they finite?"""
+    """Copy a share's couplings into a matrix, both triangles within a group; are they finite?"""
     couplings, within = panels.couplings, panels.within
     low, high = range_of(share, panels.edges)
     finite = True
     for p in range(couplings.shape[0]):
-        left, right = p * LANES, min((p + 1) * LANES, learned.shape[1])
-        for i in range(max(low, left) if within else low, high):
-            own, out = couplings[p, i], learned[i, left : min(right, i) if within else right]
+        start, stop = p * LANES, min((p + 1) * LANES, learned.shape[1])
+        for i in range(max(low, start) if within else low, high):
+            row, out = couplings[p, i], learned[i, start : min(stop, i) if within else stop]
             for j in range(out.size):
-                finite &= np.isfinite(own[j])
-                out[j] = own[j]
+                finite &= np.isfinite(row[j])
+                out[j] = row[j]
         if within:
-            for i in range(max(low, left), min(high, right)):
+            for i in range(max(low, start), min(high, stop)):
                 learned[i, i] = 0
-                for j in range(left, i):
+                for j in range(start, i):
                     learned[j, i] = learned[i, j]
-            below = min(max(low, right), high)
-            transpose(couplings[p, below:high, : right - left], learned[left:right, below:high])
+            below = min(max(low, stop), high)
+            transpose(couplings[p, below:high, : stop - start], learned[start:stop, below:high])
     return finite

@@ -1,11 +1,11 @@
-"""Σ_j J_ij x_j of many states at once where whole groups of units are coupled, J held fixed.
+"""Forces Σ_j J_ij x_j on many states at once, for completely coupled groups and fixed J.
 
-A library arranges J for its registers in every call, which takes a fifth of the time of a product
-with fifty states. Here that is done once: the columns of J lie in panels as wide as a few vector
-registers, and a tile of states is multiplied with a stretch of a panel, all sums in registers.
+BLAS repacks J in every call, which takes a fifth of the time of a product with fifty states. Here J
+is packed once: its columns lie in panels as wide as a few vector registers, and a tile of states is
+multiplied with a stretch of a panel, with all sums in registers.
 
-A state's sum runs over the units in order, a stretch of them at a time, so it is the same to the
-bit whatever other states there are, and its round-off is that of a sum of ``STRETCH`` terms.
+A state's sum runs over the units in order, one stretch at a time. Its bits therefore do not depend
+on the other states, and its round-off is that of a sum of ``STRETCH`` terms.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Float32 = NDArray[np.float32]
 
 VECTORS = 2
 TALL, FLAT = (10 if WIDE else 5), 5
-"""States in a tile: groups of samples are multiples of them."""
+"""States in a tile; groups of samples are multiples of it."""
 WIDTH = VECTORS * LANES
 """Columns in a panel."""
 STRETCH = 256
-"""Terms that are added up in a register: a stretch of a panel stays in the nearest caches."""
+"""Terms summed in a register: a stretch of a panel stays in the first-level cache."""
 
 _add_product = products(TALL, FLAT, VECTORS)
 _ONE = np.float32(1)
@@ -53,21 +53,21 @@ def _multiply(x, column, panels, out, first, last):  # type: ignore[no-untyped-d
 
 
 def in_panels(matrix: Float32) -> Float32:
-    """The columns of a matrix (K, n) in panels (P, K, WIDTH), the last one filled up with zeros."""
+    """The columns of a matrix (K, n) in panels (P, K, WIDTH), the last one padded with zeros."""
     rows, columns = matrix.shape
     panels = aligned(-(-columns // WIDTH), rows, WIDTH)
     for panel, first in zip(panels, range(0, columns, WIDTH), strict=True):
-        own = matrix[:, first : first + WIDTH]
-        panel[:, : own.shape[1]] = own
-        panel[:, own.shape[1] :] = 0
+        block = matrix[:, first : first + WIDTH]
+        panel[:, : block.shape[1]] = block
+        panel[:, block.shape[1] :] = 0
     return panels
 
 
 class DenseForces:
-    """Σ_j J_ij x_j over the free units of one stage of θ: one product for each group of units."""
+    """Σ_j J_ij x_j over the free units of one stage of θ: one product per group of units."""
 
     def __init__(self, theta: Parameters, stage: int, sign: int = 1) -> None:
-        """``sign`` = −1: with J_ji = −J_ij."""
+        """``sign`` = −1: couplings are antisymmetric, J_ji = −J_ij."""
         machine, vector = theta.machine, theta.vector[stage]
         self._products: list[tuple[int, Float32 | None, slice]] = []
         for group, where in machine.groups.items():
@@ -77,13 +77,13 @@ class DenseForces:
                 other = block.rows if transposed else block.columns
                 partners[other] = sign * J if transposed else J.T
             others = [name for name in machine.groups if name in partners]
-            whole = [partners[name] for name in others]
-            panels = in_panels(np.concatenate(whole)) if whole else None
+            matrices = [partners[name] for name in others]
+            panels = in_panels(np.concatenate(matrices)) if matrices else None
             begin = machine.groups[others[0]].start if others else 0
             self._products.append((begin, panels, where))
 
     def __call__(self, x: Float32, out: Float32) -> None:
-        """For states x (S, N) into ``out``."""
+        """Forces on states x (S, N), into ``out``."""
         for begin, panels, where in self._products:
             if panels is None:
                 out[:, where] = 0

@@ -1,4 +1,4 @@
-"""Couplings on a grid in vector registers: four rows of codes are moved, stored and felt at once.
+"""Couplings on a grid in vector registers: four rows of codes are updated in one pass.
 
 With p = α r/Δ, the codes n_ij of rows i to i + 3 go through one update and act on the next state y:
 
@@ -6,19 +6,19 @@ With p = α r/Δ, the codes n_ij of rows i to i + 3 go through one update and ac
     move_stochastic    n ← clip(n + ⌊u − d⌋)
     both               f_i ← f_i + Σ_j n_ij y_j,   f_j ← f_j + Σ_i n_ij y_i
 
-Four rows share what belongs to their columns (p_j, x_j, y_j, f_j), and a tile of 4 rows and 16
+Four rows share the vectors of their columns (p_j, x_j, y_j, f_j), and a tile of 4 rows and 16
 columns takes its 64 uniforms from eight Philox counters that never leave the registers:
 
-    u = (128 m + l + ½)/2²³      m 16 bits of its own, l seven bits that are common to a row
+    u = (128 m + l + ½)/2²³      m: 16 bits per coupling, l: seven bits per row
 
 The tile of rows 4q … 4q + 3 and columns 16b … 16b + 15 of B in a row has the counters
 (8 (qB + b) + i, step, trajectory, 0), i = 0 … 7. Row 4q + s takes m in column 16b + 2i + t from the
 lower (s even) or upper half of word 2⌊s/2⌋ + t of counter i. Each u is uniform to 2⁻²³, symmetric
 about ½ and never 0 or 1; two of a row are correlated by less than 2⁻³².
 
-d, ⌊ ⌋, round and clip keep to the letter, so that a reference can reproduce them; sums of forces
-run in any order, once and for all. Compilers do not find this by themselves, so it is written in
-LLVM's language; registers of any width serve.
+d, ⌊ ⌋, round and clip are exact IEEE operations, so that a reference can reproduce them; sums of
+forces may run in any fixed order. Compilers do not generate this code from loops, so it is written
+in LLVM; registers of any width work.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def _all(kind: ir.VectorType, value: float) -> ir.Constant:
 class _Tile:
     """Code for four rows of codes, for one intrinsic.
 
-    Its arguments: codes, first row, how many whole vectors of columns, whether the diagonal of
+    Its arguments: codes, first row, number of full vectors of columns, whether the diagonal of
     J_hh follows, slot of the first column, p, x, y and f by slot, the top level; and for stochastic
-    rounding the bits common to rows, key, trajectory and step.
+    rounding the shared bits of each row, key, trajectory and step.
     """
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
@@ -66,7 +66,7 @@ class _Tile:
             else value
             for kind, value in zip(signature.args, arguments, strict=True)
         ]
-        self._codes, self._row, self._whole, self._triangle, self._column = arrays[:5]
+        self._codes, self._row, self._full_vectors, self._triangle, self._column = arrays[:5]
         self._columns = builder.extract_value(self._codes.shape, 1)
         self._moves, self._x, self._next, self._forces = (array.data for array in arrays[5:9])
         self._top = self._everywhere(arrays[9])
@@ -96,7 +96,7 @@ class _Tile:
         return everywhere(self._builder, value, lanes)
 
     def _vector(self, data: Value, position: Value) -> Value:
-        """Where a vector begins in an array of numbers."""
+        """Pointer to a vector in an array of numbers."""
         at = self._builder.gep(data, [position])
         kind = ir.VectorType(data.type.pointee, LANES)
         return self._builder.bitcast(at, kind.as_pointer())
@@ -113,7 +113,7 @@ class _Tile:
     def _less(self, a: Value, b: Value) -> Value:
         return self._builder.select(self._builder.fcmp_ordered("<", a, b), a, b)
 
-    def _more(self, a: Value, b: Value) -> Value:
+    def _greater(self, a: Value, b: Value) -> Value:
         return self._builder.select(self._builder.fcmp_ordered(">", a, b), a, b)
 
     def _added(self, place: Value, a: Value, b: Value) -> None:
@@ -147,18 +147,18 @@ class _Tile:
             self._builder.store(word, place)
 
     def _uniforms(self, words: list[Value]) -> list[Value]:
-        """u of four rows."""
+        """Uniforms u of four rows."""
         b = self._builder
         lower = ir.Constant(_WORDS, [LANES * (lane % 2) + lane // 2 * 2 for lane in range(LANES)])
-        found = []
+        uniforms = []
         for s in range(ROWS):
             pair = (b.bitcast(word, _WORDS) for word in words[s // 2 * 2 : s // 2 * 2 + 2])
             both = b.shuffle_vector(*pair, lower)
-            moved = b.lshr(both, _all(_WORDS, 9)) if s % 2 else b.shl(both, _all(_WORDS, 7))
-            bits = b.or_(b.and_(moved, _all(_WORDS, 0xFFFF << 7)), self._low[s])
+            shifted = b.lshr(both, _all(_WORDS, 9)) if s % 2 else b.shl(both, _all(_WORDS, 7))
+            bits = b.or_(b.and_(shifted, _all(_WORDS, 0xFFFF << 7)), self._low[s])
             one_to_two = b.bitcast(bits, _REALS)
-            found.append(b.fsub(one_to_two, _all(_REALS, 1 - 2.0**-24)))
-        return found
+            uniforms.append(b.fsub(one_to_two, _all(_REALS, 1 - 2.0**-24)))
+        return uniforms
 
     def _moved(self, n: Value, d: Value, u: Value | None) -> Value:
         b = self._builder
@@ -166,7 +166,7 @@ class _Tile:
             n = b.fsub(n, self._call("rint", d))
         else:
             n = b.fadd(n, self._call("floor", b.fsub(u, d)))
-        return self._less(self._more(n, self._bottom), self._top)
+        return self._less(self._greater(n, self._bottom), self._top)
 
     def _tile(self, vector: Value, sums: list[Value], diagonal: bool) -> None:
         b = self._builder
@@ -174,7 +174,7 @@ class _Tile:
         p, x, y = (self._of_columns(data, first) for data in (self._moves, self._x, self._next))
         uniforms = [None] * ROWS
         if self._random:
-            # the next tile's words are drawn beside this one's moves: neither waits for the other
+            # the next tile's words are drawn here, so that draws and moves overlap
             uniforms = self._uniforms([b.load(place) for place in self._drawn])
             self._draw(b.add(vector, _INDEX(1)))
         others = cgutils.alloca_once_value(b, _ZERO)
@@ -189,15 +189,15 @@ class _Tile:
             n = self._moved(b.sitofp(wide, _REALS), d, uniforms[s])
             if diagonal:
                 n = b.select(self._before(first, s), n, _ZERO)
-            whole = b.fptosi(n, _WORDS)
-            b.store(b.trunc(whole, stored) if stored != _WORDS else whole, at, align=2)
+            integers = b.fptosi(n, _WORDS)
+            b.store(b.trunc(integers, stored) if stored != _WORDS else integers, at, align=2)
             self._added(others, n, y_i)
             self._added(sums[s], n, y)
         at = self._vector(self._forces, b.add(self._column, first))
         b.store(b.load(others), at, align=4)
 
     def _before(self, first: Value, s: int) -> Value:
-        """Which columns of a vector are before the diagonal of J_hh in this row."""
+        """Mask of the columns of a vector that are before the diagonal of J_hh in this row."""
         b = self._builder
         columns = ir.Constant(ir.VectorType(_INDEX, LANES), list(range(LANES)))
         row = b.sub(b.sub(self._of_rows[s], self._column), first)
@@ -209,11 +209,13 @@ class _Tile:
         if self._random:
             self._drawn = [cgutils.alloca_once(b, _PAIRS) for _ in range(4)]
             self._draw(_INDEX(0))
-        loop = cgutils.for_range_slice(b, _INDEX(0), self._whole, _INDEX(1), _INDEX, inc=True)
+        loop = cgutils.for_range_slice(
+            b, _INDEX(0), self._full_vectors, _INDEX(1), _INDEX, inc=True
+        )
         with loop as (vector, _):
             self._tile(vector, sums, diagonal=False)
         with b.if_then(b.icmp_signed("!=", self._triangle, _INDEX(0))):
-            self._tile(self._whole, sums, diagonal=True)
+            self._tile(self._full_vectors, sums, diagonal=True)
         for i, place in zip(self._of_rows, sums, strict=True):
             at = b.gep(self._forces, [i])
             b.store(b.fadd(b.load(at), self._total(b.load(place))), at)
@@ -234,8 +236,8 @@ def _codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 @intrinsic
 def move_nearest(
-    typingctx: Any, codes: Any, row: Any, whole: Any, triangle: Any, column: Any, moves: Any,
-    x: Any, next_x: Any, forces: Any, top: Any,
+    typingctx: Any, codes: Any, row: Any, full_vectors: Any, triangle: Any, column: Any,
+    moves: Any, x: Any, next_x: Any, forces: Any, top: Any,
 ) -> Any:  # fmt: skip
     """Move rows ``row`` … ``row`` + 3 by rounding to the nearest level, and add up their forces."""
     at, real = types.int64, types.float32
@@ -244,10 +246,11 @@ def move_nearest(
 
 @intrinsic
 def move_stochastic(
-    typingctx: Any, codes: Any, row: Any, whole: Any, triangle: Any, column: Any, moves: Any,
-    x: Any, next_x: Any, forces: Any, top: Any, low: Any, key: Any, trajectory: Any, step: Any,
+    typingctx: Any, codes: Any, row: Any, full_vectors: Any, triangle: Any, column: Any,
+    moves: Any, x: Any, next_x: Any, forces: Any, top: Any, low: Any, key: Any, trajectory: Any,
+    step: Any,
 ) -> Any:  # fmt: skip
-    """The same with stochastic rounding."""
+    """Move rows ``row`` … ``row`` + 3 with stochastic rounding, and add up their forces."""
     at, real, key = types.int64, types.float32, types.uint64
     return types.void(codes, at, at, at, at, moves, x, next_x, forces, real, low, key, at, at), (
         _codegen

@@ -1,22 +1,21 @@
-"""Rows of steps in vector registers: what the wires of one unit do to it, a block of steps at once.
+"""Rows of steps in vector registers: the wires of one unit, a block of steps at a time.
 
-A unit's states in a block of B steps are one row of B numbers, and so are its residuals. Whatever a
-wire does is then arithmetic between whole rows, which lie one after the other in memory: no gather,
-whoever the neighbours are. Step k = q·P + p of a block is number p·L + q of its row, so that vector
-p holds every P-th step. Sums over earlier steps, which a causal rule needs, are P − 1 additions of
-vectors, and the totals of the lanes are added up once for all of them.
+A unit's states in a block of B steps are one row of B numbers, and so are its residuals. A wire
+then is arithmetic between contiguous rows, without gathers, for any neighbours. Step k = q·P + p of
+a block is number p·L + q of its row, so that vector p holds every P-th step. The causal sums over
+earlier steps are P − 1 additions of vectors and one prefix sum over the lanes.
 
     row_forces    out(k) = Σ_j J_ij x_j(k)
     row_sweep     S_ij(k) = Σ_{l<k} u_ij(l),   u_ij = x_j r_i + r_j x_i,   added to both its ends:
                   sum_i(k) += x_j(k) S_ij(k),   sum_j(k) += x_i(k) S_ij(k)
     row_swept     out_i(k) = R⁰_i(k) − α sum_i(k)
     row_updates   J_ij ← J_ij − α Σ_k u_ij(k)
-    turn          states of steps, as a path has them, into rows
+    turn          states of a path, step by step, transposed into rows
 
-All rows are in one array: that of x_i is row 2i, that of R⁰_i row 2i + 1, as a wire needs both; r_i
-is any row ``first`` + ``apart``·i. Compilers do not find this by themselves, so the loops are
-written in LLVM's language; registers of any width serve. ``begin`` … ``end`` are the wires of unit
-i in ``columns`` (the other end) and ``numbers`` (which coupling).
+All rows are in one array: x_i is row 2i, R⁰_i row 2i + 1, next to each other because a wire needs
+both; r_i is row ``first`` + ``stride``·i. Compilers do not generate this code from loops, so it is
+written in LLVM; registers of any width work. ``begin`` … ``end`` are the wires of unit i in
+``columns`` (the other end) and ``numbers`` (index of the coupling).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _REAL, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_REAL, LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
 _FAST = ("contract", "reassoc", "nsz")
-"""A product and a sum may be one instruction, and sums be reordered, once and for all."""
+"""A product and a sum may fuse, and sums may be reordered at compile time."""
 Value = Any
 
 
@@ -56,7 +55,7 @@ class _Rows:
         self._signature, self._arguments = signature, arguments
 
     def data(self, position: int) -> Value:
-        """Where an array among the arguments begins."""
+        """Pointer to the first number of an array argument."""
         kind, value = self._signature.args[position], self._arguments[position]
         return self._context.make_array(kind)(self._context, self.builder, value).data
 
@@ -65,19 +64,19 @@ class _Rows:
         first = self.builder.bitcast(first, _VECTOR.as_pointer())
         return [self.builder.gep(first, [_INDEX(vector)]) for vector in range(VECTORS)]
 
-    def number(self, first: Value, apart: Value, unit: Value) -> Value:
-        """first + apart · unit."""
-        return self.builder.add(first, self.builder.mul(apart, unit))
+    def number(self, first: Value, stride: Value, unit: Value) -> Value:
+        """first + stride · unit."""
+        return self.builder.add(first, self.builder.mul(stride, unit))
 
     def load(self, data: Value, row: Value) -> list[Value]:
         return [self.builder.load(at, align=4) for at in self._vectors(data, row)]
 
     def pair(
-        self, data: Value, first: Value, apart: Value, unit: Value
+        self, data: Value, first: Value, stride: Value, unit: Value
     ) -> tuple[list[Value], list[Value]]:
         """x and r of a unit."""
         x = self.load(data, self.number(_INDEX(0), _INDEX(2), unit))
-        return x, self.load(data, self.number(first, apart, unit))
+        return x, self.load(data, self.number(first, stride, unit))
 
     def store(self, data: Value, row: Value, values: list[Value]) -> None:
         for at, value in zip(self._vectors(data, row), values, strict=True):
@@ -100,22 +99,22 @@ class _Rows:
 
     def sums_before(self, value: Value, zeros: Value) -> Value:
         """Sum of the lanes before each lane."""
-        found = self._moved(value, 1, zeros)
+        prefix = self._moved(value, 1, zeros)
         for distance in (2**n for n in range(LANES.bit_length() - 1)):
-            found = self.add(found, self._moved(found, distance, zeros))
-        return found
+            prefix = self.add(prefix, self._moved(prefix, distance, zeros))
+        return prefix
 
     def _moved(self, value: Value, distance: int, zeros: Value) -> Value:
-        """Every lane as many places higher, zeros below."""
+        """All lanes shifted up by ``distance``, zeros below."""
         lanes = [(p - distance) % (2 * LANES) for p in range(LANES)]
         return self.builder.shuffle_vector(value, zeros, _order(lanes))
 
     def hidden_zeros(self, value: Value) -> Value:
-        """v − v: zeros that the compiler does not know of, or it moves lanes in a slower way."""
+        """v − v: zeros that LLVM cannot see; for visible zeros it chooses slower shuffles."""
         return self.builder.fsub(value, value)
 
     def total(self, value: Value) -> Value:
-        """Sum of all lanes: of one half and the other, again and again."""
+        """Sum of all lanes, by halving."""
         half = LANES // 2
         while half:
             low, high = (
@@ -126,7 +125,7 @@ class _Rows:
         return self.builder.extract_element(value, _SMALL(0))
 
     def fetch(self, at: Value) -> None:
-        """Ask for what will be read next: the steps of a path are too far apart to be foreseen."""
+        """Prefetch the next read: steps of a path are too distant for the hardware prefetcher."""
         place = self.builder.bitcast(at, ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [place.type, _SMALL, _SMALL, _SMALL])
         routine = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
@@ -134,7 +133,7 @@ class _Rows:
 
     @contextmanager
     def sums(self, begin: Value, end: Value) -> Iterator[tuple[Value, list[Value]]]:
-        """A loop over wires, with the places of a row of sums that begin at 0."""
+        """A loop over wires, with pointers to a row of sums initialized to 0."""
         places = [cgutils.alloca_once_value(self.builder, _ZERO) for _ in range(VECTORS)]
         loop = cgutils.for_range_slice(self.builder, begin, end, _INDEX(1), _INDEX, inc=True)
         with loop as (wire, _):
@@ -157,35 +156,35 @@ def turn(
 
     Rows 2i, or 2i + 1 if ``second`` is 1, of the units from ``unit`` on.
 
-    ``width``: units of the path. A square of L × L numbers is transposed in registers: in turn n,
+    ``width``: units of the path. A square of L × L numbers is transposed in registers: in round n,
     pairs of vectors at a distance of 2ⁿ exchange every other 2ⁿ lanes.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        path, result = rows.data(0), rows.data(6)
+        path, target = rows.data(0), rows.data(6)
         _, across, step, unit, which, second, _ = arguments
-        found = []
+        square = []
         for lane in range(LANES):
             row = builder.mul(builder.add(step, _INDEX(lane * VECTORS)), across)
             at = builder.gep(path, [builder.add(row, unit)])
-            found.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
+            square.append(builder.load(builder.bitcast(at, _VECTOR.as_pointer()), align=4))
             rows.fetch(builder.gep(at, [_INDEX(LANES)]))
         distance = 1
         while distance < LANES:
             low = [p ^ distance | LANES if p & distance else p for p in range(LANES)]
             high = [p | LANES if p & distance else p | distance for p in range(LANES)]
             for first in (p for p in range(LANES) if not p & distance):
-                pair = found[first], found[first | distance]
-                found[first], found[first | distance] = (
+                pair = square[first], square[first | distance]
+                square[first], square[first | distance] = (
                     builder.shuffle_vector(*pair, _order(lanes)) for lanes in (low, high)
                 )
             distance *= 2
-        for lane, value in enumerate(found):
+        for lane, vector_of_unit in enumerate(square):
             row = rows.number(second, _INDEX(2), builder.add(unit, _INDEX(lane)))
             row = builder.mul(row, _INDEX(BLOCK))
-            at = builder.gep(result, [builder.add(row, builder.mul(which, _INDEX(LANES)))])
-            builder.store(value, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
+            at = builder.gep(target, [builder.add(row, builder.mul(which, _INDEX(LANES)))])
+            builder.store(vector_of_unit, builder.bitcast(at, _VECTOR.as_pointer()), align=4)
         return context.get_dummy_value()
 
     at = types.int64
@@ -200,14 +199,14 @@ def row_forces(
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
-        all_rows, couplings, others, which, result = (rows.data(n) for n in (0, 1, 2, 3, 6))
+        all_rows, couplings, others, which, target = (rows.data(n) for n in (0, 1, 2, 3, 6))
         with rows.sums(arguments[4], arguments[5]) as (wire, sums):
             at = builder.gep(couplings, [rows.entry(which, wire)])
             coupling = rows.everywhere(builder.load(at))
             x_j = rows.load(all_rows, rows.number(_INDEX(0), _INDEX(2), rows.entry(others, wire)))
-            for place, own in zip(sums, x_j, strict=True):
-                rows.added(place, coupling, own)
-        rows.store(result, _INDEX(0), rows.loaded(sums))
+            for place, states in zip(sums, x_j, strict=True):
+                rows.added(place, coupling, states)
+        rows.store(target, _INDEX(0), rows.loaded(sums))
         return context.get_dummy_value()
 
     at = types.int64
@@ -216,7 +215,7 @@ def row_forces(
 
 @intrinsic
 def row_sweep(
-    typingctx: Any, data: Any, first: Any, apart: Any, columns: Any, begin: Any, end: Any, i: Any,
+    typingctx: Any, data: Any, first: Any, stride: Any, columns: Any, begin: Any, end: Any, i: Any,
     sums: Any,
 ) -> Any:  # fmt: skip
     """sum_i += Σ_j x_j S_ij and sum_j += x_i S_ij, in the rows from ``sums`` on."""
@@ -224,27 +223,27 @@ def row_sweep(
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
         all_rows, others = rows.data(0), rows.data(3)
-        _, first, apart, _, begin, end, i, sums = arguments
-        x_i, r_i = rows.pair(all_rows, first, apart, i)
+        _, first, stride, _, begin, end, i, sums = arguments
+        x_i, r_i = rows.pair(all_rows, first, stride, i)
         zeros = rows.hidden_zeros(x_i[0])
-        with rows.sums(begin, end) as (wire, own):
+        with rows.sums(begin, end) as (wire, sum_i):
             j = rows.entry(others, wire)
-            x_j, r_j = rows.pair(all_rows, first, apart, j)
+            x_j, r_j = rows.pair(all_rows, first, stride, j)
             before, total = [], _ZERO
             for p in range(VECTORS):
                 before.append(total)
                 product = builder.fmul(r_j[p], x_i[p], flags=_FAST)
                 total = rows.add(total, rows.multiply_add(x_j[p], r_i[p], product))
             of_lanes = rows.sums_before(total, zeros)
-            theirs = rows.load(all_rows, builder.add(sums, j))
-            for p, place in enumerate(own):
+            sum_j = rows.load(all_rows, builder.add(sums, j))
+            for p, place in enumerate(sum_i):
                 moved = rows.add(of_lanes, before[p])
                 rows.added(place, moved, x_j[p])
-                theirs[p] = rows.multiply_add(moved, x_i[p], theirs[p])
-            rows.store(all_rows, builder.add(sums, j), theirs)
+                sum_j[p] = rows.multiply_add(moved, x_i[p], sum_j[p])
+            rows.store(all_rows, builder.add(sums, j), sum_j)
         at = builder.add(sums, i)
-        found = zip(rows.load(all_rows, at), rows.loaded(own), strict=True)
-        rows.store(all_rows, at, [rows.add(*pair) for pair in found])
+        vectors = zip(rows.load(all_rows, at), rows.loaded(sum_i), strict=True)
+        rows.store(all_rows, at, [rows.add(*pair) for pair in vectors])
         return context.get_dummy_value()
 
     at = types.int64
@@ -253,31 +252,32 @@ def row_sweep(
 
 @intrinsic
 def row_swept(
-    typingctx: Any, data: Any, first: Any, apart: Any, i: Any, sums: Any, more: Any, rate: Any,
-    norms: Any,
+    typingctx: Any, data: Any, first: Any, stride: Any, i: Any, sums: Any, other_sums: Any,
+    rate: Any, norms: Any,
 ) -> Any:  # fmt: skip
-    """out_i = R⁰_i − rate · sum_i, of the sums from rows ``sums`` and ``more`` on; in the first.
+    """out_i = R⁰_i − rate · sum_i, written to row ``sums`` + i.
 
+    sum_i is the sum of rows ``sums`` + i and ``other_sums`` + i.
     ``norms`` at 2i and 2i + 1 become Σ_k (out_i − r_i)² and Σ_k out_i².
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
         all_rows, squares = rows.data(0), rows.data(7)
-        _, first, apart, i, sums, more, rate, _ = arguments
-        own = [rows.load(all_rows, builder.add(at, i)) for at in (sums, more)]
+        _, first, stride, i, sums, other_sums, rate, _ = arguments
+        partial_sums = [rows.load(all_rows, builder.add(at, i)) for at in (sums, other_sums)]
         start = rows.load(all_rows, rows.number(_INDEX(1), _INDEX(2), i))
         back = rows.everywhere(builder.fneg(rate))
-        found = [
-            rows.multiply_add(back, rows.add(a, b), alone)
-            for a, b, alone in zip(*own, start, strict=True)
+        residuals = [
+            rows.multiply_add(back, rows.add(a, b), r_0)
+            for a, b, r_0 in zip(*partial_sums, start, strict=True)
         ]
         change = size = _ZERO
-        for value, old in zip(found, rows.pair(all_rows, first, apart, i)[1], strict=True):
+        for value, old in zip(residuals, rows.pair(all_rows, first, stride, i)[1], strict=True):
             moved = builder.fsub(value, old, flags=_FAST)
             change = rows.multiply_add(moved, moved, change)
             size = rows.multiply_add(value, value, size)
-        rows.store(all_rows, builder.add(sums, i), found)
+        rows.store(all_rows, builder.add(sums, i), residuals)
         for place, norm in enumerate((change, size)):
             at = builder.add(builder.mul(i, _INDEX(2)), _INDEX(place))
             builder.store(rows.total(norm), builder.gep(squares, [at]))
@@ -289,7 +289,7 @@ def row_swept(
 
 @intrinsic
 def row_updates(
-    typingctx: Any, data: Any, first: Any, apart: Any, columns: Any, numbers: Any, begin: Any,
+    typingctx: Any, data: Any, first: Any, stride: Any, columns: Any, numbers: Any, begin: Any,
     end: Any, i: Any, rate: Any, J: Any,
 ) -> Any:  # fmt: skip
     """J_ij ← J_ij − rate · Σ_k u_ij(k)."""
@@ -297,10 +297,10 @@ def row_updates(
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = _Rows(context, builder, signature, arguments)
         all_rows, others, which, couplings = (rows.data(n) for n in (0, 3, 4, 9))
-        _, first, apart, _, _, _, _, i, _, _ = arguments
-        x_i, r_i = rows.pair(all_rows, first, apart, i)
+        _, first, stride, _, _, _, _, i, _, _ = arguments
+        x_i, r_i = rows.pair(all_rows, first, stride, i)
         with rows.sums(arguments[5], arguments[6]) as (wire, _):
-            x_j, r_j = rows.pair(all_rows, first, apart, rows.entry(others, wire))
+            x_j, r_j = rows.pair(all_rows, first, stride, rows.entry(others, wire))
             total = _ZERO
             for p in range(VECTORS):
                 total = rows.multiply_add(x_j[p], r_i[p], total)

@@ -45,7 +45,7 @@ def noise_block(key, first_trajectory, block, z):  # type: ignore[no-untyped-def
 
 @fast_jit
 def _product(a, b):  # type: ignore[no-untyped-def]
-    """a·b, added up in float64."""
+    """a·b, summed in float64."""
     total = 0.0
     for i in range(a.size):
         total += np.float64(a[i] * b[i])
@@ -56,20 +56,19 @@ def _product(a, b):  # type: ignore[no-untyped-def]
 def coupled_step(x, coupling, bias, row, z, step, constants, free, moved, heat):  # type: ignore[no-untyped-def]
     """One step in place for samples x (S, N), given Σ_j J_ij x_j and the normals z[s, step].
 
-    ``bias[row[s]]`` is what the clamped units of sample s, and the biases, add to its gradient.
-    ``moved`` holds the last Δx of units that are ``free`` (1, else 0), and ``heat`` takes up
-    −½ gradient·(last Δx + this Δx): over all steps the Stratonovich sum but for the end of the
-    last one.
+    ``bias[row[s]]`` is the gradient of sample s from biases and clamped units. ``moved`` holds the
+    last Δx of units that are ``free`` (1, else 0). ``heat`` accumulates −½ gradient·(last Δx + this
+    Δx): over all steps the Stratonovich sum, except for the end of the last step.
     """
     onsite, drift, kick = constants.onsite, constants.drift, constants.kick
     gradient, both = np.empty(x.shape[1], np.float32), np.empty(x.shape[1], np.float32)
     for s in range(x.shape[0]):
-        own, felt, b, noise, change = x[s], coupling[s], bias[row[s]], z[s, step], moved[s]
-        for i in range(own.size):
-            gradient[i] = onsite.gradient(own[i]) + (felt[i] + b[i])
-        for i in range(own.size):
-            after = own[i] + (kick * noise[i] - drift * gradient[i])
-            this = free[i] * (after - own[i])
+        state, force, b, noise, change = x[s], coupling[s], bias[row[s]], z[s, step], moved[s]
+        for i in range(state.size):
+            gradient[i] = onsite.gradient(state[i]) + (force[i] + b[i])
+        for i in range(state.size):
+            after = state[i] + (kick * noise[i] - drift * gradient[i])
+            this = free[i] * (after - state[i])
             both[i] = change[i] + this
-            own[i], change[i] = after, this
+            state[i], change[i] = after, this
         heat[s] -= 0.5 * _product(gradient, both)

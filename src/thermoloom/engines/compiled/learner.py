@@ -11,13 +11,12 @@ of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-U is strictly causal, so this is solved strip by strip of S steps. What earlier strips do to a
-strip follows at once. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps alone,
-follows from the products of X with [R⁰, X] row by row; only the last term, which is N times
-smaller than the others, is taken with R⁰ in place of R. Then θ takes one rank-2B update. Where a
-period is longer than a block, nothing is to be solved, and changes wait for its end in panels of
-their own. All of it is matrix–matrix work: 4.2 MFLOP a step for 784 + 512 units and a tenth more
-for the strips.
+U is strictly causal, so this is solved strip by strip of S steps. Solved strips act on later ones
+explicitly. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps, follows row by row
+from the products of X with [R⁰, X]; only in the last term, N times smaller than the others, R⁰
+replaces R. Then θ takes one rank-2B update. If a period is longer than a block, there is nothing to
+solve, and updates are held in separate panels until the period ends. All of it is matrix–matrix
+work: 4.2 MFLOP per step for 784 + 512 units, plus a tenth for the strips.
 """
 
 from __future__ import annotations
@@ -57,27 +56,27 @@ from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.threads import in_threads, thread_count
 
 BLOCK_STEPS = 32
-"""Longest block of several updates, B: one product with the couplings, one update of them. In
-longer ones steps have more to do to each other."""
+"""Largest number of steps in a block, B: one product with the couplings and one update of them.
+In longer blocks the action of steps on each other dominates."""
 STRIP_STEPS = 16
-"""Longest strip of a block, S: as many as a vector has numbers, so that none is idle."""
+"""Largest number of steps in a strip, S: the lanes of a vector, so that no lane is idle."""
 TOLERANCE = 1e-7
-"""Largest estimated error of a strip's residuals, relative, both root mean square. A strip that
-may have a larger one is halved."""
+"""Largest relative error estimate of a strip's residuals, root mean square. A strip whose error
+estimate exceeds the tolerance is split in two."""
 MOST_PIECES = 8
-"""The units are worked on in a number of pieces that depends on the machine alone, by as many
-threads as there are, up to this number: so θ does not depend on the threads."""
+"""Largest number of pieces that the units are divided into, and of threads. The number of pieces
+depends on the machine alone, so θ does not depend on the threads."""
 UNITS_IN_PIECE = 160
-"""As many at least: threads that have fewer would mostly wait for each other."""
+"""Minimum number of units per piece. Smaller pieces spend most of their time at the barrier."""
 
 
 def pieces_of(machine: Machine) -> int:
-    """How many pieces the units of a machine are cut into: eight of 784 + 512."""
+    """Number of pieces that the units of a machine are divided into: eight for 784 + 512."""
     return min(max(2, machine.units // UNITS_IN_PIECE), MOST_PIECES)
 
 
 class _Blocks(NamedTuple):
-    """Couplings of free units as they lie in θ of one stage; a block that is not wired is empty."""
+    """Couplings of free units as views of one stage of θ; blocks without wires are empty."""
 
     visible_hidden: Float32
     hidden_hidden: Float32
@@ -85,21 +84,21 @@ class _Blocks(NamedTuple):
 
 
 class _Theta(NamedTuple):
-    """θ of one stage as kernels use it: a copy, so that nothing is changed by half."""
+    """Working copy of one stage of θ, in the layout of the kernels."""
 
     between: Panels
-    """J_vh, or nothing; likewise J_hh and J_vv."""
+    """J_vh, empty if not wired; likewise J_hh and J_vv."""
     hidden: Panels
     visible: Panels
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
     held_bias: Float32
-    """Changes of it that wait for the end of their period; empty where none do."""
+    """Updates of the bias held until the end of their period; empty if none are held."""
 
 
 @inner
 def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
-    """The states of a share's units, unit by unit."""
+    """The states of a share's units, transposed."""
     low, high = range_of(share, group.edges)
     x = path[:, group.first + low : group.first + high]
     transpose(x, group.turned_states[low:high, : x.shape[0]])
@@ -109,7 +108,7 @@ def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
 def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  # type: ignore[no-untyped-def]
     """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path.
 
-    Changes that wait do so until a block ``closes`` their period.
+    Held updates are applied when a block ``closes`` their period.
     """
     v, h, alpha = work.visible, work.hidden, np.float32(rule.alpha)
     if rule.vh:
@@ -123,10 +122,10 @@ def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  
 
 
 @inline
-def _add(more, total):  # type: ignore[no-untyped-def]
-    """total ← total + more, a row of numbers."""
+def _add(term, total):  # type: ignore[no-untyped-def]
+    """total ← total + term, a row of numbers."""
     for i in range(total.size):
-        total[i] += more[i]
+        total[i] += term[i]
 
 
 @loops
@@ -134,20 +133,20 @@ def _change_bias(share, steps, closes, rate, group, theta):  # type: ignore[no-u
     """b ← b − αβ Σ r for a share's units of a group."""
     low, high = range_of(share, group.edges)
     first, last, holding = group.first + low, group.first + high, theta.held_bias.size > 0
-    own = theta.held_bias[first:last] if holding else theta.bias[first:last]
+    target = theta.held_bias[first:last] if holding else theta.bias[first:last]
     for k in range(steps):
         r = group.pairs[2 * k + group.r, low:high]
-        for i in range(own.size):
-            own[i] -= rate * r[i]
+        for i in range(target.size):
+            target[i] -= rate * r[i]
     if holding and closes:
-        _add(own, theta.bias[first:last])
-        for i in range(own.size):
-            own[i] = 0
+        _add(target, theta.bias[first:last])
+        for i in range(target.size):
+            target[i] = 0
 
 
 @inner
 def _join(low, high, k, half, forces):  # type: ignore[no-untyped-def]
-    """What the pieces of either half do in step k to units low … high, all in one place."""
+    """Sum the forces of each half's pieces on units low … high in step k, in its first slot."""
     for kind in range(forces.shape[0]):
         for number in range(forces.shape[1]):
             first = 0 if number < half else half
@@ -157,9 +156,10 @@ def _join(low, high, k, half, forces):  # type: ignore[no-untyped-def]
 
 @inline
 def _alone(k, low, states, start, driven, constants, out):  # type: ignore[no-untyped-def]
-    """R of step k for units from ``low`` on if they were coupled to nothing.
+    """R of step k without couplings, for units from ``low`` on.
 
-    ``start`` (W, N), where it has rows, is that or, if units are ``driven``, errors beside it.
+    If ``driven``, it is computed from the states, and ``start`` (W, N) holds errors to add, or has
+    no rows. Otherwise ``start`` holds it.
     """
     if driven:
         x, after = states[k, low : low + out.size], states[k + 1, low : low + out.size]
@@ -173,7 +173,7 @@ def _alone(k, low, states, start, driven, constants, out):  # type: ignore[no-un
 
 @loops
 def _start_residuals(share, threads, states, start, driven, bias, constants, group):  # type: ignore[no-untyped-def]
-    """X′ and R⁰ = alone + c (J x′ + b) of a share's units into the block."""
+    """Write X′ and R⁰ = R(J = 0) + c (J x′ + b) of a share's units into the block."""
     low, high = range_of(share, group.edges)
     steps, kinds, half = states.shape[0] - 1, group.column_forces.shape[0], share.of // 2
     for rows in range(group.turned_forces.shape[0]):
@@ -191,49 +191,51 @@ def _start_residuals(share, threads, states, start, driven, bias, constants, gro
         else:
             if threads > 2:
                 _join(low, high, k, half, group.column_forces)
-            of_one = group.column_forces[0, 0, k, low:high]
-            of_other = group.column_forces[0, half, k, low:high]
+            first_half = group.column_forces[0, 0, k, low:high]
+            second_half = group.column_forces[0, half, k, low:high]
             for i in range(out.size):
-                coupling = force[i] + of_one[i] + of_other[i] + b[i]
+                coupling = force[i] + first_half[i] + second_half[i] + b[i]
                 out[i] = residual(constants, out[i], coupling)
         copy(states[k + 1, before : group.first + high], group.pairs[2 * k + group.x, low:high])
         for i in range(high, (high + LANES - 1) // LANES * LANES):
-            group.pairs[2 * k + group.r, i] = 0  # what was too large for a strip may be here
+            group.pairs[2 * k + group.r, i] = 0  # padding may hold values of a strip that diverged
 
 
 @inline
-def _fill(share, given, theta):  # type: ignore[no-untyped-def]
-    """A share of the couplings of a stage into the copy that kernels work on."""
-    fill(share, given.visible_hidden, theta.between)
-    fill(share, given.hidden_hidden, theta.hidden)
-    fill(share, given.visible_visible, theta.visible)
+def _fill(share, blocks, theta):  # type: ignore[no-untyped-def]
+    """Copy a share of the couplings of a stage into the working copy."""
+    fill(share, blocks.visible_hidden, theta.between)
+    fill(share, blocks.hidden_hidden, theta.hidden)
+    fill(share, blocks.visible_visible, theta.visible)
 
 
 @inline
 def _take(share, theta, learned):  # type: ignore[no-untyped-def]
-    """A share of the copy back into θ of the stage; whether all of it is finite."""
+    """Copy a share of the working copy into the learned couplings; are they finite?"""
     finite = take(share, theta.between, learned.visible_hidden)
     finite &= take(share, theta.hidden, learned.hidden_hidden)
     return finite & take(share, theta.visible, learned.visible_visible)
 
 
 @frame
-def _learn(thread, threads, barrier, states, start, driven, given, theta, rule, work, learned):  # type: ignore[no-untyped-def]
-    """One thread's share of a window: its pieces of every block, in step with the others.
+def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule, work, learned):  # type: ignore[no-untyped-def]
+    """One thread's share of a window: its pieces of every block, in step with the other threads.
 
-    Returns whether what it learned is finite, and the length that strips had in the end, which is
-    less than planned where θ changes fast: there blocks are shortened too.
+    Returns whether the learned couplings are finite, and the final strip length. Strips and blocks
+    are shortened where θ changes fast.
     """
-    # np.int64: kernels would be compiled once more for the constant 0
+    # np.int64, because a constant 0 would compile the kernels a second time
     first, solved, strip = 0, np.int64(0), rule.strip
     holding = theta.held_bias.size > 0
     share, steps = share_of(thread, threads, rule.pieces), states.shape[0] - 1
-    _fill(share, given, theta)
+    _fill(share, blocks, theta)
     while first < steps or solved > 0:
         closes = first % rule.period == 0 or first == steps
         end = min(first - first % rule.period + rule.period, steps) if holding else steps
         last = min(first + strip * rule.strips, end)
-        if rule.strips > 1 and end - last < strip:  # too few for a block of their own
+        if (
+            rule.strips > 1 and end - last < strip
+        ):  # the remainder is too short for a separate block
             last = end
         block, r, x = states[first : last + 1], start[first:last], states[first + 1 : last + 1]
         _turn_states(share, x, work.visible)
@@ -255,20 +257,20 @@ def _learn(thread, threads, barrier, states, start, driven, given, theta, rule, 
 
 
 def compile_for(machine: Machine) -> None:
-    """Compile what ``_learn`` calls last: what makes and solves a block, and what ends it."""
-    own = Learner(machine, learning_rate=1.0)
-    share, nothing = Pieces(0, 1, 2), np.empty((1, 1), np.float32)
-    rule, couplings, group = own._rule, own._scratch.hidden, own._memory.hidden
-    block = (share, 1, nothing, nothing, True, own._scratch.bias, rule.constants, group)
+    """Compile the kernels that ``_learn`` calls last: those that set up, solve and end a block."""
+    learner = Learner(machine, learning_rate=1.0)
+    share, matrix = Pieces(0, 1, 2), np.empty((1, 1), np.float32)
+    rule, scratch, work = learner._rule, learner._scratch, learner._memory
+    block = (share, 1, matrix, matrix, True, scratch.bias, rule.constants, work.hidden)
     _start_residuals.compile(tuple(map(typeof, block)))
-    compile_strips(rule, own._memory)
-    take.compile(tuple(map(typeof, (share, couplings, nothing))))
+    compile_strips(rule, work)
+    take.compile(tuple(map(typeof, (share, scratch.hidden, matrix))))
 
 
 class Learner:
-    """θ′ = learn(θ, path): the rule, with memory to work in but no state of its own.
+    """θ′ = learn(θ, path): the rule, with working memory but no state.
 
-    Kernels work on a copy of θ, so a path is learned or, whatever is raised, it is not.
+    Kernels work on a copy of θ, so an exception leaves θ unchanged.
     """
 
     def __init__(
@@ -283,12 +285,12 @@ class Learner:
         self.machine = machine
         pieces = pieces_of(machine) if pieces is None else pieces
         self.shortest_strip = 0
-        """Steps in a strip at the end of the latest path, the least of all stages."""
+        """Strip length at the end of the latest path, the shortest of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
-        # of long periods changes wait, while blocks are as short as others
+        # updates of long periods are held, so that blocks stay short
         self._holding = period > block_steps + strip_steps
-        whole = 1 if self._holding else period
-        strip = min(whole * max(1, min(strip_steps, block_steps) // whole), longest)
+        unit = 1 if self._holding else period
+        strip = min(unit * max(1, min(strip_steps, block_steps) // unit), longest)
         strips = max(1, min(block_steps, longest) // strip)
         vh, hh, vv = (
             np.float32(machine.wired(wire))
@@ -313,7 +315,7 @@ class Learner:
         self._memory, self._scratch = self._room(Pages(counted.wanted))
 
     def _room(self, pages: Pages) -> tuple[Work, _Theta]:
-        """What a block needs, and θ in panels."""
+        """Memory for a block and for θ in panels."""
         machine, rule = self.machine, self._rule
         work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
 
@@ -340,10 +342,9 @@ class Learner:
         """θ after one noising path.
 
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
-        added to θ at the end. A path need not be ``prepared``: what its residuals would be at θ = 0
-        is found in passing, from states that are in the cache. An incomplete last period of a
-        window is applied at its end.
-        ``rate``: α on this path, where it is another one.
+        added to θ at the end; ``rate`` replaces α on this path. If the path is not ``prepared``,
+        its residuals at θ = 0 are computed block by block, while the states are in the cache. An
+        incomplete last period of a window is applied at its end.
         """
         rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
         check_path(self.machine, path)
@@ -351,17 +352,17 @@ class Learner:
         start = start_of(path, errors) if not driven else errors
         if start is None:
             start = np.empty((0, self.machine.units), np.float32)
-        given = np.ascontiguousarray(theta.vector, np.float32)
-        learned = np.empty_like(given)
+        vector = np.ascontiguousarray(theta.vector, np.float32)
+        learned = np.empty_like(vector)
         finite, strips = True, []
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
             steps = path.states[first : last + 1], start[first:last], driven
-            found = self._learn_window(rule, steps, word, given[stage], learned[stage])
-            strips += [strip for _, strip in found]
+            shares = self._learn_window(rule, steps, word, vector[stage], learned[stage])
+            strips += [strip for _, strip in shares]
             change_of_bias = self._scratch.bias - bias
-            finite &= all(of_share for of_share, _ in found)
+            finite &= all(share_is_finite for share_is_finite, _ in shares)
             finite &= bool(np.isfinite(change_of_bias).all())
             share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
@@ -377,17 +378,17 @@ class Learner:
         rule: Rule,
         steps: tuple[Float32, Float32, bool],
         word: Float32 | None,
-        given: Float32,
+        vector: Float32,
         learned: Float32,
     ) -> list[tuple[bool, int]]:
-        """Couplings of free units after the steps of one window; returns what ``_learn`` does."""
+        """Learn the couplings of free units in one window; returns ``_learn`` of each thread."""
         squares = clamped_squares(self.machine, word)
         rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
         )
         count = min(thread_count(), rule.pieces)
         barrier = new_barrier()
-        work = (*steps, self._blocks(given), self._scratch, rule, self._memory)
+        work = (*steps, self._blocks(vector), self._scratch, rule, self._memory)
         shares = [(thread, count, barrier, *work, self._blocks(learned)) for thread in range(count)]
         return in_threads(_learn, shares, barrier)
 
@@ -399,7 +400,7 @@ class Learner:
 
 
 def check_path(machine: Machine, path: Path) -> None:
-    """Refuse a path that is not one of this machine."""
+    """Refuse a path whose shape is not that of this machine."""
     if path.states.shape != (machine.steps + 1, machine.units):
         raise ValueError(
             f"a path of shape {path.states.shape}; this machine has "
@@ -408,7 +409,7 @@ def check_path(machine: Machine, path: Path) -> None:
 
 
 def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
-    """β: Σ x² of the clamped units that each group is wired to: its bias, and the label units."""
+    """β: Σ x² of the clamped partners of each group, its bias and the label units."""
     label = 0.0 if word is None else float(np.square(word, dtype=np.float64).sum())
     return {
         group: (group in machine.biases) + label * machine.wired(f"{group}-label")
@@ -419,8 +420,8 @@ def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
 def share_of_clamped(
     theta: Parameters, change: Float32, stage: int, word: Float32 | None, out: Float32
 ) -> None:
-    """Biases and label couplings of a stage, flat into ``out``, after b_i + Σ_l J_il x_l has
-    changed by ``change`` (N,): shared out as the rule has it, in proportion to 1 and x_l.
+    """Write biases and label couplings of a stage into ``out``, flat, after a ``change`` (N,) of
+    b_i + Σ_l J_il x_l. The rule divides the change in proportion to 1 and x_l.
     """
     machine = theta.machine
     squares = clamped_squares(machine, word)

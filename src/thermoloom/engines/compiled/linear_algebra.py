@@ -1,10 +1,10 @@
-"""BLAS inside compiled kernels: matrix products into memory that is already there.
+"""BLAS inside compiled kernels: matrix products into existing memory.
 
     multiply(blas, α, A, B, β, C)     C ← α A B + β C
 
-A kernel that runs without the interpreter lock calls the routines by address. Arrays are float32
-and views of any kind whose rows or columns are contiguous; nothing is copied. The library is the
-one that NumPy brings (SciPy's is slower on the flat matrices that we have), or else SciPy's.
+Kernels without the interpreter lock call the routines by address. Arrays are float32 views with
+contiguous rows or columns; nothing is copied. NumPy's library is preferred, because SciPy's is
+slower for flat matrices.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from thermoloom.engines.compiled.compiling import inner
 
 
 class Blas(NamedTuple):
-    """Addresses of the routines that kernels call."""
+    """Addresses of the BLAS routines."""
 
     sgemm: int
 
 
 @cache
 def blas() -> Blas:
-    """The routines of NumPy's BLAS library where it shows them, else of SciPy's."""
+    """The routines of NumPy's BLAS library if it exports them, else of SciPy's."""
     paths = [library["filepath"] for library in threadpool_info() if "numpy" in library["filepath"]]
     for path in paths:
         library = ctypes.CDLL(path)
         for form in ("scipy_{}_64_", "scipy_{}_", "{}_64_", "{}_"):
             try:
-                found = [getattr(library, form.format(name)) for name in Blas._fields]
+                routines = [getattr(library, form.format(name)) for name in Blas._fields]
             except AttributeError:
                 continue
-            return Blas(*(ctypes.cast(routine, ctypes.c_void_p).value or 0 for routine in found))
+            return Blas(*(ctypes.cast(routine, ctypes.c_void_p).value or 0 for routine in routines))
     return Blas(*(_capsule_address(cython_blas.__pyx_capi__[name]) for name in Blas._fields))
 
 
@@ -57,10 +57,10 @@ def _capsule_address(capsule: Any) -> int:
 
 @intrinsic
 def _call(typingctx: Any, address: Any, arguments: Any) -> Any:
-    """Call a Fortran routine: numbers go by reference, from the stack; addresses as they are.
+    """Call a Fortran routine: numbers are passed by reference, addresses directly.
 
-    ``arguments`` is a tuple: int64 numbers, float32 numbers, and addresses as uint64. A number of
-    64 bits serves routines with 32-bit integers too: they read its lower half.
+    ``arguments`` is a tuple: int64 numbers, float32 numbers, and addresses as uint64. Routines with
+    32-bit integers read the lower half of a 64-bit number.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -86,8 +86,8 @@ _N, _T = ord("N"), ord("T")
 
 @inner
 def _layout(a):  # type: ignore[no-untyped-def]
-    """How Fortran, which sees rows as columns, must read ``a``, and its leading dimension."""
-    if a.strides[1] == 4 and a.strides[0] >= 4 * a.shape[1]:  # not so in a column turned over
+    """Transposition flag of ``a`` for Fortran, which sees rows as columns; leading dimension."""
+    if a.strides[1] == 4 and a.strides[0] >= 4 * a.shape[1]:  # false for a transposed column
         return _N, max(a.strides[0] // 4, 1)
     return _T, max(a.strides[1] // 4, 1)
 

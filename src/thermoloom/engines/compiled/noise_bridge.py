@@ -1,18 +1,18 @@
-"""Bridges of a random walk along a path: what W does inside a block of updates.
+"""Bridges of a random walk along a path: the walk W inside a block of updates.
 
     W_k = W_0 + (k/B) W_B + Σ_intervals min(k − a, a + L − k)/√L · Z      for a < k < a + L
 
 By midpoint displacement (Lévy's construction, exact for Gaussian walks) each interval of
 L = B, B/2, …, 2 updates from a on adds a tent times a matrix Z of unit normals. Z is needed only in
-the directions of the s states inside its interval, so it is never drawn whole. With orthonormal
-bases A_v, A_h of the visible and hidden states and G, G′ of normals
+the directions of the s states inside its interval, so it is never drawn completely. With
+orthonormal bases A_v, A_h of the visible and hidden states and G, G′ of normals
 
     J_vh   Z A_h = G,   Zᵀ A_v = G′ + A_h (GᵀA_v − A_hᵀG′)
     J_hh   Z A = G + A (C − M),   M = AᵀG,   C = (M + Mᵀ)/√2      for A = A_h, Z = Zᵀ, Var Z_aa = 2
            Z_aa = 2 (ZA)_a·A_a − A_aᵀ C A_a + q_a,   Cov q = 2 P∘P,   P = 1 − AAᵀ
 
-have the law of Z. The diagonal, which J_hh does not have, is taken off: (Z x)_a − Z_aa x_a. All of
-it is linear in independent normals: the law is exact (in float32), jointly for all steps.
+have the law of Z. The diagonal, which J_hh does not have, is subtracted: (Z x)_a − Z_aa x_a. All
+expressions are linear in independent normals: the law is exact (in float32), jointly for all steps.
 
 Bases are those of Gram and Schmidt, of the first state and then the moves from state to state,
 which are far from dependent where the states themselves are nearly parallel.
@@ -36,19 +36,19 @@ Draw = Callable[[int, int], Float32]
 """(level, count) → normals of a block: level 0 for W_B, level p for its intervals of 2ᵖ updates."""
 
 INDEPENDENT = 1e-8
-"""Where less than this part of the square of a move is new, sums over all units are not enough."""
+"""Smallest new fraction of a move's square for which the Gram matrix is accurate enough."""
 NOTHING = 1e-20
-"""Where less than this part is new, nothing is."""
+"""New fraction of a move's square below which the move adds no direction."""
 _ROOT_HALF, _ROOT_TWO = np.float32(math.sqrt(0.5)), np.float32(math.sqrt(2))
 
 
 class _Path(NamedTuple):
-    """States of a block, and what all its intervals need of them."""
+    """States of a block, and the quantities that all its intervals share."""
 
     states: Float32
     """(B, N)"""
     moves: Float32
-    """(B, N): each state minus the one before."""
+    """(B, N): each state minus the previous one."""
     visible: Float64
     """(B, B): products of the visible states; likewise hidden."""
     hidden: Float64
@@ -73,10 +73,10 @@ def add_bridges(groups: int, visible: int, states: Float32, draw: Draw, out: Flo
 
 
 @jit
-def _add_level(routines, path, n_v, apart, tent, normals, out):  # type: ignore[no-untyped-def]
-    """Intervals of one length, ``apart`` steps from each other; each has its row of normals."""
+def _add_level(routines, path, n_v, spacing, tent, normals, out):  # type: ignore[no-untyped-def]
+    """Intervals of one length, at a ``spacing`` in steps, with one row of normals each."""
     for interval in range(normals.shape[0]):
-        last = (interval + 1) * apart
+        last = (interval + 1) * spacing
         _add_interval(routines, path, n_v, last - tent.size, tent, normals[interval], out)
 
 
@@ -84,16 +84,16 @@ def _add_level(routines, path, n_v, apart, tent, normals, out):  # type: ignore[
 def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: ignore[no-untyped-def]
     """out_k ← out_k + tent_k · Z x_k for the states inside an interval.
 
-    Of the visible states only coordinates are needed, r_v A_v = x_v. With M′ = G′A_h and M = AᵀG
+    Only the coordinates of visible states are needed, r_v A_v = x_v. With M′ = G′A_h and M = AᵀG
 
         Z_vhᵀ x_v + Z_hh x_h = r_v G′ + r_h G + [x_v Gᵀ_v − r_v M′ + r_h (C − M)] A_h.
     """
     s, n_h = tent.size, out.shape[1] - n_v
     last = first + s
-    x, moves, found = path.states[first:last], path.moves[first:last], out[first:last]
+    x, moves, projected = path.states[first:last], path.moves[first:last], out[first:last]
     ends = s * n_v, s * (n_v + 2 * n_h), s * (n_v + 2 * n_h + s)
     g_v, g = normals[: ends[0]].reshape(s, n_v), normals[ends[0] : ends[1]].reshape(2 * s, n_h)
-    inner, own = normals[ends[1] : ends[2]].reshape(s, s), normals[ends[2] : ends[2] + n_h]
+    inner, on_diagonal = normals[ends[1] : ends[2]].reshape(s, s), normals[ends[2] : ends[2] + n_h]
     on_bias = normals[ends[2] + n_h :]
 
     risen, lower = np.empty((s, 2 * s), np.float32), np.empty((s, s))
@@ -114,7 +114,7 @@ def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: igno
     mixed, quadratic = np.empty((s, s), np.float32), np.empty((s, s), np.float32)
     multiply(routines, 1.0, g, basis.T, 0.0, along)
     diagonal = np.empty(n_h, np.float32)
-    weight = _ROOT_TWO if _leftover(basis, own, diagonal) else np.float32(0)
+    weight = _ROOT_TWO if _leftover(basis, on_diagonal, diagonal) else np.float32(0)
     multiply(routines, 1.0, x[:, :n_v], g_v.T, 0.0, mixed)
     for i in range(s):
         for j in range(s):
@@ -125,9 +125,9 @@ def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: igno
     multiply(routines, 1.0, risen[:, s:], change, 1.0, mixed)
     multiply(routines, -1.0, risen[:, :s], along[:s], 1.0, mixed)
 
-    multiply(routines, 1.0, risen[:, s:], g_v, 1.0, found[:, :n_v])
-    multiply(routines, 1.0, risen, g, 1.0, found[:, n_v:])
-    multiply(routines, 1.0, mixed, basis, 1.0, found[:, n_v:])
+    multiply(routines, 1.0, risen[:, s:], g_v, 1.0, projected[:, :n_v])
+    multiply(routines, 1.0, risen, g, 1.0, projected[:, n_v:])
+    multiply(routines, 1.0, mixed, basis, 1.0, projected[:, n_v:])
     squares = np.empty((s, n_h), np.float32)
     multiply(routines, 1.0, quadratic, basis, 0.0, squares)
     for d in range(s):
@@ -135,16 +135,16 @@ def _add_interval(routines, path, n_v, first, tent, normals, out):  # type: igno
         for j in range(n_h):
             diagonal[j] += a[j] * (2 * normal[j] + square[j])
     for k in range(s):
-        hidden, x_h = found[k, n_v:], x[k, n_v:]
+        hidden, x_h = projected[k, n_v:], x[k, n_v:]
         for j in range(n_h):
             hidden[j] += tent[k] * (on_bias[j] - diagonal[j] * x_h[j])
 
 
 @fast_loops
 def _cholesky(gram, first, lower):  # type: ignore[no-untyped-def]
-    """Coordinates of the first state and of the moves after it in their own basis.
+    """Coordinates of the first state and the later moves in their orthonormal basis.
 
-    From the products of the states; returns whether they are far enough from dependent for that.
+    Computed from the Gram matrix; returns whether the moves are independent enough for that.
     """
     for i in range(lower.shape[0]):
         row, g = lower[i], gram[first + i]
@@ -168,7 +168,7 @@ def _cholesky(gram, first, lower):  # type: ignore[no-untyped-def]
 
 @fast_loops
 def _gram_schmidt(states, moves, lower, basis):  # type: ignore[no-untyped-def]
-    """The same, and the basis, one vector after the other, each twice; what is not new is 0."""
+    """The same with the basis, each vector orthogonalized twice; dependent vectors become 0."""
     lower[:] = 0
     for i in range(lower.shape[0]):
         vector, square = basis[i], 0.0
@@ -193,7 +193,7 @@ def _gram_schmidt(states, moves, lower, basis):  # type: ignore[no-untyped-def]
 
 @inner
 def _coordinates(lower, tent, out):  # type: ignore[no-untyped-def]
-    """tent_k · r_k: each state is the first plus all moves since."""
+    """tent_k · r_k: each state is the first state plus all moves since."""
     total = np.zeros(tent.size)
     for k in range(tent.size):
         for j in range(tent.size):
@@ -203,7 +203,7 @@ def _coordinates(lower, tent, out):  # type: ignore[no-untyped-def]
 
 @inner
 def _work_out(routines, state, moves, lower, basis):  # type: ignore[no-untyped-def]
-    """The basis in which a first state and the moves after it have these coordinates."""
+    """The basis in which the first state and the later moves have these coordinates."""
     s = lower.shape[0]
     inverse, inverse_32 = np.zeros((s, s)), np.empty((s, s), np.float32)
     for i in range(s):
@@ -223,8 +223,8 @@ def _work_out(routines, state, moves, lower, basis):  # type: ignore[no-untyped-
 
 
 @inner
-def _leftover(basis, own, out):  # type: ignore[no-untyped-def]
-    """√2 times what of q is independent of the rest; returns whether that is not all of it.
+def _leftover(basis, normals, out):  # type: ignore[no-untyped-def]
+    """√2 times the independent part of q; returns whether q has another part.
 
     P∘P = diag(1 − 2|A_a|²) + (AAᵀ)∘(AAᵀ), so q_a = √2 (√(1 − 2|A_a|²) z_a + A_aᵀ M′ A_a) with fresh
     normals z, M′, unless some |A_a|² exceeds ½ (it is about s/N_h): then from a root of P∘P.
@@ -235,15 +235,15 @@ def _leftover(basis, own, out):  # type: ignore[no-untyped-def]
         for j in range(out.size):
             out[j] -= 2 * a[j] * a[j]
     if out.min() < 0:
-        _root_of_squares(basis, own, out)
+        _root_of_squares(basis, normals, out)
         return False
     for j in range(out.size):
-        out[j] = _ROOT_TWO * np.sqrt(out[j]) * own[j]
+        out[j] = _ROOT_TWO * np.sqrt(out[j]) * normals[j]
     return True
 
 
 @inner
-def _root_of_squares(basis, own, out):  # type: ignore[no-untyped-def]
+def _root_of_squares(basis, normals, out):  # type: ignore[no-untyped-def]
     """√2 L z, L Lᵀ = P∘P, which is positive semidefinite as an elementwise product of such."""
     n = out.size
     lower = np.zeros((n, n))
@@ -259,4 +259,4 @@ def _root_of_squares(basis, own, out):  # type: ignore[no-untyped-def]
         new = lower[j, j]
         for i in range(j, n):
             lower[i, j] = lower[i, j] / np.sqrt(new) if new > 1e-12 else 0.0
-            out[i] += np.float32(lower[i, j]) * _ROOT_TWO * own[j]
+            out[i] += np.float32(lower[i, j]) * _ROOT_TWO * normals[j]

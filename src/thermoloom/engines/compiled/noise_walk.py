@@ -2,14 +2,14 @@
 
     W_k = Σ_l ζ_l over the updates l that step k has seen,   ζ a normal for each parameter
 
-Step by step that is 0.53 million normals a step. Over a block of B updates W is drawn whole,
-W_B = √B times a normal for each parameter. Inside a block it is the straight line to W_B plus
-bridges (``noise_bridge``), which are needed only in the directions of the block's states:
+Drawn step by step, that takes 0.53 million normals per step. Here W is drawn at the end of a block
+of B updates, W_B = √B times a normal for each parameter. Inside a block W is the straight line to
+W_B plus bridges (``noise_bridge``), needed only in the directions of the block's states:
 
     W_k x′_k = W_0 x′_k + (k/B) W_B x′_k + bridges
 
 The law is exact (in float32), jointly for all steps and W_K. Cost for 784 + 512 units: 18,000
-normals and 6 MFLOP a step, 4.3 of which are products with the whole matrices W_0 and W_B.
+normals and 6 MFLOP per step, 4.3 of which are products with the full matrices W_0 and W_B.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from thermoloom.threads import in_threads, thread_count
 Float32 = NDArray[np.float32]
 
 MOST_SHARES, UNITS_IN_SHARE = 8, 640
-"""Rows of W are in so many shares at most, of so many units at least, by the machine alone."""
+"""Largest number of shares of the rows of W, and minimum number of units per share."""
 BLOCK_STEPS = 64
-"""Most steps in a block of several updates: fewer whole matrices, but longer intervals."""
+"""Largest number of steps in a block: longer blocks draw fewer matrices W_B but longer bridges."""
 LEVELS = 8
-"""Counters set aside for each block: W_B and the levels of its bridge."""
+"""Counters reserved for each block: W_B and the levels of its bridge."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class NoiseBlock:
 
 
 def noise_blocks(steps: int, period: int) -> list[NoiseBlock]:
-    """A trajectory in blocks of 2ᵖ whole periods; an incomplete last period is a block alone."""
+    """A trajectory in blocks of 2ᵖ complete periods; an incomplete last period is a block."""
     blocks: list[NoiseBlock] = []
     first = 0
     while first < steps:
@@ -74,7 +74,7 @@ class Walk:
     """Accumulated noise W, one number for each parameter."""
 
     couplings: Float32
-    """Of J_vh above J_hh, (N, N_h). Of J_hh first the lower triangle, in the end all of it."""
+    """Of J_vh above J_hh, (N, N_h). Of J_hh the lower triangle; after ``mirror`` both."""
     bias: Float32
     """Of b_h, (N_h,)."""
 
@@ -84,29 +84,29 @@ class Walk:
         return cls(padded(machine.units, machine.hidden)[:, : machine.hidden], bias)
 
     def mirror(self) -> None:
-        """The lower triangle of J_hh into the upper one."""
+        """Copy the lower triangle of J_hh to the upper one."""
         hidden = self.couplings[-len(self.bias) :]
         lower = np.tril(hidden, -1)
         np.add(lower, lower.T, out=hidden)
 
 
-# Each share of W has rows of its own, which no other thread touches: a range of J_vh, and two
-# strips of the lower triangle of J_hh, one of the shorter and one of the longer rows, so that all
-# shares are alike. The normals are those of all parameters in a row, an undirected edge once.
+# Each share of W is a set of rows that only one thread changes: a range of J_vh, and two strips of
+# the lower triangle of J_hh, one of short and one of long rows, so that all shares are equally
+# large. The normals follow the order of the parameters, with each undirected edge once.
 
 
 @loops
-def _add(scale, fresh, own):  # type: ignore[no-untyped-def]
-    """own ← own + scale · fresh."""
-    for i in range(own.shape[0]):
-        row, more = own[i], fresh[i]
+def _add(scale, fresh, couplings):  # type: ignore[no-untyped-def]
+    """W ← W + scale · fresh, in some rows of W."""
+    for i in range(couplings.shape[0]):
+        row, increment = couplings[i], fresh[i]
         for j in range(row.size):
-            row[j] += scale * more[j]
+            row[j] += scale * increment[j]
 
 
 @loops
 def _unfold(edges, first, out):  # type: ignore[no-untyped-def]
-    """Rows from ``first`` on of a lower triangle; their square on the diagonal is mirrored."""
+    """Rows from ``first`` on of a lower triangle, with a symmetric square on the diagonal."""
     for i in range(out.shape[0]):
         at, row = (first + i) * (first + i - 1) // 2, out[i]
         for j in range(first + i):
@@ -118,7 +118,7 @@ def _unfold(edges, first, out):  # type: ignore[no-untyped-def]
 
 @inner
 def _feel(routines, x, first, couplings, out):  # type: ignore[no-untyped-def]
-    """out ← out + W x by rows from ``first`` on of a lower triangle, on their units and others."""
+    """out ← out + W x for the rows from ``first`` on of a lower triangle and their transpose."""
     last, before = first + couplings.shape[0], couplings[:, :first]
     multiply(routines, 1.0, x[:, :last], couplings.T, 1.0, out[:, first:last])
     multiply(routines, 1.0, x[:, first:last], before, 1.0, out[:, :first])
@@ -126,10 +126,10 @@ def _feel(routines, x, first, couplings, out):  # type: ignore[no-untyped-def]
 
 @jit
 def _advance(share, shares, routines, x, line, scale, z, couplings, bias, strip, out_v, out_h):  # type: ignore[no-untyped-def]
-    """What a share of W_0 and W_B does to the states x of a block; then W_0 ← W_0 + W_B.
+    """Products of a share of W_0 and W_B with the states x of a block; then W_0 ← W_0 + W_B.
 
-    W_B = scale · z, of which step k feels line_k · z. On visible units each share acts alone; on
-    hidden ones (``out_h``) the shares are still to be added up.
+    W_B = scale · z, and step k sees line_k · z. ``out_v`` is complete for the share's visible
+    units; ``out_h`` must be summed over the shares.
     """
     n_v, n_h = out_v.shape[1], out_h.shape[1]
     weighted = np.empty(x.shape, np.float32)
@@ -138,20 +138,20 @@ def _advance(share, shares, routines, x, line, scale, z, couplings, bias, strip,
             weighted[k, i] = line[k] * x[k, i]
     x_v, x_h, weighted_v, weighted_h = x[:, :n_v], x[:, n_v:], weighted[:, :n_v], weighted[:, n_v:]
     low, high = n_v * share // shares, n_v * (share + 1) // shares
-    own, fresh = couplings[low:high], z[low * n_h : high * n_h].reshape(high - low, n_h)
-    multiply(routines, 1.0, x_h, own.T, 0.0, out_v[:, low:high])
+    rows, fresh = couplings[low:high], z[low * n_h : high * n_h].reshape(high - low, n_h)
+    multiply(routines, 1.0, x_h, rows.T, 0.0, out_v[:, low:high])
     multiply(routines, 1.0, weighted_h, fresh.T, 1.0, out_v[:, low:high])
-    multiply(routines, 1.0, x_v[:, low:high], own, 0.0, out_h)
+    multiply(routines, 1.0, x_v[:, low:high], rows, 0.0, out_h)
     multiply(routines, 1.0, weighted_v[:, low:high], fresh, 1.0, out_h)
-    _add(scale, fresh, own)
+    _add(scale, fresh, rows)
     edges, on_bias = z[n_v * n_h : z.size - n_h], z[z.size - n_h :]
     for number in (share, 2 * shares - 1 - share):
         low, high = n_h * number // (2 * shares), n_h * (number + 1) // (2 * shares)
-        own, fresh = couplings[n_v + low : n_v + high, :high], strip[: high - low, :high]
+        rows, fresh = couplings[n_v + low : n_v + high, :high], strip[: high - low, :high]
         _unfold(edges, low, fresh)
-        _feel(routines, x_h, low, own, out_h)
+        _feel(routines, x_h, low, rows, out_h)
         _feel(routines, weighted_h, low, fresh, out_h)
-        _add(scale, fresh, own)
+        _add(scale, fresh, rows)
     if share == 0:
         for k in range(x.shape[0]):
             for i in range(n_h):

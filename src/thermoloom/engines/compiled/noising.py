@@ -1,4 +1,4 @@
-"""Noising paths: from a pattern into thermal noise, without ever seeing θ."""
+"""Noising paths: from a pattern to thermal noise, independent of θ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thermoloom.engines.compiled.compiling import drive, jit
 from thermoloom.engines.compiled.streams import stream_key
 from thermoloom.engines.compiled.uneven_units import stepping, uneven_drives
 from thermoloom.machine.action import step_constants
-from thermoloom.machine.device import Built
+from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
 from thermoloom.threads import in_threads, thread_count, unit_ranges
@@ -28,23 +28,23 @@ def noising_path(
 ) -> Float32:
     """States x(t_0) … x(t_K) of one noising trajectory, shape (K + 1, N), float32.
 
-    ``trajectory`` counts the trajectories of a seed. Bit-identical whatever the threads.
-    ``stream`` = "validation " takes the validation streams instead of the training ones.
+    ``trajectory`` counts the trajectories of a seed. Bits do not depend on the threads.
+    ``stream`` = "validation " selects the validation streams instead of the training streams.
     """
     units = field.size
     path = np.empty((machine.steps + 1, units), np.float32) if out is None else out
     held, released = (a.astype(np.float32) for a in (preparation(machine), ramp(machine)))
     constants = step_constants(machine)
-    nothing = np.empty((0, 0), np.float32)
+    no_path = np.empty((0, 0), np.float32)
     prepare_key = stream_key(seed, f"{stream}preparation")
     noise_key = stream_key(seed, f"{stream}noising")
 
     def evolve(low: int, high: int) -> None:
         s = field[low:high]
         x = np.zeros(high - low, np.float32)
-        steps, own = stepping(machine, constants, low, high)
-        steps(x, s, held, prepare_key, trajectory, low, own, nothing)
-        steps(x, s, released, noise_key, trajectory, low, own, path)
+        steps, unit_constants = stepping(machine, constants, low, high)
+        steps(x, s, held, prepare_key, trajectory, low, unit_constants, no_path)
+        steps(x, s, released, noise_key, trajectory, low, unit_constants, path)
 
     in_threads(evolve, unit_ranges(units, thread_count()))
     return path
@@ -58,11 +58,11 @@ def _drives(path, constants, out):  # type: ignore[no-untyped-def]
 
 
 def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Float32:
-    """Residuals that the onsite potential alone would have; shared by all learners of a path."""
+    """Residuals under the onsite potential alone, which all learners of a path share."""
     drives = np.empty((len(path) - 1, path.shape[1]), np.float32) if out is None else out
     constants = step_constants(machine)
 
-    kernel = uneven_drives if isinstance(machine, Built) else _drives
+    kernel = uneven_drives if isinstance(machine, BuiltMachine) else _drives
 
     def steps(first: int, last: int) -> None:
         kernel(path[first : last + 1], constants, drives[first:last])
@@ -72,7 +72,7 @@ def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Fl
 
 
 def start_of(path: Path, errors: Float32 | None = None) -> Float32:
-    """R at θ = 0, with errors, for learners that do not make it in passing; kept with the path."""
+    """R at θ = 0 plus errors; R at θ = 0 is stored with the path."""
     if path.prepared is None:
         path.prepared = drives_of(path.machine, path.states)
     start: Float32 = path.prepared if errors is None else path.prepared + errors

@@ -17,7 +17,7 @@ from thermoloom.threads import in_threads
 Float32 = NDArray[np.float32]
 
 STEPS_AT_ONCE = 250
-"""Steps of a path whose forces are found at a time, by one thread: half a megabyte or two."""
+"""Steps of a path whose forces one thread computes together: about a megabyte."""
 
 
 @fast_jit
@@ -53,7 +53,7 @@ def _add_terms(path, coupling, amplitude, field, constants, sums):  # type: igno
 def path_terms(
     theta: Parameters, path: Float32, field: Float32 | None = None, word: Float32 | None = None
 ) -> PathTerms:
-    """As ``machine.action.path_terms``. Cost: 2.1 MFLOP a step for 784 + 512 units."""
+    """As ``machine.action.path_terms``. Cost: 2.1 MFLOP per step for 784 + 512 units."""
     machine, steps = theta.machine, len(path) - 1
     amplitude, constants = ramp(machine), step_constants(machine, np.float64)
     external = np.zeros(machine.units, np.float32) if field is None else field
@@ -63,12 +63,12 @@ def path_terms(
     ]
 
     def sums_of(stage: int, first: int, last: int) -> NDArray[np.float64]:
-        sums, some, felt = np.zeros(len(SUMS)), path[first : last + 1], forces[stage]
-        coupling = np.zeros_like(some[1:])
-        if felt is not None:
-            felt(some[1:], coupling)
+        sums, states = np.zeros(len(SUMS)), path[first : last + 1]
+        coupling, coupling_forces = np.zeros_like(states[1:]), forces[stage]
+        if coupling_forces is not None:
+            coupling_forces(states[1:], coupling)
             coupling += effective_bias(theta, stage, word)
-        _add_terms(some, coupling, amplitude[first:], external, constants, sums)
+        _add_terms(states, coupling, amplitude[first:], external, constants, sums)
         return sums
 
     pieces = [

@@ -1,8 +1,8 @@
 """Training with couplings on a grid of b bits (``machine.quantization``): one pass over J per step.
 
-A pass moves, rounds, clips and stores every coupling, and sums up the forces on the next state at
-once. It runs on up to two threads. u has 23 bits: a move is right on average to 2⁻²³ levels. Cost
-for 784 + 512 units: 0.16 ns of a core per coupling and step, 0.43 ns with stochastic rounding.
+A pass moves, rounds, clips and stores every coupling, and sums the forces on the next state. It
+runs on up to two threads. u has 23 bits: the mean of a move is exact to 2⁻²³ levels. Cost for
+784 + 512 units: 0.16 ns of a core per coupling and step, 0.43 ns with stochastic rounding.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]
 
 PIECES = 2
-"""The couplings are always passed over in this many pieces, on as many threads as there are, up to
-this number: so θ does not depend on the threads."""
+"""Pieces that the couplings are always divided into, and the largest number of threads. θ does not
+depend on the threads."""
 
 
 class Slots(NamedTuple):
-    """Where units are in arrays of whole tiles: visible ones first, hidden ones from ``hidden`` on.
+    """Positions of units in arrays of complete tiles: visible first, hidden from ``hidden`` on.
 
-    Codes come in rows: each visible unit with all hidden ones, each hidden unit with those before
-    it. What fills up rows and columns has x = r = 0, so its codes stay 0.
+    Codes come in rows: each visible unit with all hidden units, each hidden unit with the hidden
+    units before it. Padding has x = r = 0, so its codes stay 0.
     """
 
     hidden: int
@@ -56,10 +56,12 @@ class Slots(NamedTuple):
         return self.hidden + self.columns
 
     def edges(self) -> NDArray[np.int64]:
-        """Rows at which the pieces begin and end, (PIECES + 1,): each has as many tiles."""
+        """Bounds of the pieces among the rows, (PIECES + 1,), with equal numbers of tiles."""
         before = np.arange(0, self.rows - self.hidden, ROWS)
-        whole = np.full(self.hidden // ROWS, self.columns // LANES)
-        done = np.concatenate([[0], np.cumsum(np.concatenate([whole, before // LANES + 1]))])
+        tiles = np.concatenate(
+            [np.full(self.hidden // ROWS, self.columns // LANES), before // LANES + 1]
+        )
+        done = np.concatenate([[0], np.cumsum(tiles)])
         shares = np.arange(PIECES + 1) * (done[-1] / PIECES)
         edges: NDArray[np.int64] = np.searchsorted(done, shares, side="left").astype(np.int64)
         return edges * ROWS
@@ -67,53 +69,54 @@ class Slots(NamedTuple):
 
 @jit
 def _pass(rows, codes, column, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
-    """Move the couplings of some rows by one update and sum up their forces on the next state.
+    """Move the couplings of some rows by one update and sum their forces on the next state.
 
-    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low``: the
-    bits of uniforms that rows have in common; empty where moves are rounded to the nearest level.
+    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low``:
+    shared bits of the uniforms of each row; empty for rounding to the nearest level.
     """
     forces[:] = 0
     for row in range(rows[0], rows[1], ROWS):
         tensor = 0 if row < column else 1
-        whole = codes.shape[1] // LANES if tensor == 0 else (row - column) // LANES
+        vectors = codes.shape[1] // LANES if tensor == 0 else (row - column) // LANES
         p, f = moves[tensor], forces[tensor]
         if low.size > 0:
             move_stochastic(
-                codes, row, whole, tensor, column, p, x, next_x, f, top, low, key, trajectory, step
-            )
+                codes, row, vectors, tensor, column, p, x, next_x, f, top, low, key, trajectory,
+                step,
+            )  # fmt: skip
         else:
-            move_nearest(codes, row, whole, tensor, column, p, x, next_x, f, top)
+            move_nearest(codes, row, vectors, tensor, column, p, x, next_x, f, top)
 
 
 @jit
 def _residuals(units, shift, drives, forces, bias, spacings, per_level, decay, constants, moves):  # type: ignore[no-untyped-def]
     """α r/Δ of some units, and their biases after the update; False if one is not finite.
 
-    ``shift``: slot of a unit, less its number. Sums of pieces are float32, residuals are formed in
+    ``shift``: slot of a unit minus its index. Sums of pieces are float32; residuals are computed in
     float64 and rounded to float32.
     """
     low, high = units
     finite = True
     f_v, f_h = forces[:, 0, low + shift : high + shift], forces[:, 1, low + shift : high + shift]
     moves_v, moves_h = moves[0, low + shift : high + shift], moves[1, low + shift : high + shift]
-    start, own = drives[low:high], bias[low:high]
+    start, b = drives[low:high], bias[low:high]
     for i in range(high - low):
         of_v, of_h = f_v[0, i], f_h[0, i]
         for p in range(1, PIECES):
             of_v += f_v[p, i]
             of_h += f_h[p, i]
-        force = spacings[0] * of_v + spacings[1] * of_h + own[i]
+        force = spacings[0] * of_v + spacings[1] * of_h + b[i]
         r = np.float32(residual(constants, np.float64(start[i]), force))
         finite &= np.isfinite(r)
         moves_v[i] = per_level[0] * r
         moves_h[i] = per_level[1] * r
-        own[i] -= decay * r
+        b[i] -= decay * r
     return finite
 
 
 @jit
 def _place(state, visible, column, out):  # type: ignore[no-untyped-def]
-    """The units of a state into their slots."""
+    """Copy the units of a state to their slots."""
     out[:visible] = state[:visible]
     out[column : column + state.size - visible] = state[visible:]
 
@@ -125,8 +128,8 @@ def _learn(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """One thread's share of a window: its pieces of every step; False if a residual is not finite.
 
-    ``ones`` are the squares β of the clamped states that visible and hidden units see. ``moves``
-    (2, slots) and ``forces`` (PIECES, 2, slots) are memory that the threads share.
+    ``ones`` are the squares β of the clamped partners of visible and hidden units. The threads
+    share ``moves`` (2, slots) and ``forces`` (PIECES, 2, slots).
     """
     top, spacing_v, spacing_h = grid
     spacings = spacing_v, spacing_h
@@ -142,24 +145,24 @@ def _learn(  # type: ignore[no-untyped-def]
     finite = True
     for k in range(-1, steps):
         if k >= 0:
-            for group, (own, shift) in enumerate(((of_v, 0), (of_h, column - visible))):
+            for group, (units_of_group, shift) in enumerate(((of_v, 0), (of_h, column - visible))):
                 decay = np.float32(alpha) * ones[group]
                 finite &= _residuals(
-                    own, shift, drives[k], forces, bias, spacings, per_level, decay, constants,
-                    moves,
+                    units_of_group, shift, drives[k], forces, bias, spacings, per_level, decay,
+                    constants, moves,
                 )  # fmt: skip
             wait_for_all(threads, barrier)
-        # at first a pass that moves nothing: it gives the forces on the first state
+        # the first pass has zero moves, and computes the forces on the first state
         x[:] = next_x
         _place(path[min(k + 2, steps)], visible, column, next_x)
         step = max(first_step + k, 0)
-        own_bits = bits if k >= 0 else none
+        row_bits = bits if k >= 0 else none
         for p in range(thread, PIECES, threads):
             rows = (edges[p], edges[p + 1])
-            if own_bits.size > 0:
+            if row_bits.size > 0:
                 fill_row_bits(key, trajectory, step, rows[0] // ROWS, rows[1] // ROWS, bits)
             _pass(
-                rows, codes, column, top, moves, x, next_x, forces[p], own_bits, key, trajectory,
+                rows, codes, column, top, moves, x, next_x, forces[p], row_bits, key, trajectory,
                 step,
             )  # fmt: skip
         wait_for_all(threads, barrier)
@@ -167,7 +170,7 @@ def _learn(  # type: ignore[no-untyped-def]
 
 
 class QuantizedLearner:
-    """θ′ = learn(θ, path) with couplings on a grid of b bits: every update is followed by rounding.
+    """θ′ = learn(θ, path) with couplings on a grid of b bits, rounded after every update.
 
     ``ranges`` are A_max of J_vh and J_hh. Couplings off the grid are rounded to nearest first.
     """
@@ -205,28 +208,28 @@ class QuantizedLearner:
         errors: Float32 | None = None,
         rate: float | None = None,
     ) -> Parameters:
-        """θ after one noising path; its number counts in the rounding stream."""
+        """θ after one noising path; its number selects the trajectory of the rounding stream."""
         check_path(self.machine, path)
         start, word = start_of(path, errors), path.word
         squares = clamped_squares(self.machine, word)
         ones = np.array([squares["visible"], squares["hidden"]], np.float32)
         codes, learned = self.codes(theta), theta.copy()
         slots, visible, hidden = Slots.of(self.machine), self.machine.visible, self.machine.hidden
-        # what is below the diagonal of J_hh counts
-        held = np.zeros((slots.rows, slots.columns), np.int16 if self.bits <= 16 else np.int32)
-        own = {
-            "visible_hidden": held[:visible, :hidden],
-            "hidden_hidden": held[slots.hidden : slots.hidden + hidden, :hidden],
+        # of J_hh only the lower triangle is used
+        code_rows = np.zeros((slots.rows, slots.columns), np.int16 if self.bits <= 16 else np.int32)
+        code_blocks = {
+            "visible_hidden": code_rows[:visible, :hidden],
+            "hidden_hidden": code_rows[slots.hidden : slots.hidden + hidden, :hidden],
         }
         finite = True
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             before = bias.copy()
-            for name, view in own.items():
+            for name, view in code_blocks.items():
                 view[...] = codes[name][stage]
             work = (
                 slots.edges(),
-                held,
+                code_rows,
                 slots.hidden,
                 visible,
                 bias,
@@ -245,9 +248,9 @@ class QuantizedLearner:
             finite &= all(in_threads(_learn, shares, barrier))
             share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
             for name, span in self.ranges.items():
-                found = own[name].astype(np.int32)
-                found = mirrored(found) if name == "hidden_hidden" else found
-                learned[name][stage] = couplings(found, self.bits, span)
+                block = code_blocks[name].astype(np.int32)
+                block = mirrored(block) if name == "hidden_hidden" else block
+                learned[name][stage] = couplings(block, self.bits, span)
         if not finite:
             raise Diverged("residuals are no longer finite")
         return learned

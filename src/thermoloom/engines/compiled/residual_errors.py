@@ -1,9 +1,9 @@
-"""Residual errors: drawn before updates are formed, known before a path is learned.
+"""Residual errors, drawn for a complete path before it is learned.
 
     residual error   r_i → r_i + e_i,   e_k = μ_bias + σ_res ξ_k,
                      ξ_{k+1} = ρ ξ_k + √(1 − ρ²) ε_k,   ξ_0 ~ N(0, 1) in each trajectory
 
-The stream is independent of the thermal ones, and ξ does not depend on σ_res or μ_bias:
+The stream is independent of the thermal streams. ξ does not depend on σ_res or μ_bias, so all
 conditions of a sweep share it. Errors of formed updates are in ``update_noise``, couplings on a
 grid in ``quantization``.
 """
@@ -39,7 +39,7 @@ def _residual_errors(key, trajectory, first_unit, offset, sigma, rho, fresh, out
 def residual_errors(
     machine: Machine, imperfections: Imperfections, seed: int, trajectory: int
 ) -> NDArray[np.float32] | None:
-    """E (K, N) of one training trajectory, or None where there is no residual error."""
+    """E (K, N) of one training trajectory, or None without residual errors."""
     sigma, offset = imperfections.residual_noise, imperfections.residual_offset
     if sigma == 0 and offset == 0:
         return None

@@ -1,11 +1,11 @@
-"""Generation: the frozen computer turns thermal noise into images and gives off heat.
+"""Generation: the frozen computer turns thermal noise into samples and releases heat.
 
     preparation   x = 0, then K steps under the onsite potential alone
-    generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW, through the stages backwards
+    generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW, through the stages in reverse
 
 Sample s is trajectory s of the generation seed, so computers sampled with one seed share all their
-random numbers. Samples go in groups, one thread each, which share their matrix products. Cost:
-2.1 MFLOP a sample and step for 784 + 512 units; with few wires, 4 FLOP a wire.
+random numbers. A thread simulates a group of samples with common matrix products. Cost: 2.1 MFLOP
+per sample and step for 784 + 512 units; with few wires, 4 FLOP per wire.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 GROUP = 50
-"""Most samples that share their matrix products: their states stay in the second-level cache."""
+"""Largest number of samples in a group: their states stay in the second-level cache."""
 SHARE = 10
-"""Samples whose energies are computed together. Groups are made of whole shares, so that results
-do not depend on the threads. Also a group where units follow noising paths, held in memory."""
+"""Samples whose energies are computed together. Groups are multiples of it, so that bits do not
+depend on the threads. Also the size of a group whose clamps follow noising paths held in memory."""
 FIRST_LAW = 1e-9
-"""A first law that does not hold to this fraction of the energies involved is an error."""
+"""Largest violation of the first law, relative to the energies involved."""
 
 
 def generate(
@@ -64,7 +64,7 @@ def generate(
     """Sample a frozen computer; θ and the first law are verified at the end.
 
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
-    ``on_progress`` is called with the sample-steps done. ``first``: number of the first sample.
+    ``on_progress`` receives the number of new sample-steps. ``first``: index of the first sample.
     """
     frozen = theta.copy()
     plan = _Plan(theta, seed, words, clamp, first)
@@ -93,7 +93,7 @@ def generate(
 
 
 def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
-    """Ranges of samples, of whole shares and as even as these allow for the threads there are."""
+    """Ranges of samples, multiples of ``SHARE`` and as even as possible for the threads."""
     if clamp is not None and clamp.follow:
         size = SHARE
     else:
@@ -103,9 +103,9 @@ def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
 
 
 def _check_books(generated: Generated, switched: Float64) -> None:
-    """The first law, with the switching work computed independently: from θ alone."""
+    """Check the first law against the switching work computed independently from θ."""
     if not np.isfinite(generated.final_states).all():
-        return  # a divergence, which shows as such
+        return  # the divergence is visible in the states
     missing = np.abs(generated.switching_work - switched).max(initial=0.0)
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
     error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
@@ -114,7 +114,7 @@ def _check_books(generated: Generated, switched: Float64) -> None:
 
 
 class _Plan:
-    """What all groups of samples have in common."""
+    """Parameters, forces and windows that all groups of samples share."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Plan:
 
 
 class _Books:
-    """States, energies, heat and work of all samples; every group fills in its own."""
+    """States, energies, heat and work of all samples; each group writes its rows."""
 
     def __init__(self, theta: Parameters, samples: int) -> None:
         machine, self._parts = theta.machine, theta.layout.parts
@@ -155,7 +155,7 @@ class _Books:
 
 
 class _Watch:
-    """Snapshots of chosen samples at chosen steps, and how far all of them are."""
+    """Snapshots of selected samples at selected steps, and progress of all samples."""
 
     def __init__(
         self,
@@ -169,20 +169,20 @@ class _Watch:
         self._on_progress, self._on_snapshot = on_progress, on_snapshot
         self.states = np.empty((len(samples), len(steps), machine.units), np.float32)
         self.work = np.zeros((len(samples), len(steps)))
-        """Done by moving clamps up to each snapshot."""
+        """Work of moving clamps up to each snapshot."""
 
     def _wanted(self, step: int, first: int, count: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Places of the snapshots of this step, each with which of the ``count`` samples it is."""
+        """Index of each snapshot of this step, and its sample among ``count`` from ``first``."""
         if step not in self._steps:
             return
         for row, sample in enumerate(self._samples):
             if first <= sample < first + count:
-                for column, wanted in enumerate(self._steps):
-                    if wanted == step:
+                for column, snapshot_step in enumerate(self._steps):
+                    if snapshot_step == step:
                         yield (row, column), sample - first
 
     def see(self, step: int, first: int, x: Float32) -> None:
-        """States of the samples from ``first`` on after a step."""
+        """Record the states of the samples from ``first`` on after a step."""
         breathe()
         for place, sample in self._wanted(step, first, len(x)):
             self.states[place] = x[sample]
@@ -192,30 +192,30 @@ class _Watch:
             self._on_progress(100 * len(x))
 
     def enter(self, step: int, first: int, work: Float64) -> None:
-        """Their work up to a step: known only once the forces after it are."""
+        """Record the work up to a step, which is known once the forces after the step are."""
         for place, sample in self._wanted(step, first, len(work)):
             self.work[place] = work[sample]
 
 
 class _Group:
-    """Samples begin … end of a generation, on their way together."""
+    """Samples begin … end of a generation, simulated together."""
 
     def __init__(self, plan: _Plan, books: _Books, watch: _Watch, begin: int, end: int) -> None:
         self.plan, self._books, self._watch, self._begin = plan, books, watch, begin
-        self._own = slice(begin, end)
+        self._rows = slice(begin, end)
         self.number = plan.first + begin
-        """Of the first sample, in the streams of the seed."""
-        self.x = books.final[self._own]
-        self.word = None if plan.words is None else plan.words[self._own]
+        """Index of the first sample in the streams of the seed."""
+        self.x = books.final[self._rows]
+        self.word = None if plan.words is None else plan.words[self._rows]
         self.clamped: ClampedUnits | None = None
         if plan.clamp is not None:
             last = plan.first + end
             self.clamped = ClampedUnits(plan.machine, plan.clamp, plan.seed, self.number, last)
 
     def run(self) -> None:
-        """From reset states to images."""
-        plan, books, own = self.plan, self._books, self._own
-        initial = books.initial[own]
+        """Prepare the states, then run all stages."""
+        plan, books, rows = self.plan, self._books, self._rows
+        initial = books.initial[rows]
         _prepare(plan.machine, plan.seed, self.number, initial)
         if self.clamped is not None:
             self.clamped.place(initial, 0)
@@ -224,35 +224,35 @@ class _Group:
         for position, (stage, begin, end) in enumerate(plan.windows):
             if position > 0:
                 self._switch(position, stage)
-            self._enter_energies(books.starts[own, position], stage)
-            books.path_heat[own, position], books.clamp_work[own, position], active = _relax(
+            self._enter_energies(books.starts[rows, position], stage)
+            books.path_heat[rows, position], books.clamp_work[rows, position], active = _relax(
                 self, stage, (begin, end)
             )
-            books.active_work[own, position] = active
-            self._enter_energies(books.ends[own, position], stage)
+            books.active_work[rows, position] = active
+            self._enter_energies(books.ends[rows, position], stage)
 
     def seen(self, step: int) -> None:
-        """After a step."""
+        """Record the states after a step."""
         self._watch.see(step, self._begin, self.x)
 
     def pulled(self, step: int, work: Float64) -> None:
-        """Work of moving clamps in this stage, up to a step."""
-        before = self._books.clamp_work[self._own].sum(axis=1)
+        """Record the work of moving clamps in this stage, up to a step."""
+        before = self._books.clamp_work[self._rows].sum(axis=1)
         self._watch.enter(step, self._begin, before + work)
 
     def _switch(self, position: int, stage: int) -> None:
-        """To another stage's θ, from that of the window before."""
-        left = self.plan.windows[position - 1][0]
-        book = self._books.switched[self._own, position - 1]
+        """Record the work of switching θ from the previous window's stage to ``stage``."""
+        previous_stage = self.plan.windows[position - 1][0]
+        book = self._books.switched[self._rows, position - 1]
         for share, x, word in self._shares():
-            book[share] = switching_work(self.plan.wide, x, left, stage, word)
+            book[share] = switching_work(self.plan.wide, x, previous_stage, stage, word)
 
     def _enter_energies(self, book: Float64, stage: int) -> None:
         for share, x, word in self._shares():
             _enter(book[share], energy_parts(self.plan.wide, x, stage, word, self.plan.clamped))
 
     def _shares(self) -> Iterator[tuple[slice, Float32, Float32 | None]]:
-        """States and words, as many at a time whatever the group: BLAS rounds by their number."""
+        """States and words in shares of fixed size, because BLAS rounding depends on the size."""
         for first in range(0, len(self.x), SHARE):
             share = slice(first, first + SHARE)
             yield share, self.x[share], None if self.word is None else self.word[share]
@@ -264,21 +264,21 @@ def _enter(book: Float64, parts: EnergyParts) -> None:
 
 
 class _Forces:
-    """Σ_j J_ij x_j of one stage: a matrix product for each group of units, or wire by wire."""
+    """Σ_j J_ij x_j of one stage: a matrix product per group of units, or wire by wire."""
 
     def __init__(self, theta: Parameters, stage: int, twisted: Parameters | None) -> None:
-        """``twisted``: couplings J_ji = −J_ij beside them, whose forces are ``turned``."""
+        """``twisted``: additional antisymmetric couplings J_ji = −J_ij with forces ``turned``."""
         self.within = theta.of_stage(stage).get("visible_visible")
         sparse = few_wires(theta.machine)
         self.felt = SparseForces(theta, stage) if sparse else DenseForces(theta, stage)
-        # felt one way only: by whole matrices, whatever the wires
+        # antisymmetric couplings always use dense matrices
         self.turned = None if twisted is None else DenseForces(twisted, stage, sign=-1)
 
 
 def _bias_rows(
     theta: Parameters, stage: int, word: Float32 | None, samples: int
 ) -> tuple[Float32, NDArray[np.int64]]:
-    """Effective biases, one row for each different word, and the row of each sample."""
+    """Effective biases, one row per distinct word, and the row of each sample."""
     if word is None:
         return effective_bias(theta, stage)[None], np.zeros(samples, np.int64)
     different, row = np.unique(word, axis=0, return_inverse=True)
@@ -290,18 +290,18 @@ def _prepare(machine: Machine, seed: int, first: int, states: Float32) -> None:
     key = stream_key(seed, "generation preparation")
     no_force = np.zeros(machine.steps, np.float32)
     field = np.zeros(machine.units, np.float32)
-    nothing = np.empty((0, 0), np.float32)
+    no_path = np.empty((0, 0), np.float32)
     steps, constants = stepping(machine, step_constants(machine), 0, machine.units)
     for sample, x in enumerate(states, start=first):
-        steps(x, field, no_force, key, sample, 0, constants, nothing)
+        steps(x, field, no_force, key, sample, 0, constants, no_path)
 
 
 def _relax(group: _Group, stage: int, span: tuple[int, int]) -> tuple[Float64, Float64, Float64]:
     """Evolve a group of samples through the steps of one stage, in place.
 
-    Returns the heat of each as a Stratonovich sum over its steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx over
-    free units, and the work that moving clamps and couplings J_ji = −J_ij did on it. That of the
-    latter is −Σ Δx·Jx_k: Δx·JΔx = 0, so Stratonovich's sum is Itô's.
+    Returns, for each sample, the heat as a Stratonovich sum over steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx
+    over free units, the work of moving clamps, and the work of antisymmetric couplings, −Σ Δx·Jx_k
+    (Δx·JΔx = 0, so the Stratonovich sum is the Itô sum).
     """
     relaxing = _Relaxing(group, stage)
     for step in range(*span):
@@ -312,7 +312,7 @@ def _relax(group: _Group, stage: int, span: tuple[int, int]) -> tuple[Float64, F
 
 
 class _Relaxing:
-    """A group of samples in one stage, step by step, with its books."""
+    """A group of samples in one stage, with its heat and work."""
 
     def __init__(self, group: _Group, stage: int) -> None:
         plan, x = group.plan, group.x
@@ -330,7 +330,7 @@ class _Relaxing:
         self.heat, self.work, self.active = np.zeros((3, len(x)))
 
     def step(self, step: int, begins: bool) -> None:
-        """One step of all samples, from x_k to x_{k+1}; ``begins``: the first one of the stage."""
+        """One step of all samples, from x_k to x_{k+1}; ``begins``: the first step of the stage."""
         if begins or step % STEPS_PER_BLOCK == 0:
             noise_block(self._key, self._group.number, step // STEPS_PER_BLOCK, self._z)
         self._feel(step)
@@ -354,16 +354,16 @@ class _Relaxing:
             self._clamped.place(self._x, step + 1)
 
     def end(self, step: int) -> None:
-        """After the last step: its heat has half of the gradient at its end."""
+        """Add the half of the last step's heat that needs the gradient at its end."""
         self._feel(step)
         potential = self._group.plan.machine.potential.astype(np.float32)
         gradient = potential.gradient(self._x) + (self._coupling + self._bias[self._row])
         self.heat -= 0.5 * (gradient * self._moved).sum(axis=1, dtype=np.float64)
 
     def _feel(self, step: int) -> None:
-        """Forces of couplings on the states as they are, one-way ones among them.
+        """Compute the forces of all couplings on the present states.
 
-        With them the books of the move of clamps before this step can be closed.
+        They also determine the work of the last displacement of clamped units.
         """
         self._forces.felt(self._x, self._coupling)
         if self._forces.turned is not None:

@@ -2,18 +2,18 @@
 
     J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′)      every M steps, over them, for every wire (ij)
 
-With M = 1, and R⁰ the residuals of a block of B steps under the θ at its start, step k sees what
-the earlier steps of the block have done to the wires of its unit:
+With M = 1, and R⁰ the residuals of a block of B steps under the θ at its start, step k sees the
+updates of its unit's wires by the earlier steps of the block:
 
     R_i(k) = R⁰_i(k) − αc Σ_{j ~ i} x_j(k) Σ_{l<k} [x_j(l) R_i(l) + R_j(l) x_i(l)]
 
-This is strictly causal, and solved by sweeps from R = R⁰: exact after B of them, and to float32
+This is strictly causal, and solved by sweeps from R = R⁰: exact after B sweeps, and to float32
 round-off after one or two, since a sweep contracts by αcB|x|² of the neighbours only. With M > 1
-no block goes beyond the end of a period, and there is nothing to solve. All of it is arithmetic
-between rows of steps (``lanes``). Work: 4 products a wire and step, and as many again for a sweep.
+blocks end with their period, and there is nothing to solve. All of it is arithmetic between rows of
+steps (``lanes``). Cost: 4 products per wire and step, and 4 more per sweep.
 
-A bias, or what labels do to a unit, is a wire to one more unit, one for each group, that is clamped
-at √β, β = Σ x² of all its clamped partners.
+The biases and labels of a group are represented by wires to one extra unit, clamped at √β with
+β = Σ x² of the clamped partners.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from thermoloom.threads import in_threads, thread_count
 Float32 = NDArray[np.float32]
 
 PIECES = 2
-"""Pieces of about as many wires that the units are cut into, on up to as many threads. Each adds up
-sweeps in rows of its own: more of them would not stay in the cache."""
+"""Pieces with nearly equal numbers of wires, and the largest number of threads. Each piece sums
+sweeps in separate rows; with more pieces the rows would not stay in the cache."""
 TOLERANCE = 2e-7
-"""Largest estimated error of a block's residuals, relative, both root mean square. They are
-differences of float32 states, good to 4e-6 of their size."""
+"""Largest relative error estimate of a block's residuals, root mean square. As differences of
+float32 states, residuals are accurate to 4e-6."""
 MOST_SWEEPS = 8
-"""A block that needs more is halved."""
+"""Largest number of sweeps. A block that needs more is split in two."""
 MEASURED_EVERY = 16
-"""Blocks between those that are swept twice, to see how fast sweeps contract."""
+"""Blocks between those that are swept twice to measure the contraction."""
 
 
 class _Graph(NamedTuple):
-    """Who is wired to whom. The wires of unit i are start[i] … start[i + 1]; from middle[i] on they
-    are those that i takes care of: about half of them, the last one to its clamped unit.
+    """The wiring. The wires of unit i are start[i] … start[i + 1]. Unit i updates those from
+    middle[i] on: about half of them, the last one to its clamped unit.
     """
 
     start: NDArray[np.int64]
@@ -70,7 +70,7 @@ class _Graph(NamedTuple):
     columns: NDArray[np.int32]
     numbers: NDArray[np.int32]
     pieces: NDArray[np.int64]
-    """(PIECES + 1,): where the units of each piece begin."""
+    """(PIECES + 1,): bounds of the pieces among the units."""
 
 
 def _graph(machine: Machine) -> _Graph:
@@ -80,7 +80,7 @@ def _graph(machine: Machine) -> _Graph:
     for order, where in enumerate(machine.groups.values()):
         joined[where, n + order] = True
     rows, columns = np.nonzero(joined)
-    # of the two ends of a wire the earlier one, or the later one where both are even or odd
+    # a wire belongs to its earlier unit, or to the later one if both are even or both odd
     others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
     sequence = np.lexsort((columns, ~others, rows))
     rows, columns, others = rows[sequence], columns[sequence], others[sequence]
@@ -103,7 +103,7 @@ def _graph(machine: Machine) -> _Graph:
 
 
 def _places(machine: Machine) -> NDArray[np.int64]:
-    """Where J_ij and J_ji of every wire are in θ of a stage, (2, E); the same between groups."""
+    """Positions of J_ij and J_ji of every wire in a stage of θ, (2, E); equal between groups."""
     form = layout(machine)
     where = np.zeros((machine.units, machine.units), np.int64)
     for block in form.blocks:
@@ -118,7 +118,7 @@ def _places(machine: Machine) -> NDArray[np.int64]:
 
 
 class _Rule(NamedTuple):
-    """Numbers of the rule."""
+    """Constants of the learning rule."""
 
     alpha: np.float32
     rate: np.float32
@@ -127,29 +127,29 @@ class _Rule(NamedTuple):
     period: int
     """M"""
     block: int
-    """Most steps of a block, up to B."""
+    """Largest number of steps in a block, up to B."""
 
 
 class _Work(NamedTuple):
-    """Memory for a block. The last two units are the clamped ones."""
+    """Memory for a block. The last two units are clamped."""
 
     rows: Float32
-    """x and R⁰ of every unit (residuals without couplings, before forces are there); then the R of
-    all units after a sweep, and after the next one, in turns (``_place``); then sums of the second
-    piece. Those of the first are where R will be."""
+    """x and R⁰ of every unit (first without couplings); then two sets of rows that hold R of all
+    units after odd and even sweeps (``_place``); then the sums of the second piece. The sums of the
+    first piece are in the rows of the next R."""
     forces: Float32
-    """(PIECES, B): Σ_j J_ij x_j of the unit in hand."""
+    """(PIECES, B): Σ_j J_ij x_j of one unit."""
     norms: Float32
-    """Σ change² and Σ r² of each unit in the last sweep, in turns."""
+    """Σ change² and Σ r² of each unit in the last sweep, alternating."""
     pending: Float32
-    """Σ u of the period so far, for every wire."""
+    """Σ u since the start of the period, for every wire."""
     squares: NDArray[np.float64]
     """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
 
 
 @inline
 def _place(sweeps, graph):  # type: ignore[no-untyped-def]
-    """First row of the residuals after so many sweeps, and how far apart those of units are."""
+    """First row of the residuals after ``sweeps`` sweeps, and the stride from unit to unit."""
     units = graph.middle.size + 2
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
@@ -158,11 +158,11 @@ def _place(sweeps, graph):  # type: ignore[no-untyped-def]
 def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
     steps, width = source.shape
-    whole = (high - low) // LANES * LANES if steps == BLOCK else 0
-    for first in range(low, low + whole, LANES):
+    tiled = (high - low) // LANES * LANES if steps == BLOCK else 0
+    for first in range(low, low + tiled, LANES):
         for p in range(VECTORS):
             turn(source, width, p, first, p, second, rows)
-    for i in range(low + whole, high):
+    for i in range(low + tiled, high):
         for p in range(VECTORS):
             for q in range(LANES):
                 k = q * VECTORS + p
@@ -177,7 +177,7 @@ def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untype
         r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
         for k in range(LANES, BLOCK):
             r[k] = drive(constants, x[k - LANES], x[k])
-        for q in range(LANES):  # their last steps are in the last vector, a lane before
+        for q in range(LANES):  # their previous steps are in the last vector, one lane lower
             r[q] = drive(constants, x[BLOCK - LANES + q - 1], x[q])
         r[0] = drive(constants, first[i], x[0])
         if steps < BLOCK:
@@ -188,9 +188,10 @@ def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untype
 
 @inner
 def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-untyped-def]
-    """X′ and residuals without couplings (``start``, if it has steps) of a piece's units, as rows.
+    """Load X′ and the residuals without couplings of a piece's units, as rows.
 
-    ``states``: those of a block's steps, and those before them.
+    ``states``: those of a block's steps, and of the step before. ``start`` holds the residuals, or
+    has no rows.
     """
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
     steps, n = states.shape[0] - 1, graph.middle.size
@@ -213,37 +214,37 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
         row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
-        own = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        r = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
         for k in range(BLOCK):
-            own[k] = residual(rule.constants, own[k], forces[k])
+            r[k] = residual(rule.constants, r[k], forces[k])
 
 
 @inner
 def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
-    """What the wires of a piece do to R, from the R of all after so many sweeps, in its sums."""
+    """Sum the action of a piece's wires on R, from the R of all units after ``sweeps`` sweeps."""
     rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
-    first, apart = _place(sweeps, graph)
+    first, stride = _place(sweeps, graph)
     sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
     for k in range(sums * BLOCK, (sums + units) * BLOCK):
         rows[k] = 0
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        row_sweep(rows, first, apart, columns, graph.middle[i], graph.start[i + 1], i, sums)
+        row_sweep(rows, first, stride, columns, graph.middle[i], graph.start[i + 1], i, sums)
 
 
 @inner
 def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R of a piece's units from the sums of all pieces, and by how much it changed."""
+    """R of a piece's units from the sums of all pieces, and the squared change."""
     change = np.float64(0)
     size = np.float64(0)
     rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.middle.size
-    first, apart = _place(sweeps, graph)
-    new, more = _place(sweeps + 1, graph)[0], 4 * (n + 2)
+    first, stride = _place(sweeps, graph)
+    sums, other_sums = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        row_swept(rows, first, apart, i, new, more, rate, norms)
+        row_swept(rows, first, stride, i, sums, other_sums, rate, norms)
         change += norms[2 * i]
         size += norms[2 * i + 1]
     if piece == 0:  # clamped units have no residuals
-        for k in range((new + n) * BLOCK, (new + n + 2) * BLOCK):
+        for k in range((sums + n) * BLOCK, (sums + n + 2) * BLOCK):
             rows[k] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
@@ -251,9 +252,9 @@ def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
 
 @inner
 def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R of a block: after how many sweeps, and by how much one contracts (0: not known).
+    """R⁰ → R of a block: the number of sweeps and their contraction (0: unknown).
 
-    −1 if they do not contract fast enough.
+    The number is −1 if the sweeps do not contract fast enough.
     """
     before = 1.0
     for sweep in range(MOST_SWEEPS):
@@ -263,13 +264,13 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
         for p in range(thread, PIECES, threads):
             _swept(p, sweep, graph, rule, work)
         wait_for_all(threads, barrier)
-        # they are written again only after the next barrier
+        # squares are overwritten only after the next barrier
         changed, size = work.squares[:, 0].sum(), work.squares[:, 1].sum()
-        # NaN ends the sweeps too; ``learn`` will find it in θ
+        # NaN ends the sweeps too; ``learn`` checks θ
         change = np.sqrt(changed / size) if size > 0 else 0.0
         if sweep > 0:
             contraction = change / before
-        # what is left after this sweep is about change · contraction
+        # the error after this sweep is about change · contraction
         if change == 0 or (contraction > 0 and change * contraction <= TOLERANCE):
             return sweep + 1, contraction
         if not change <= 0.5 * before:
@@ -280,16 +281,16 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
 
 @inner
 def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
-    """The couplings that a piece's units take care of, after a block; of M > 1, once it closes."""
+    """Update a piece's couplings after a block; for M > 1, once the block ``closes`` a period."""
     rows, columns, numbers = work.rows, graph.columns, graph.numbers
-    first, apart = _place(sweeps, graph)
+    first, stride = _place(sweeps, graph)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.middle[i], graph.start[i + 1]
         if rule.period == 1:
-            row_updates(rows, first, apart, columns, numbers, begin, end, i, rule.alpha, couplings)
+            row_updates(rows, first, stride, columns, numbers, begin, end, i, rule.alpha, couplings)
             continue
         minus = np.float32(-1)
-        row_updates(rows, first, apart, columns, numbers, begin, end, i, minus, work.pending)
+        row_updates(rows, first, stride, columns, numbers, begin, end, i, minus, work.pending)
         if closes:
             for wire in range(begin, end):
                 number = numbers[wire]
@@ -299,7 +300,7 @@ def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignor
 
 @jit
 def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
-    """One thread's share of a window, in step with the others; returns the length of blocks."""
+    """One thread's share of a window, in step with the others; returns the block length."""
     first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, states.shape[0] - 1
     while first < steps:
         last = min(first + block, steps)
@@ -327,7 +328,7 @@ def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, r
 
 
 class SparseLearner:
-    """θ′ = learn(θ, path) on the wires alone, with memory to work in but no state of its own."""
+    """θ′ = learn(θ, path) on the wires alone, with working memory but no state."""
 
     def __init__(
         self, machine: Machine, learning_rate: float, period: int = 1, block: int = BLOCK
@@ -335,7 +336,7 @@ class SparseLearner:
         self.machine = machine
         self.learning_rate, self._period, self._block = learning_rate, period, block
         self.shortest_block = block
-        """Steps in a block at the end of the latest path, the least of all stages."""
+        """Block length at the end of the latest path, the shortest of all stages."""
         self._graph, self._places = _graph(machine), _places(machine)
         self._constants = step_constants(machine)
         rows = machine.units + 2
@@ -356,10 +357,10 @@ class SparseLearner:
         errors: Float32 | None = None,
         rate: float | None = None,
     ) -> Parameters:
-        """θ after one noising path; ``errors`` (K, N) are added to the residuals.
+        """θ after one noising path.
 
-        A path need not be ``prepared``: drives are made in the cache, from states that are there.
-        ``rate``: α on this path, where it is another one.
+        ``errors`` (K, N) are added to the residuals; ``rate`` replaces α on this path. If the path
+        is not ``prepared``, drives are computed while the states are in the cache.
         """
         check_path(self.machine, path)
         alpha = self.learning_rate if rate is None else rate
@@ -386,26 +387,26 @@ class SparseLearner:
         word: Float32 | None,
         out: Float32,
     ) -> int:
-        """θ of one stage after the steps of its window, into ``out``; the blocks' length."""
+        """Learn one stage of θ in its window, into ``out``; returns the block length."""
         machine, couplings = self.machine, self._couplings
         wired = self._places.shape[1]
         squares = clamped_squares(machine, word)
         clamped = np.sqrt([squares[group] for group in machine.groups])
         of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
-        shares = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
+        inverse = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
         couplings[:wired] = out[self._places[0]]
-        couplings[wired:] = before = (effective_bias(theta, stage, word) * shares).astype(
+        couplings[wired:] = before = (effective_bias(theta, stage, word) * inverse).astype(
             np.float32
         )
         self._memory.pending[:] = 0
         count = min(thread_count(), PIECES)
         barrier = new_barrier()
-        given = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
-        pieces = [(thread, count, barrier, *given, self._memory) for thread in range(count)]
-        found: int = in_threads(_learn, pieces, barrier)[0]
+        window = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
+        shares = [(thread, count, barrier, *window, self._memory) for thread in range(count)]
+        block_length: int = in_threads(_learn, shares, barrier)[0]
         if not np.isfinite(couplings).all():
             raise Diverged("couplings are no longer finite")
         out[self._places] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
         share_of_clamped(theta, change.astype(np.float32), stage, word, out)
-        return found
+        return block_length

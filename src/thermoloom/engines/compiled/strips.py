@@ -1,7 +1,7 @@
-"""What the steps of a block do to each other: R⁰ → R, strip by strip.
+"""The action of a block's steps on each other: R⁰ → R, strip by strip.
 
-See ``learner`` for the equations. Threads work on units of their own, and wait for each other where
-products over all units are needed.
+See ``learner`` for the equations. Each thread works on its share of the units; threads wait for
+each other before products over all units.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ONE = np.float32(1)
 def _begin(pieces, first, last, period, rate, group):  # type: ignore[no-untyped-def]
     """R⁰ ← R⁰ + D in a group coupled to itself, D = 2 αc (U(R∘X))∘X, which keeps J_ii = 0.
 
-    For a piece's units in a strip. Earlier strips count with their R, the strip's own steps with
-    R⁰. Returns Σ D² of the latter.
+    For a piece's units in a strip. Earlier strips enter with R, the steps of this strip with R⁰.
+    Returns Σ D² of the latter part.
     """
     low, high = range_of(pieces, group.edges)
     seen, pending = np.zeros(high - low, np.float32), np.zeros(high - low, np.float32)
@@ -54,9 +54,9 @@ def _begin(pieces, first, last, period, rate, group):  # type: ignore[no-untyped
                 pending[i] = 0
         row_size = np.float32(0)
         for i in range(r.size):
-            own = factor * seen[i] * x[i]
-            row_size += own * own
-            r[i] += own + factor * earlier[i] * x[i]
+            correction = factor * seen[i] * x[i]
+            row_size += correction * correction
+            r[i] += correction + factor * earlier[i] * x[i]
             pending[i] += r[i] * x[i]
         size += row_size
     return size
@@ -99,25 +99,25 @@ def _products(share, threads, first, last, low, high, group, out):  # type: igno
         begin, end = group.edges[number], group.edges[number + 1]
         place = place_of(number, share.of, threads)
         for k in range(0, last - first, LANES):
-            found = Operand(address(out, place * out.shape[1] * to + k), to, 0, 0)
+            sums = Operand(address(out, place * out.shape[1] * to + k), to, 0, 0)
             pairs = Operand(address(group.pairs, 2 * low * n + begin), n, 0, 1)
             states = Operand(address(group.turned_states, begin * length + first + k), 0, 0, length)
             extent = Extent(2 * (high - low), 1, end - begin, number == place)
-            add_product(pairs, states, found, extent, ONE)
+            add_product(pairs, states, sums, extent, ONE)
 
 
 @loops
-def _add(steps, width, more, total):  # type: ignore[no-untyped-def]
-    """total ← total + more."""
+def _add(steps, width, terms, total):  # type: ignore[no-untyped-def]
+    """total ← total + terms."""
     for k in range(steps):
-        row, other = total[k], more[k]
+        row, term = total[k], terms[k]
         for m in range(width):
-            row[m] += other[m]
+            row[m] += term[m]
 
 
 @inner
 def _add_pieces(threads, steps, width, products, out, half, one):  # type: ignore[no-untyped-def]
-    """The products of ``steps`` steps over all units, a row for each: one half, then the other."""
+    """Sum the products of ``steps`` steps over all units, one row per step, half by half."""
     pieces = products.shape[0]
     for number in range(pieces):
         if place_of(number, pieces, threads) == number:
@@ -131,12 +131,11 @@ def _add_pieces(threads, steps, width, products, out, half, one):  # type: ignor
 
 @fast_loops
 def _operators(thread, threads, first, low, high, steps, rule, products):  # type: ignore[no-untyped-def]
-    """Matrices by which steps low … high of the block act on the ``steps`` ones from ``first`` on.
+    """Matrices by which steps low … high of the block act on ``steps`` steps from ``first`` on.
 
-    Columns in the order of the rows of [R_v, X_v] and [X_h, R_h], masked by U. Steps that act on
-    each other (first = low) do so with all that follows: row k is that of the residuals
-    R_l = R⁰_l − αc V_l·[R⁰, X] with the rows V_l before it, so that R of the strip is solved at
-    once but for what keeps J_ii = 0.
+    Columns follow the rows of [R_v, X_v] and [X_h, R_h], masked by U. For steps that act on each
+    other (first = low), row k uses the residuals R_l = R⁰_l − αc V_l·[R⁰, X] of the rows V_l above
+    it. This solves R of the strip directly, except for the term that keeps J_ii = 0.
     """
     of_v, of_h = products.sums[thread, 0], products.sums[thread, 1]
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
@@ -144,7 +143,7 @@ def _operators(thread, threads, first, low, high, steps, rule, products):  # typ
     _add_pieces(threads, steps, 2 * (high - low), products.hidden, of_h, on_v, on_h)
     rate, together = rate_of(rule), first == low
     for k in range(steps):
-        # updates of these steps are already applied at step k
+        # steps whose updates are already applied at step k
         seen = min((first + k) // rule.period * rule.period, high) - low
         on_v[k, : 2 * (high - low)] = 0
         on_h[k, : 2 * (high - low)] = 0
@@ -172,8 +171,10 @@ def _operators(thread, threads, first, low, high, steps, rule, products):  # typ
 
 @inner
 def _brackets(share, operator, first, last, low, high, rate, group):  # type: ignore[no-untyped-def]
-    """αc · operator · residuals and states of steps low … high, for a share's units: into ``sums``
-    if the steps act on each other, or taken off the residuals of first … last.
+    """αc · operator · residuals and states of steps low … high, for a share's units.
+
+    Written to ``sums`` if the steps act on each other; else subtracted from the residuals of steps
+    first … last.
     """
     begin, end = range_of(share, group.edges)
     n, together = group.pairs.shape[1], first == low
@@ -189,7 +190,7 @@ def _brackets(share, operator, first, last, low, high, rate, group):  # type: ig
 
 @inner
 def _act(thread, threads, barrier, first, last, low, high, rule, products, work):  # type: ignore[no-untyped-def]
-    """What steps low … high do to the residuals of first … last, see ``_brackets``."""
+    """Action of steps low … high on the residuals of first … last, see ``_brackets``."""
     share = share_of(thread, threads, rule.pieces)
     _products(share, threads, first, last, low, high, work.visible, products.visible)
     _products(share, threads, first, last, low, high, work.hidden, products.hidden)
@@ -202,11 +203,11 @@ def _act(thread, threads, barrier, first, last, low, high, rule, products, work)
 
 @inline
 def solve(thread, threads, barrier, steps, strip, rule, work):  # type: ignore[no-untyped-def]
-    """R⁰ → R of a block, strip by strip, in place. False if a strip is too long for that.
+    """R⁰ → R of a block, strip by strip, in place. False if a strip is too long to be solved.
 
-    Once n strips are solved, the last w of them act on the next w, with w the largest power of two
-    that divides n: so every strip has felt all earlier ones when its turn comes, and most of
-    that in large products.
+    After n solved strips, the last w act on the next w, with w the largest power of two that
+    divides n. So all earlier strips have acted on a strip before it is solved, mostly in large
+    products.
     """
     for first in range(0, steps, strip):
         last = min(first + strip, steps)
@@ -227,10 +228,10 @@ def solve(thread, threads, barrier, steps, strip, rule, work):  # type: ignore[n
 
 @inline
 def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ignore[no-untyped-def]
-    """What the steps of a strip do to each other; whether that is right to the tolerance.
+    """Action of a strip's steps on each other; returns whether it is within the tolerance.
 
-    D of its own steps was found with R⁰ in place of R. So its relative error is that of R⁰, and
-    what is left is the product of both changes. A strip of one period is exact.
+    D of these steps is computed with R⁰ in place of R. Its relative error is that of R⁰, so the
+    remaining error is the product of both changes. A strip of one period is exact.
     """
     rate, period, sums = rate_of(rule), rule.period, work.squares
     share = share_of(thread, threads, rule.pieces)
@@ -259,12 +260,12 @@ def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ig
         diagonal += sums[number, 2]
     if change == 0:
         return True
-    # NaN makes strips as short as a period; ``learn`` will find it in θ
+    # NaN makes strips as short as a period; ``learn`` checks θ
     return change <= 0.25 * size and np.sqrt(change * diagonal) <= rule.tolerance * size
 
 
 def compile_strips(rule: Rule, work: Work) -> None:
-    """Compile what solves the strips of a block: a third of all kernels."""
+    """Compile the kernels that solve strips: a third of all kernels."""
     pieces, rate, first, last, group = Pieces(0, 1, 2), np.float32(1), 0, 1, work.hidden
     acting = (0, 1, new_barrier(), first, last, first, last, rule, work.within, work)
     for kernel, arguments in (

@@ -1,11 +1,10 @@
-"""Products of matrices inside kernels, tile after tile, nothing copied or arranged.
+"""Products of matrices inside kernels, tile by tile, without copies or packing.
 
-    C[r, :] (+)= s Σ_f Σ_k A[r, f, k] B[f, k, :]      r = 0, 1, …;  as many columns as a vector has
+    C[r, :] (+)= s Σ_f Σ_k A[r, f, k] B[f, k, :]      r = 0, 1, …;  one vector of columns
 
-The sums of a tile of C are in vector registers, and numbers of A are multiplied with whole vectors
-of B. So rows of B and C are contiguous, while A may lie in memory as it will. The order of a sum
-does not depend on the tile that it is in. Compilers do not find this by themselves, so it is
-written in LLVM's language.
+The sums of a tile of C are in vector registers, and numbers of A are multiplied with vectors of B.
+So rows of B and C are contiguous, while A may have any strides. The order of a sum does not depend
+on its tile. Compilers do not generate this code from loops, so it is written in LLVM.
 """
 
 from __future__ import annotations
@@ -24,47 +23,47 @@ WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
 LANES = 16 if WIDE else 8
 """Numbers in a vector."""
 TALL, FLAT = (16 if WIDE else 8), 4
-"""Rows of the tiles: with fewer than FLAT, products would wait for each other."""
+"""Rows of the tiles: with fewer than FLAT, products wait for the latency of each other."""
 
 _INDEX, _SMALL = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
 _FAST = ("contract",)
-"""A product and a sum may be one instruction; the order of sums stays."""
+"""A product and a sum may fuse; the order of sums is fixed."""
 
 
 class Operand(NamedTuple):
-    """Where the numbers of A, B or C lie in memory."""
+    """Address and strides of A, B or C."""
 
     address: int
-    """Of the first one."""
+    """Of the first number."""
     row: int
-    """Numbers from row to row; likewise from f to f and from k to k."""
+    """Stride of r in numbers; likewise far for f and near for k."""
     far: int
     near: int
 
 
 class Extent(NamedTuple):
-    """How large a product is."""
+    """Size of a product."""
 
     rows: int
     far: int
-    """How many f; likewise k."""
+    """Range of f; likewise near for k."""
     near: int
     begins: bool
-    """Whether C is what is found, or takes it up."""
+    """Whether the product overwrites C or is added to it."""
 
 
 def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    """Where an array begins."""
+    """Pointer to the first number of an array."""
     return context.make_array(kind)(context, builder, array).data
 
 
 @intrinsic
 def address(typingctx: Any, array: Any, number: Any) -> Any:
-    """Where a number of an array lies, as long as something else keeps the array.
+    """Address of a number in an array; does not keep the array alive.
 
-    Products take addresses: for arrays of every shape they would be compiled once more.
+    Products take addresses, because for arrays they would be compiled once per type of array.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -75,13 +74,13 @@ def address(typingctx: Any, array: Any, number: Any) -> Any:
 
 
 def _vectors(builder: Any, place: Any, count: int) -> list[Any]:
-    """The vectors side by side from a place on."""
+    """Pointers to ``count`` adjacent vectors."""
     first = builder.bitcast(place, _VECTOR.as_pointer())
     return [builder.gep(first, [_INDEX(v)]) for v in range(count)]
 
 
 def products(tall: int, flat: int, vectors: int) -> Any:
-    """C ← (C +) s A B, so many vectors wide, by tiles of so many rows, for kernels."""
+    """An intrinsic for C ← (C +) s A B, ``vectors`` wide, in tiles of ``tall`` or ``flat`` rows."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *tuples, scale = arguments
@@ -108,7 +107,7 @@ def _add_tile(
     builder: Any, a: Any, b: Any, c: Any, extent: Any, scale: Any, above: Any, height: int,
     vectors: int,
 ) -> None:  # fmt: skip
-    """The rows ``above`` … ``above`` + height of C."""
+    """Rows ``above`` … ``above`` + height of C."""
 
     def begin(operand: list[Any]) -> Any:
         return builder.inttoptr(operand[0], ir.FloatType().as_pointer())
@@ -132,13 +131,13 @@ def _add_tile(
                 number = everywhere(builder, builder.load(builder.gep(row, [a_k])), LANES)
                 for total, factor in zip(totals, factors, strict=True):
                     product = builder.fmul(number, factor, flags=_FAST)
-                    found = builder.fadd(builder.load(total), product, flags=_FAST)
-                    builder.store(found, total)
+                    updated = builder.fadd(builder.load(total), product, flags=_FAST)
+                    builder.store(updated, total)
     for place, totals in zip(rows(c), sums, strict=True):
         for target, total in zip(_vectors(builder, place, vectors), totals, strict=True):
             before = builder.select(begins, _ZERO, builder.load(target, align=4))
-            more = builder.fmul(scale, builder.load(total), flags=_FAST)
-            builder.store(builder.fadd(before, more, flags=_FAST), target, align=4)
+            term = builder.fmul(scale, builder.load(total), flags=_FAST)
+            builder.store(builder.fadd(before, term, flags=_FAST), target, align=4)
 
 
 _product = products(TALL, FLAT, 1)
@@ -146,7 +145,7 @@ _product = products(TALL, FLAT, 1)
 
 @inner
 def add_product(a, b, c, extent, scale):  # type: ignore[no-untyped-def]
-    """C ← (C +) s A B, a vector wide."""
+    """C ← (C +) s A B, one vector wide."""
     _product(a, b, c, extent, scale)
 
 
@@ -160,19 +159,19 @@ def _transpose_tile(
         a, b = (_data(context, builder, signature.args[n], arguments[n]) for n in (0, 3))
 
         def places(first: Any, at: Any, stride: Any) -> list[Any]:
-            each = (builder.add(at, builder.mul(stride, _INDEX(r))) for r in range(LANES))
-            return [_vectors(builder, builder.gep(first, [place]), 1)[0] for place in each]
+            offsets = (builder.add(at, builder.mul(stride, _INDEX(r))) for r in range(LANES))
+            return [_vectors(builder, builder.gep(first, [offset]), 1)[0] for offset in offsets]
 
         rows = [builder.load(place, align=4) for place in places(a, *arguments[1:3])]
         bit = 1
-        while bit < LANES:  # blocks of this size beside the diagonal change places
+        while bit < LANES:  # exchange off-diagonal blocks of this size
             for upper in (r for r in range(LANES) if not r & bit):
                 pair = rows[upper], rows[upper | bit]
                 above = [j if not j & bit else LANES + (j ^ bit) for j in range(LANES)]
                 below = [j | bit if not j & bit else LANES + j for j in range(LANES)]
                 for row, order in ((upper, above), (upper | bit, below)):
-                    chosen = ir.Constant(ir.VectorType(_SMALL, LANES), order)
-                    rows[row] = builder.shuffle_vector(*pair, chosen)
+                    lanes = ir.Constant(ir.VectorType(_SMALL, LANES), order)
+                    rows[row] = builder.shuffle_vector(*pair, lanes)
             bit *= 2
         for place, row in zip(places(b, *arguments[4:]), rows, strict=True):
             builder.store(row, place, align=4)
@@ -187,10 +186,10 @@ def transpose(a, b):  # type: ignore[no-untyped-def]
     """b ← aᵀ for matrices whose rows are contiguous."""
     rows, columns = a.shape
     a_row, b_row = a.strides[0] // 4, b.strides[0] // 4
-    whole_rows, whole_columns = rows // LANES * LANES, columns // LANES * LANES
-    for i in range(0, whole_rows, LANES):
-        for j in range(0, whole_columns, LANES):
+    tiled_rows, tiled_columns = rows // LANES * LANES, columns // LANES * LANES
+    for i in range(0, tiled_rows, LANES):
+        for j in range(0, tiled_columns, LANES):
             _transpose_tile(a, i * a_row + j, a_row, b, j * b_row + i, b_row)
     for i in range(rows):
-        for j in range(whole_columns if i < whole_rows else 0, columns):
+        for j in range(tiled_columns if i < tiled_rows else 0, columns):
             b[j, i] = a[i, j]

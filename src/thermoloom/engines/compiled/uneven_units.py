@@ -1,8 +1,8 @@
-"""Kernels for units that differ (``machine.device``): every coefficient of a step is an array (N,).
+"""Kernels for unequal units (``machine.device``): the coefficients of a step are arrays (N,).
 
     x_i′ = x_i + μ̃_iΔt (force_i − Ṽ′_i(x_i)) + √(2μ̃_ik_BT̃_iΔt) z_i
 
-They do what the kernels of equal units do, and stand in for them, argument by argument.
+They have the arguments of the kernels for equal units, and replace them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from thermoloom.engines.compiled.compiling import copy, drive, jit
 from thermoloom.engines.compiled.langevin import coupled_step, uncoupled_steps
 from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, fill_normals
 from thermoloom.machine.action import StepConstants
-from thermoloom.machine.device import Built
+from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 
 
 def stepping(
     machine: Machine, constants: StepConstants, low: int, high: int
 ) -> tuple[Callable[..., None], StepConstants]:
-    """The kernel that moves uncoupled units low … high of a machine, and its constants."""
-    if not isinstance(machine, Built):
+    """The kernel for uncoupled units low … high of a machine, and its constants."""
+    if not isinstance(machine, BuiltMachine):
         return uncoupled_steps, constants
     return uneven_steps, of_units(constants, low, high)
 
 
 def coupled_stepping(machine: Machine) -> Callable[..., None]:
-    """The kernel that moves the units of samples, given what couplings do to them."""
-    step: Callable[..., None] = uneven_step if isinstance(machine, Built) else coupled_step
+    """The kernel for the coupled units of samples."""
+    step: Callable[..., None] = uneven_step if isinstance(machine, BuiltMachine) else coupled_step
     return step
 
 
@@ -70,18 +70,18 @@ def uneven_step(x, coupling, bias, row, z, step, constants, free, moved, heat): 
         gradient, change = coupling[s], moved[s]
         gradient += bias[row[s]]
         gradient += onsite.gradient(x[s])
-        given = change.copy()
+        last_change = change.copy()
         change[:] = x[s]
         x[s] += kick * z[s, step] - drift * gradient
         change[:] = free * (x[s] - change)
         total = 0.0
         for i in range(gradient.size):
-            total += np.float64(gradient[i] * (given[i] + change[i]))
+            total += np.float64(gradient[i] * (last_change[i] + change[i]))
         heat[s] -= 0.5 * total
 
 
 @jit
 def uneven_drives(path, constants, out):  # type: ignore[no-untyped-def]
-    """Residuals of uncoupled units: Δx, and the force at the unit as it is; μ, k_BT as meant."""
+    """Residuals of uncoupled units, with the force of each unit and the nominal μ, k_BT."""
     for k in range(out.shape[0]):
         out[k] = drive(constants, path[k], path[k + 1])

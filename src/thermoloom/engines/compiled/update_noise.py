@@ -1,13 +1,14 @@
-"""Update noise: an independent Gaussian error on every formed update, as a response of θ.
+"""Update noise: an independent Gaussian error on every update, as a response of θ.
 
-    u_ij → u_ij + σ ζ_ij,   u_a → u_a + σ ζ_a      every step, one ζ an undirected edge, σ = σ_upd
+    u_ij → u_ij + σ ζ_ij,   u_a → u_a + σ ζ_a      every step, one ζ per undirected edge, σ = σ_upd
 
-Residuals are linear in θ, updates in residuals, so θ = θ⁰ + σ Δ: θ⁰ is learned without noise, and
-Δ by the same rule from unit noise alone, with W_k = Σ_l ζ_l over the updates that step k has seen:
+Residuals are linear in θ and updates are linear in residuals, so θ = θ⁰ + σ Δ. θ⁰ is learned
+without noise, and Δ by the same rule from unit noise alone. With W_k = Σ_l ζ_l over the updates
+that step k has seen,
 
     R⁰_k = c J_Δ x′_k − αc W_k x′_k,   and   Δ → Δ − α W_K at the end of the trajectory.
 
-That is exact for every σ at once: a screen of amplitudes takes two trainings and one draw.
+This is exact for every σ at once: a sweep over σ takes two trainings and one draw.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Float32 = NDArray[np.float32]
 
 
 class NoiseResponse:
-    """Δ′ = learn(Δ, path): what unit noise on updates does to θ."""
+    """Δ′ = learn(Δ, path): the response of θ to unit noise on updates."""
 
     def __init__(self, machine: Machine, seed: int, period: int = 1) -> None:
         names = [block.name for block in layout(machine).blocks]
@@ -47,7 +48,7 @@ class NoiseResponse:
         self._learner = Learner(machine, 0.0, period)
 
     def learn(self, response: Parameters, path: Path, rate: float) -> Parameters:
-        """Δ after one noising path, at α = ``rate``; its number counts in the stream of noise."""
+        """Δ after one noising path, at α = ``rate``; its number selects the trajectory of noise."""
         projected, walk = self.walk.along(path.states, path.number)
         projected *= np.float32(-rate * self.machine.residual_scale)
         change = np.float32(-rate) * np.concatenate([walk.couplings.ravel(), walk.bias])

@@ -1,4 +1,4 @@
-"""Numbers in vector registers, for kernels that are written in LLVM's language."""
+"""Numbers in vector registers, for kernels written in LLVM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SMALL = ir.IntType(32)
 
 
 def everywhere(builder: Any, number: Any, lanes: int) -> Any:
-    """One number in all lanes of a vector."""
+    """A vector with one number in all lanes."""
     kind = ir.VectorType(number.type, lanes)
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _SMALL(0))
     zeros = ir.Constant(ir.VectorType(_SMALL, lanes), [0] * lanes)

@@ -1,8 +1,8 @@
-"""Compile kernels once, on computers of a few units, so that the wait is seen as such.
+"""Compile kernels in advance, on computers of a few units.
 
-Numba compiles one kernel at a time. So where nothing is compiled yet and there are two cores,
-another process goes through the same list from its end: what either has compiled, the other finds
-on the disk. Nothing waits for that process, so nothing is lost where it fails.
+Numba compiles one kernel at a time. If the cache is empty and there are two cores, a second process
+compiles the same list from its end, and each process loads the other's kernels from disk.
+Nothing waits for the second process, so its failure does no harm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from numba import config
 from thermoloom.engines.compiled.learner import compile_for
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.settings import Imperfections, Settings
 from thermoloom.threads import thread_count, threads
 
@@ -30,48 +29,54 @@ DENSE = Machine(visible=2, hidden=2, duration=0.01)
 SPARSE = Machine(visible=10, hidden=10, duration=0.01, topology="random", degree=1)
 ERRORS = {
     "plain": {},
-    "residual": {"residual_noise": 0.1},
+    "residual": {"residual_noise": 0.1, "residual_offset": 0.1},
     "update": {"update_noise": 0.1},
     "grid": {"bits": 8, "range_visible_hidden": 1.0, "range_hidden_hidden": 1.0},
 }
-"""Imperfections by the kernels that they need."""
+"""Imperfections that need additional kernels; settings other than the default select them."""
 
 
 def warm_up(
     models: Iterable[Settings] | None = None, learning: bool = True, generating: bool = True
 ) -> None:
-    """Run all that these computers need, at the smallest size: seconds the first time, then
-    milliseconds. None: what any computer needs. Without ``learning`` or ``generating``: the rest.
+    """Run every kernel that these computers need, at the smallest size.
+
+    Takes seconds the first time, then milliseconds. None: the kernels of all computers. Without
+    ``learning`` or ``generating``: only the other kernels.
     """
     names = _names(models, learning, generating)
-    with _another_from_the_end(names):
+    with _second_process(names):
         for name in names:
-            if name != "strips":  # they are part of "plain"
+            if name != "strips":  # "plain" compiles them too
                 _JOBS[name]()
 
 
 def _names(
     models: Iterable[Settings] | None, learning: bool = True, generating: bool = True
 ) -> list[str]:
-    """What is to be compiled: what takes longest first, what it needs in the end last."""
+    """Names of the jobs: the longest first, and its last kernels last, for the second process."""
     if models is None:
-        wanted = list(_JOBS)
+        names = list(_JOBS)
     else:
-        wanted = ["plain", "terms", "generation", "strips"]
+        names = ["plain", "terms", "generation", "strips"]
         for model in models:
-            wanted += _errors(model.imperfections)
-            wanted += ["sparse", "sparse generation"] if model.machine.sparse else []
-    chosen = {True: generating, False: learning}
-    return [name for name in _JOBS if name in wanted and chosen["generation" in name]]
+            names += _errors(model.imperfections)
+            names += ["sparse", "sparse generation"] if model.machine.sparse else []
+    return [
+        name
+        for name in _JOBS
+        if name in names and (generating if "generation" in name else learning)
+    ]
 
 
-def _errors(chosen: Imperfections) -> list[str]:
-    present = {
-        "residual": chosen.residual_noise != 0 or chosen.residual_offset != 0,
-        "update": chosen.update_noise > 0,
-        "grid": chosen.bits < UNQUANTIZED,
-    }
-    return [name for name, there in present.items() if there]
+def _errors(imperfections: Imperfections) -> list[str]:
+    """The entries of ``ERRORS`` that these imperfections switch on."""
+    ideal = Imperfections()
+    return [
+        name
+        for name, entry in ERRORS.items()
+        if any(getattr(imperfections, key) != getattr(ideal, key) for key in entry)
+    ]
 
 
 def _learn(machine: Machine, errors: str) -> None:
@@ -87,7 +92,7 @@ def _terms() -> None:
 
     path = compiled.path(DENSE, np.zeros(DENSE.units, np.float32), 0, 0)
     theta = Parameters.zeros(DENSE)
-    theta = theta.with_vector(theta.vector + 1)  # of nothing there is no product
+    theta = theta.with_vector(theta.vector + 1)  # θ = 0 would skip the products
     compiled.terms(theta, path)
     compiled.watch(path)(theta)
 
@@ -109,12 +114,12 @@ _JOBS: dict[str, Callable[[], None]] = {
 
 
 @contextlib.contextmanager
-def _another_from_the_end(names: list[str]) -> Iterator[None]:
-    """Another process that compiles beside this one, as long as this one does."""
+def _second_process(names: list[str]) -> Iterator[None]:
+    """A second process that compiles from the end of the list while this one compiles."""
     if len(names) < 2 or thread_count() < 2 or not _first_time() or getattr(sys, "frozen", False):
         yield
         return
-    script = f"from thermoloom.engines.compiled.warmup import backwards; backwards({names!r})"
+    script = f"from {__name__} import compile_backwards; compile_backwards({names!r})"
     search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     try:
         process = subprocess.Popen(
@@ -134,8 +139,8 @@ def _another_from_the_end(names: list[str]) -> Iterator[None]:
         process.communicate()
 
 
-def backwards(names: list[str]) -> None:
-    """Life of the other process: all but the first, which the one that started it is at."""
+def compile_backwards(names: list[str]) -> None:
+    """Main function of the second process: all jobs but the first, from the end."""
 
     def end_with_parent() -> None:
         sys.stdin.buffer.read()
@@ -144,12 +149,12 @@ def backwards(names: list[str]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     with threads(1):
         for name in reversed(names[1:]):
-            with contextlib.suppress(Exception):  # it will show where it matters
+            with contextlib.suppress(Exception):  # the first process raises it
                 _JOBS[name]()
 
 
 def _first_time() -> bool:
-    """Whether there is a folder for kernels, or can be one, and none is in it."""
+    """Whether the cache folder is writable and holds no kernel."""
     folder = Folder(config.CACHE_DIR)
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
-"""The loss of one path for many θ: a quadratic form, summed over the path once.
+"""The loss of one path for many θ, as a quadratic form that is summed over the path once.
 
     r = r⁰ + c J̃x̃,   x̃ = (x′, 1),   J̃ = [J | b_i + Σ_l J_il x_l]
     L(θ) = L(0) + ⟨J̃, Σ_k r⁰x̃ᵀ⟩ + μΔt/(4k_BT) ⟨J̃ᵀJ̃, Σ_k x̃x̃ᵀ⟩
 
-J and both matrices of the last product are symmetric. So of C = Σ xxᵀ, S = Σ (rxᵀ + xrᵀ) and JᵀJ
-only what is on and below the diagonal is found, in blocks of rows, with whole squares on it. Cost
-for 784 + 512 units and 2500 steps: 9.5 GFLOP once and 1.1 GFLOP per θ, where forces along the path
-would take 5.2. Products are in float32, sums of them in float64.
+J and both matrices of the last product are symmetric. So only the lower triangles of C = Σ xxᵀ,
+S = Σ (rxᵀ + xrᵀ) and JᵀJ are computed, in blocks of rows, with complete squares on the diagonal.
+Cost for 784 + 512 units and 2500 steps: 9.5 GFLOP once and 1.1 GFLOP per θ, compared with 5.2 for
+forces along the path. Products are in float32, their sums in float64.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thermoloom.engines.compiled.tiles import (
     transpose,
 )
 from thermoloom.machine.action import PathLoss, loss_scale
-from thermoloom.machine.device import Built
+from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -40,45 +40,47 @@ from thermoloom.threads import in_threads, unit_ranges
 Float32 = NDArray[np.float32]
 
 ROWS = 112
-"""Rows in one piece of work: whatever the threads, so bits do not depend on them."""
+"""Rows in one task. Independent of the threads, so bits do not depend on them."""
 STRETCH = 128
-"""Terms that are added up in a register: what is read of them stays in the cache."""
+"""Terms summed in a register: their operands stay in the cache."""
 PARTS = 8
-"""Parts of the units that are added up by themselves."""
+"""Ranges of columns that are summed separately."""
 ONE = np.float32(1)
 
 
 def worth_a_form(machine: Machine) -> bool:
-    """Whether the form is cheaper than forces along the path: in windows longer than states."""
+    """Whether the form is cheaper than forces along the path: windows longer than states."""
     shortest = min(last - first for first, last in machine.stage_windows)
-    return not (isinstance(machine, Built) or few_wires(machine)) and machine.units <= shortest
+    return (
+        not (isinstance(machine, BuiltMachine) or few_wires(machine)) and machine.units <= shortest
+    )
 
 
 class _Columns(NamedTuple):
-    """Where the units of the groups are in matrices: each group begins where a vector does, and
-    what fills up its last one is zero. Rows have an odd number of vectors, as in ``row_length``.
+    """Columns of the groups' units in matrices: groups are padded to full vectors with zeros, and
+    rows to an odd number of vectors (``row_length``).
     """
 
     of_units: dict[str, slice]
-    whole: dict[str, slice]
-    """The same in whole vectors."""
+    padded: dict[str, slice]
+    """The same, padded to full vectors."""
     width: int
 
     @classmethod
     def of(cls, machine: Machine) -> _Columns:
-        of_units, whole, end = {}, {}, 0
+        of_units, padded, end = {}, {}, 0
         for group, where in machine.groups.items():
             size = where.stop - where.start
-            filled = -(-size // LANES) * LANES
-            of_units[group], whole[group] = slice(end, end + size), slice(end, end + filled)
-            end += filled
-        return cls(of_units, whole, row_length(end))
+            padded_size = -(-size // LANES) * LANES
+            of_units[group], padded[group] = slice(end, end + size), slice(end, end + padded_size)
+            end += padded_size
+        return cls(of_units, padded, row_length(end))
 
     def matrix(self, rows: int) -> Float32:
         return paged_zeros(rows * self.width).reshape(rows, self.width)
 
     def spread(self, machine: Machine, rows: Float32) -> Float32:
-        """States or residuals (K, N) in these columns: themselves if nothing is to be filled up."""
+        """States or residuals (K, N) in these columns; not copied if there is no padding."""
         if self.width == machine.units and rows.flags.c_contiguous:
             return rows
         out = np.zeros((len(rows), self.width), np.float32)
@@ -93,7 +95,7 @@ class _Form(NamedTuple):
     curvature: Float32
     """C, on and below the diagonal."""
     slope: Float32
-    """S likewise, where units are coupled."""
+    """S, on and below the diagonal, where units are coupled."""
     states: NDArray[np.float64]
     """Σ_k x′, (columns,)"""
     residuals: NDArray[np.float64]
@@ -119,27 +121,27 @@ class WatchedLoss:
         ]
 
     def __call__(self, theta: Parameters) -> PathLoss:
-        """L/K, and without its θ-independent term."""
-        more = sum(self._term(theta, stage, form) for stage, form in enumerate(self._forms))
-        reduced = self._reduced + more
+        """L/K with and without its θ-independent term."""
+        of_theta = sum(self._term(theta, stage, form) for stage, form in enumerate(self._forms))
+        reduced = self._reduced + of_theta
         return PathLoss((reduced + self._increments) / self._steps, reduced / self._steps)
 
     def _form(self, states: Float32, drives: Float32) -> _Form:
-        """Sums over the steps of a window; what does not depend on θ is added to that of others."""
+        """Sums over the steps of a window; the θ-independent part is added to that of the path."""
         machine, columns = self._machine, self._columns
         states, r = columns.spread(machine, states), columns.spread(machine, drives)
         x, (curvature, slope) = states[1:], (columns.matrix(columns.width) for _ in range(2))
         of_states, of_residuals = np.zeros((2, columns.width))
-        given = (states, r, 1 / (2 * machine.kT), of_states, of_residuals)
-        parts = [(*part, *given) for part in unit_ranges(columns.width, PARTS)]
+        window = (states, r, 1 / (2 * machine.kT), of_states, of_residuals)
+        parts = [(*part, *window) for part in unit_ranges(columns.width, PARTS)]
         for reduced, increments in in_threads(_totals, parts):
             self._reduced += loss_scale(machine) * reduced
             self._increments += loss_scale(machine) * increments
         work = []
-        for group, whole in columns.whole.items():
-            coupled = [columns.whole[other] for other in _partners(machine, group)]
+        for group, padded in columns.padded.items():
+            coupled = [columns.padded[other] for other in _partners(machine, group)]
             wired = np.array([(c.start, c.stop) for c in coupled], np.int64).reshape(-1, 2)
-            work += [(*rows, x, r, wired, curvature, slope) for rows in _blocks(whole)]
+            work += [(*rows, x, r, wired, curvature, slope) for rows in _blocks(padded)]
         in_threads(_add_steps, reversed(work))  # the lowest rows are the longest
         return _Form(curvature, slope, of_states, of_residuals, len(x))
 
@@ -150,41 +152,42 @@ class WatchedLoss:
         self._arrange(theta, stage)
         linear, square, work = 0.0, 0.0, []
         for group, where in machine.groups.items():
-            own, b, J = columns.of_units[group], bias[where], self._couplings[group]
+            units, b, J = columns.of_units[group], bias[where], self._couplings[group]
             square += form.steps * float(np.einsum("i,i->", b, b, dtype=np.float64))
-            linear += float(b @ form.residuals[own])
-            partners = [columns.whole[other] for other in _partners(machine, group)]
+            linear += float(b @ form.residuals[units])
+            partners = [columns.padded[other] for other in _partners(machine, group)]
             if partners:
                 used = slice(partners[0].start, partners[-1].stop)
                 square += 2 * _bilinear(b, J, form.states) if b.any() else 0.0
-                linear += _lower_inner(J, own.start, form.slope) if used.start <= own.start else 0.0
+                if used.start <= units.start:
+                    linear += _lower_inner(J, units.start, form.slope)
                 work += [(*rows, used.start, J, form.curvature) for rows in _blocks(used)]
         square += sum(in_threads(_inner_of_gram, reversed(work)))
         return float(linear + machine.drift / (4 * machine.kT) * square)
 
     def _arrange(self, theta: Parameters, stage: int) -> None:
-        """J of the units of every group with all others, (N_g, columns)."""
+        """Copy J of every group with all units, (N_g, columns)."""
         work = []
-        for group, found in self._couplings.items():
+        for group, couplings in self._couplings.items():
             for block, turned in theta.layout.partners(group):
                 other = block.rows if turned else block.columns
                 if other in self._couplings:
-                    own = np.ascontiguousarray(block.matrix(theta.vector[stage]), np.float32)
+                    matrix = np.ascontiguousarray(block.matrix(theta.vector[stage]), np.float32)
                     column = self._columns.of_units[other].start
-                    halves = unit_ranges(len(own), 2)
-                    work += [(*half, own, turned, column, found) for half in halves]
+                    halves = unit_ranges(len(matrix), 2)
+                    work += [(*half, matrix, turned, column, couplings) for half in halves]
         in_threads(_copy, work)
 
 
 def _partners(machine: Machine, group: str) -> list[str]:
-    """Groups of free units that this one is coupled to."""
+    """Groups of free units that this group is coupled to."""
     partners = layout(machine).partners(group)
     others = {block.rows if turned else block.columns for block, turned in partners}
     return [other for other in machine.groups if other in others]
 
 
 def _blocks(rows: slice) -> list[tuple[int, int]]:
-    """Rows that are worked on together."""
+    """Ranges of rows, one per task."""
     return [(low, min(low + ROWS, rows.stop)) for low in range(rows.start, rows.stop, ROWS)]
 
 
@@ -192,35 +195,35 @@ def _blocks(rows: slice) -> list[tuple[int, int]]:
 def _totals(low, high, states, r, inverse_2kT, of_states, of_residuals):  # type: ignore[no-untyped-def]
     """Σ_k x′ and Σ_k r of units low … high; returns their Σ (r² − δ²) and Σ δ², δ = Δx/(2k_BT).
 
-    r + δ is the force alone, and small: so the first sum is not a difference of two large ones.
+    r + δ is the force alone, which is small, so the first sum does not subtract large numbers.
     """
     reduced = increments = 0.0
     sum_x, sum_r = of_states[low:high], of_residuals[low:high]
     for k in range(r.shape[0]):
-        x, after, own = states[k, low:high], states[k + 1, low:high], r[k, low:high]
-        for i in range(own.size):
+        x, after, residual = states[k, low:high], states[k + 1, low:high], r[k, low:high]
+        for i in range(residual.size):
             sum_x[i] += np.float64(after[i])
-        for i in range(own.size):
-            sum_r[i] += np.float64(own[i])
-        for i in range(own.size):
+        for i in range(residual.size):
+            sum_r[i] += np.float64(residual[i])
+        for i in range(residual.size):
             moved = inverse_2kT * (np.float64(after[i]) - np.float64(x[i]))
-            reduced += (np.float64(own[i]) + moved) * (np.float64(own[i]) - moved)
+            reduced += (np.float64(residual[i]) + moved) * (np.float64(residual[i]) - moved)
             increments += moved * moved
     return reduced, increments
 
 
 @inner
 def _add_gram(a, b, first, last, low, high, column, begins, out, at):  # type: ignore[no-untyped-def]
-    """Σ_k a[k, i] b[k, j] of steps first … last for rows low … high and a vector of columns; of two
-    matrices of equal shape also Σ_k b[k, i] a[k, j].
+    """Σ_k a[k, i] b[k, j] over steps first … last for rows low … high and one vector of columns;
+    for two different matrices of equal shape plus Σ_k b[k, i] a[k, j].
     """
     width, of_a, of_b = a.shape[1], address(a, first * a.shape[1]), address(b, first * a.shape[1])
-    apart = (of_b - of_a) // 4
-    left = Operand(of_a + 4 * low, 1, apart, width)
-    right = Operand(of_b + 4 * column, 0, -apart, width)
-    found = Operand(address(out, at), out.shape[1], 0, 0)
-    extent = Extent(high - low, 1 if apart == 0 else 2, last - first, begins)
-    add_product(left, right, found, extent, ONE)
+    distance = (of_b - of_a) // 4
+    row_factors = Operand(of_a + 4 * low, 1, distance, width)
+    column_factors = Operand(of_b + 4 * column, 0, -distance, width)
+    sums = Operand(address(out, at), out.shape[1], 0, 0)
+    extent = Extent(high - low, 1 if distance == 0 else 2, last - first, begins)
+    add_product(row_factors, column_factors, sums, extent, ONE)
 
 
 @frame
@@ -239,19 +242,19 @@ def _add_steps(low, high, x, r, wired, curvature, slope):  # type: ignore[no-unt
 
 @fast_loops
 def _add_inner(a, first, last, b, low, column, total):  # type: ignore[no-untyped-def]
-    """⟨a, b⟩ of rows first … last of a, and as many from ``low`` + first on of b, in a vector of
-    columns, which are added up apart.
+    """⟨a, b⟩ of rows first … last of a with the rows of b from ``low`` + first on, in one vector of
+    columns with one sum each.
     """
     for i in range(first, last):
-        own, other = a[i], b[low + i, column : column + LANES]
+        row, other = a[i], b[low + i, column : column + LANES]
         for j in range(LANES):
-            total[j] += np.float64(own[j] * other[j])
+            total[j] += np.float64(row[j] * other[j])
 
 
 @frame
 def _inner_of_gram(low, high, start, J, curvature):  # type: ignore[no-untyped-def]
-    """⟨JᵀJ, C⟩ over rows low … high of both, and all columns from ``start`` on. What is below the
-    squares on the diagonal counts twice.
+    """⟨JᵀJ, C⟩ over rows low … high of both, and all columns from ``start`` on. Numbers below the
+    squares on the diagonal count twice.
     """
     gram, (once, twice) = np.empty((high - low, LANES), np.float32), np.zeros((2, LANES))
     for column in range(start, high, LANES):
@@ -267,7 +270,7 @@ def _inner_of_gram(low, high, start, J, curvature):  # type: ignore[no-untyped-d
 
 @fast_jit
 def _lower_inner(J, start, slope):  # type: ignore[no-untyped-def]
-    """Σ J_ij S_ij, each undirected edge once: squares on the diagonal are whole, and count half."""
+    """Σ J_ij S_ij, each undirected edge once: complete squares on the diagonal count half."""
     total = 0.0
     for i in range(J.shape[0]):
         square, half = (start + i) // LANES * LANES, 0.0
@@ -281,7 +284,7 @@ def _lower_inner(J, start, slope):  # type: ignore[no-untyped-def]
 
 @fast_jit
 def _bilinear(a, J, b):  # type: ignore[no-untyped-def]
-    """aᵀJb in float64: threads of a library would be in the way of ours for some time."""
+    """aᵀJb in float64, without BLAS, whose idle threads would compete with ours for cores."""
     total = 0.0
     for i in range(J.shape[0]):
         of_row = 0.0
@@ -293,7 +296,7 @@ def _bilinear(a, J, b):  # type: ignore[no-untyped-def]
 
 @frame
 def _copy(low, high, a, turned, column, out):  # type: ignore[no-untyped-def]
-    """Rows low … high of a, or of aᵀ as columns, into the columns of ``out`` from one on."""
+    """Copy rows low … high of a, or of aᵀ as columns, to ``out`` from ``column`` on."""
     if turned:
         transpose(a[low:high], out[:, column + low : column + high])
     else:

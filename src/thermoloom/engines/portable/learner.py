@@ -146,7 +146,7 @@ class Learner:
             raise Diverged("couplings are no longer finite")
         learned, (machine, _, grid) = replace(theta, vector=vector), self.rule
         learned = learned if grid is None else grid.nearest(learned)
-        return machine.kept(learned) if isinstance(machine, BuiltMachine) else learned
+        return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
 
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
