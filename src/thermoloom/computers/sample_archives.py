@@ -7,71 +7,19 @@ RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.computers.computer import SampleRequest as SampleRequest
 from thermoloom.computers.training_runs import parameters_of, settings_of
-from thermoloom.generation import asked_classes, generate
-from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.device import Device, build
 from thermoloom.machine.energy import EnergyParts
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.runs.files import sha256
-from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.machine.parameters import layout
 from thermoloom.runs.store import RunDirectory, refuse_other_numerics
-from thermoloom.settings import Settings
-
-
-@dataclass(frozen=True, eq=False)
-class SampleRequest:
-    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
-
-    samples: int
-    seed: int
-    classes: tuple[int, ...] | None = None
-    """Requested in turn; None: all classes of the machine, where it has labels."""
-    clamp: Clamp | None = None
-    device: Device | None = None
-    """What θ is written on; None: what it was trained on."""
-
-    @property
-    def archive(self) -> str:
-        """Name of the archive, different for different orders."""
-        name = f"samples-{self.seed}-{self.samples}"
-        if self.classes is None and self.clamp is None and self.device is None:
-            return name
-        return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
-
-    def _special(self) -> dict[str, Any]:
-        clamp = self.clamp
-        held = (
-            None
-            if clamp is None
-            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
-        )
-        device = {} if self.device is None else {"device": asdict(self.device)}
-        return {"classes": self.classes, "clamp": held} | device
-
-    def draw(
-        self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
-    ) -> Generated:
-        """Generate with the θ of a computer, on the device that was ordered."""
-        if self.device is not None:
-            theta = theta.on(build(settings.machine, self.device))
-        return generate(
-            theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
-        )
-
-    def classes_of(self, theta: Parameters) -> list[int] | None:
-        """The class requested for each sample, where the machine has labels."""
-        asked = asked_classes(theta, self.samples, self.classes)
-        return None if asked is None else asked.tolist()
 
 
 def generate_run(

@@ -157,3 +157,8 @@ def engine() -> Engine:
     if name not in ENGINES:
         raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
     return cast(Engine, import_module(ENGINES[name]))
+
+
+def learner_of_engine(settings: Settings) -> Learner:
+    """The learner of the engine in use, for the rules that every engine has."""
+    return engine().learner(settings)

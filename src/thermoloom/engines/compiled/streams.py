@@ -39,7 +39,8 @@ STREAMS = (
     "clamp preparation",
     "clamp noising",
 )
-"""Every stream there is. Streams of different names are independent at equal seeds."""
+"""Every stream there is. Streams of different names are independent at equal seeds; so are the
+streams ``NAME/…`` of a name."""
 
 STEPS_PER_BLOCK = 4
 """One Philox block serves one unit for this many consecutive steps."""
@@ -47,7 +48,7 @@ STEPS_PER_BLOCK = 4
 
 def stream_key(seed: int, name: str) -> np.uint64:
     """Key of a stream: the first 64 bits of SHA-256 of its name and seed."""
-    if name not in STREAMS:
+    if name.partition("/")[0] not in STREAMS:
         raise ValueError(f"{name!r} is not a stream; known: {', '.join(STREAMS)}")
     digest = hashlib.sha256(f"thermoloom/{name}/{seed_number('seed', seed)}".encode()).digest()
     return np.uint64(int.from_bytes(digest[:8], "little"))
