@@ -55,9 +55,10 @@ class SampleRequest:
     def archive(self) -> str:
         """Name of the archive, different for different orders."""
         name = f"samples-{self.seed}-{self.samples}"
-        if self.classes is None and self.clamp is None and self.device is None:
+        special = self._special()
+        if special == SampleRequest(self.samples, self.seed)._special():
             return name
-        return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
+        return f"{name}-{sha256(canonical(special).encode())[:8]}"
 
     def _special(self) -> dict[str, Any]:
         clamp = self.clamp
