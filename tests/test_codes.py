@@ -36,7 +36,7 @@ def code_of(machine: Machine, patterns: Patterns) -> np.ndarray:
 
 
 def test_every_code_that_can_be_set_is_there() -> None:
-    assert tuple(CODES) == machine.CODES
+    assert list(CODES) == machine.CODE_NAMES
 
 
 def test_projection_is_the_one_of_the_design() -> None:

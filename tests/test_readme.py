@@ -48,7 +48,9 @@ def test_every_command_exists(page: str) -> None:
     assert lines or page != "README.md"
     for line in lines:
         command, words = get_command(app), line.replace("NAME", "comparison").split()
-        while hasattr(command, "commands") and words:
+        while hasattr(command, "commands") and words and not words[0].startswith("--"):
+            if words[0].startswith("./"):  # a study of the user's takes the options of any other
+                words[0] = "comparison"
             assert words[0] in command.commands, f"thermoloom {line}: no such command"
             command = command.commands[words.pop(0)]
         known = {name for entry in command.params for name in entry.opts}

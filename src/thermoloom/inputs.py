@@ -12,6 +12,7 @@ import os
 import reprlib
 import stat
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ def shown(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):
         return f"<{type(value).__name__}>"
+
+
+def named_object(name: str) -> Any:
+    """The object behind ``package.module:object``."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 # --- numbers --------------------------------------------------------------------------------------

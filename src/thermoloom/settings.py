@@ -24,6 +24,21 @@ from thermoloom.machine.device import Device, build
 from thermoloom.machine.machine import Machine
 from thermoloom.sections import Section, require, unknown
 
+SOURCES = {
+    "bundled": "thermoloom.patterns.patterns:read_digits",
+    "mnist": "thermoloom.patterns.patterns:read_digits",
+    "images": "thermoloom.patterns.patterns:read_own_images",
+}
+"""Every source of patterns: ``module:function``, which is called with the ``PatternSettings`` and
+returns images (n, h, w) or (n, N_v), a name for each, and a class for each, or ()."""
+RULES = {
+    "online": "thermoloom.engines:learner_of_engine",
+    "batch": "thermoloom.engines:learner_of_engine",
+    "delayed": "thermoloom.engines:learner_of_engine",
+}
+"""Every learning rule: ``module:function``, which is called with the ``Settings`` and returns a
+``thermoloom.engines.Learner``."""
+
 
 @dataclass(frozen=True)
 class PatternSettings(Section):
@@ -48,8 +63,8 @@ class PatternSettings(Section):
     """SHA-256 of the patterns, found when they are loaded; if given, others are refused."""
 
     def check(self) -> None:
-        sources = ("bundled", "mnist", "images")
-        self._require("source", self.source in sources, f"must be one of {', '.join(sources)}")
+        known = f"must be one of {', '.join(SOURCES)}"
+        self._require("source", self.source in SOURCES, known)
         self._non_negative("per_digit")
         must = "ten images per class are bundled; use patterns.source = 'mnist' for more"
         self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
@@ -57,12 +72,17 @@ class PatternSettings(Section):
         self._require("path", self.source != "images" or self.path.strip() != "", must)
         if self.path:
             user_path("patterns.path", self.path)
-        known = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
-        self._require("digits", known, "must be classes from 0 to 9, at least one")
+        are_classes = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
+        self._require("digits", are_classes, "must be classes from 0 to 9, at least one")
         once = len(set(self.digits)) == len(self.digits)
         self._require("digits", once, "must not repeat a class")
         hexadecimal = re.fullmatch("([0-9a-f]{64})?", self.content) is not None
         self._require("content", hexadecimal, "must be 64 hexadecimal digits, or be left out")
+
+    @property
+    def are_digits(self) -> bool:
+        """Whether the patterns are MNIST images, which the classifier knows."""
+        return self.source in ("bundled", "mnist")
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,7 @@ class Training(Section):
     """Cycles between evaluations of the validation loss."""
 
     def check(self) -> None:
-        rules = ("online", "batch", "delayed")
-        self._require("rule", self.rule in rules, f"must be one of {', '.join(rules)}")
+        self._require("rule", self.rule in RULES, f"must be one of {', '.join(RULES)}")
         if self.rule == "delayed":
             must = "rule 'delayed' needs the number of steps between updates, at least 1"
             self._require("period", self.period is not None and self.period >= 1, must)
@@ -225,10 +244,11 @@ class Settings:
             f"α = {self.learning_rate:.2g} is not a float32 number",
         )
         require(
-            self.measures.classifier == "" or self.patterns.source != "images",
+            self.measures.classifier == "" or self.patterns.are_digits,
             "measures.classifier",
             self.measures.classifier,
-            "an MNIST classifier does not judge your own images (patterns.source = 'images')",
+            "an MNIST classifier does not judge your own images "
+            f"(patterns.source = {self.patterns.source!r})",
         )
         if self.training.rule == "delayed":
             require(

@@ -53,7 +53,7 @@ Array = Any
 
 def stream_key(seed: int, name: str) -> np.uint64:
     """Key of a stream: the first 64 bits of SHA-256 of its name and seed."""
-    if name not in STREAMS:
+    if name.partition("/")[0] not in STREAMS:
         raise ValueError(f"{name!r} is not a stream; known: {', '.join(STREAMS)}")
     digest = hashlib.sha256(f"thermoloom/{name}/{seed_number('seed', seed)}".encode()).digest()
     return np.uint64(int.from_bytes(digest[:8], "little"))

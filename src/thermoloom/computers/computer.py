@@ -8,7 +8,7 @@ computer.save("my.safetensors")             tl.load("my.safetensors")
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,16 @@ from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize
 from thermoloom.generation import generate, requested_classes
 from thermoloom.inputs import user_path, whole_number
-from thermoloom.machine.device import Device
+from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.device import Device, build
+from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source
+from thermoloom.runs.files import sha256
+from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.settings import Settings
 from thermoloom.theory.solver import Solution
 
@@ -33,6 +37,53 @@ if TYPE_CHECKING:
     from thermoloom.computers.learning import OnCycle
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SampleRequest:
+    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
+
+    samples: int
+    seed: int
+    classes: Sequence[int] | int | None = None
+    """Requested in turn; None: all classes of the machine, where it has labels."""
+    clamp: Clamp | None = None
+    device: Device | None = None
+    """What θ is written on; None: what it was trained on."""
+
+    @property
+    def archive(self) -> str:
+        """Name of the archive, different for different orders."""
+        name = f"samples-{self.seed}-{self.samples}"
+        special = self._special()
+        if special == SampleRequest(self.samples, self.seed)._special():
+            return name
+        return f"{name}-{sha256(canonical(special).encode())[:8]}"
+
+    def _special(self) -> dict[str, Any]:
+        clamp = self.clamp
+        held = (
+            None
+            if clamp is None
+            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
+        )
+        device = {} if self.device is None else {"device": asdict(self.device)}
+        return {"classes": self.classes, "clamp": held} | device
+
+    def draw(
+        self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
+    ) -> Generated:
+        """Generate with the θ of a computer, on the device that was ordered."""
+        if self.device is not None:
+            theta = theta.on(build(settings.machine, self.device))
+        return generate(
+            theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
+        )
+
+    def classes_of(self, theta: Parameters) -> list[int] | None:
+        """The class requested for each sample, where the machine has labels."""
+        asked = requested_classes(theta, self.samples, self.classes)
+        return None if asked is None else asked.tolist()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,7 +212,8 @@ class Computer:
             marked = None if mask is None else np.asarray(mask)
             known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
-        generated = generate(self.parameters, count, seed, classes, known, on_progress=on_progress)
+        request = SampleRequest(count, seed, classes, known)
+        generated = request.draw(self.parameters, self.settings, on_progress)
         requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
 

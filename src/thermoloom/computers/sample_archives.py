@@ -7,71 +7,19 @@ RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.computers.computer import SampleRequest as SampleRequest
 from thermoloom.computers.training_runs import parameters_of, settings_of
-from thermoloom.generation import generate, requested_classes
-from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.device import Device, build
 from thermoloom.machine.energy import EnergyParts
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.runs.files import sha256
-from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.machine.parameters import layout
 from thermoloom.runs.store import RunDirectory, refuse_other_numerics
-from thermoloom.settings import Settings
-
-
-@dataclass(frozen=True, eq=False)
-class SampleRequest:
-    """A request for samples: their number, seed, classes, clamp and device."""
-
-    samples: int
-    seed: int
-    classes: tuple[int, ...] | None = None
-    """Requested in turn; None: all classes of the machine, where it has labels."""
-    clamp: Clamp | None = None
-    device: Device | None = None
-    """Device on which θ is written; None: the device of the training."""
-
-    @property
-    def archive(self) -> str:
-        """Name of the archive, unique to this request."""
-        name = f"samples-{self.seed}-{self.samples}"
-        if self.classes is None and self.clamp is None and self.device is None:
-            return name
-        return f"{name}-{sha256(canonical(self._special()).encode())[:8]}"
-
-    def _special(self) -> dict[str, Any]:
-        clamp = self.clamp
-        held = (
-            None
-            if clamp is None
-            else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
-        )
-        device = {} if self.device is None else {"device": asdict(self.device)}
-        return {"classes": self.classes, "clamp": held} | device
-
-    def draw(
-        self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
-    ) -> Generated:
-        """Generate the requested samples with the θ of a computer."""
-        if self.device is not None:
-            theta = theta.on(build(settings.machine, self.device))
-        return generate(
-            theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
-        )
-
-    def classes_of(self, theta: Parameters) -> list[int] | None:
-        """The class requested for each sample, where the machine has labels."""
-        requested = requested_classes(theta, self.samples, self.classes)
-        return None if requested is None else requested.tolist()
 
 
 def generate_run(

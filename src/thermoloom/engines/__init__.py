@@ -166,3 +166,8 @@ def engine() -> Engine:
         must = known if hasattr(module, "select") else f"{name} has no options"
         raise UserError(f"THERMOLOOM_ENGINE = {':'.join([name, *options])}: {must}")
     return cast(Engine, module)
+
+
+def learner_of_engine(settings: Settings) -> Learner:
+    """The learner of the engine in use, for the rules that every engine has."""
+    return engine().learner(settings)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
 from thermoloom.machine.onsite import ONSITE, Onsite
-from thermoloom.machine.protocol import windows
+from thermoloom.machine.protocol import RAMPS, windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
 from thermoloom.sections import Section, require
 
@@ -41,8 +41,8 @@ WIRES = (
     "hidden-label",
 )
 """Pairs of groups that can be coupled."""
-CODES = ("projection", "copy", "signs", "clusters", "given")
-"""Names of the codes of hidden units; ``thermoloom.patterns.codes`` says what they are."""
+CODE_NAMES = ["projection", "copy", "signs", "clusters", "given"]
+"""Names of the codes of hidden units; ``thermoloom.patterns.codes`` defines each of them."""
 _ROUND_OFF = 1e-6
 """t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996, and
 numbers that were float32 once are off by 1e-7."""
@@ -94,6 +94,8 @@ class Machine(Section):
     """T, number of windows of the noising path, each with its own parameters."""
     windows: tuple[float, ...] = ()
     """End of each stage as a fraction of t_f, rising to 1; equal windows if left out."""
+    ramp: str = "power"
+    """Ramp of the field of a pattern: power, (1 − t/t_end)ⁿ."""
     ramp_end: float = 0.75
     """The field of a pattern vanishes after this fraction of t_f."""
     ramp_power: float = 1.0
@@ -133,8 +135,9 @@ class Machine(Section):
         self._require("ramp_end", self.ramp_end <= 1, "must be at most 1")
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
-        _among("code", (self.code,), CODES)
+        _among("code", (self.code,), CODE_NAMES)
         _among("onsite", (self.onsite,), tuple(ONSITE))
+        _among("ramp", (self.ramp,), tuple(RAMPS))
         self._check_time()
         self._check_windows()
         self._check_topology()

@@ -10,6 +10,7 @@ alone. Generation runs through the windows backwards, from the noisy end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,18 @@ def preparation(machine: Machine) -> NDArray[np.float64]:
 
 def ramp(machine: Machine) -> NDArray[np.float64]:
     """a(t_k) at the start of each of the K steps of a noising path."""
+    return PREPARATION_AMPLITUDE * RAMPS[machine.ramp](machine)
+
+
+def power_ramp(machine: Machine) -> NDArray[np.float64]:
+    """[1 − t/(e t_f)]₊ⁿ, with e = ``machine.ramp_end`` and n = ``machine.ramp_power``."""
     time = np.arange(machine.steps) / (machine.ramp_end * machine.steps)
     fraction: NDArray[np.float64] = np.maximum(0.0, 1 - time) ** machine.ramp_power
-    return PREPARATION_AMPLITUDE * fraction
+    return fraction
+
+
+RAMPS: dict[str, Callable[[Machine], NDArray[np.float64]]] = {"power": power_ramp}
+"""Every ramp by name: a(t_k)/a(0) at the start of each of the K steps, (K,)."""
 
 
 def windows(machine: Machine) -> tuple[tuple[int, int], ...]:

@@ -7,8 +7,8 @@
     given        an array that the user supplies
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
-than pure ones; words of ±A make mixtures costlier. Another code is a function here and its name in
-``CODES``.
+than pure ones; words of ±A make mixtures costlier. Another code is a function here, its name in
+``CODES``, and the same name in ``machine.machine.CODE_NAMES``.
 """
 
 from __future__ import annotations

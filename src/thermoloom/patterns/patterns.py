@@ -13,11 +13,11 @@ from PIL import Image
 
 from thermoloom.errors import UserError
 from thermoloom.feasibility import require_memory, size_memory
-from thermoloom.inputs import LARGEST, shown, user_path
+from thermoloom.inputs import LARGEST, named_object, shown, user_path
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.images import read_images, read_npy
 from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
-from thermoloom.settings import PatternSettings
+from thermoloom.settings import SOURCES, PatternSettings
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -89,25 +89,33 @@ def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
     """The patterns that the settings name, fitted to the visible layer of the machine."""
     require_memory(size_memory(machine))
     code = _given_code(settings, machine)
-    if settings.source == "images":
-        images, labels, folders = read_images(user_path("patterns.path", settings.path))
-        return from_images(
-            images, machine, labels, classes=folders, resize=settings.resize, code=code
-        )
-    if settings.source == "bundled":
-        digits, classes = bundled_digits()
-    else:
-        digits, classes = load_mnist(settings.path or None)
-    selection = in_turn(classes, settings.digits, settings.per_digit)
+    images, labels, classes = named_object(SOURCES[settings.source])(settings)
     return from_images(
-        digits[selection],
+        images,
         machine,
-        labels=[str(digit) for digit in classes[selection]],
-        classes=classes[selection].tolist(),
-        digits=True,
+        labels,
+        classes=classes,
+        digits=settings.are_digits,
         resize=settings.resize,
         code=code,
     )
+
+
+Labelled = tuple[Sequence[NDArray[Any]] | NDArray[Any], Sequence[str], Sequence[int]]
+"""Images, their names, and their classes or ()."""
+
+
+def read_digits(settings: PatternSettings) -> Labelled:
+    """MNIST images: the bundled ones, or those of IDX files."""
+    bundled = settings.source == "bundled"
+    digits, classes = bundled_digits() if bundled else load_mnist(settings.path or None)
+    order = in_turn(classes, settings.digits, settings.per_digit)
+    return digits[order], [str(digit) for digit in classes[order]], classes[order].tolist()
+
+
+def read_own_images(settings: PatternSettings) -> Labelled:
+    """Images of the user, at ``patterns.path``."""
+    return read_images(user_path("patterns.path", settings.path))
 
 
 def _given_code(settings: PatternSettings, machine: Machine) -> Float32 | None:

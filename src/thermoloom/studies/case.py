@@ -218,7 +218,7 @@ def _judge(settings: Settings) -> dict[str, Any]:
 
 def is_classified(settings: Settings) -> bool:
     """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.patterns.source != "images" and settings.machine.visible == SIDE * SIDE
+    return settings.patterns.are_digits and settings.machine.visible == SIDE * SIDE
 
 
 def trained_path(folder: Path, settings: Settings) -> Path:

@@ -27,6 +27,7 @@ from thermoloom.studies.case import ended, trained_path
 from thermoloom.studies.gather import has_archive, order_of
 from thermoloom.studies.study import Plan, Study
 from thermoloom.threads import threads
+from thermoloom.training.trainer import Trainee
 
 PROBE_STEPS = 216
 """Steps of the short trajectories on which rates are measured: whole blocks of the learner."""
@@ -137,7 +138,7 @@ def _time_training(model: Settings) -> float:
     word = label_word(machine, 0) if machine.labels else None
     with threads(1):
         path = engine().path(machine, field, 0, 0, word)
-        learner, theta = engine().learner(short), Parameters.zeros(machine)
+        learner, theta = Trainee.new(short).learner, Parameters.zeros(machine)
         learner.learn(theta, path)
         began = time.perf_counter()
         learner.learn(theta, path)

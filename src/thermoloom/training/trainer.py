@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Diverged, Learner, NoisyLearner, Path, engine
 from thermoloom.errors import UserError
+from thermoloom.inputs import named_object
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.drive import Drive
-from thermoloom.settings import Settings
+from thermoloom.settings import RULES, Settings
 from thermoloom.training.checks import check_training
 
 Watched = Callable[[Parameters], PathLoss]
@@ -147,8 +148,9 @@ class Trainee:
 
     @cached_property
     def learner(self) -> Learner:
-        """The engine's learner of these settings."""
-        return engine().learner(self.settings)
+        """The learner of the rule."""
+        learner: Learner = named_object(RULES[self.settings.training.rule])(self.settings)
+        return learner
 
     @cached_property
     def _rule(self) -> Settings:

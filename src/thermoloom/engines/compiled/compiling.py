@@ -57,9 +57,29 @@ def compiler(how: _How | None = None, **options: Any) -> Any:
     def decorate(function: Any) -> Any:
         if how is not None:
             _ways[function] = how
-        return compiled(function)
+        return _without_foreign_kernels(compiled(function))
 
     return decorate
+
+
+def _without_foreign_kernels(kernel: Any) -> Any:
+    """The kernel, which does not keep on disk what it is for potentials defined elsewhere.
+
+    An index on disk knows types by their modules: without the user's module nobody could read it.
+    """
+    cache = kernel._cache
+    save = cache.save_overload
+    cache.save_overload = lambda sig, data: None if any(map(_is_foreign, sig)) else save(sig, data)
+    return kernel
+
+
+def _is_foreign(kind: Any) -> bool:
+    """Whether a type is, or holds, a named tuple of a module outside the package."""
+    if isinstance(kind, types.BaseNamedTuple):
+        package = machine.__name__.partition(".")[0]
+        if kind.instance_class.__module__.partition(".")[0] != package:
+            return True
+    return isinstance(kind, types.BaseTuple) and any(map(_is_foreign, kind.types))
 
 
 jit = compiler()
