@@ -570,3 +570,26 @@ def test_a_training_that_lost_its_own_files_is_repeated(run: Path, name: str) ->
     assert (run / name).exists()
     assert RunDirectory.open(run).state == "done"
     assert parameters_of(RunDirectory.open(run)).same_as(before)
+
+
+def test_another_engine_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines agree to round-off only, so none continues the run of another."""
+    place = tmp_path / "run"
+    compiled = training_path(tmp_path, tiny())
+    train_runs([(place, tiny())])
+    monkeypatch.setenv("THERMOLOOM_ENGINE", "portable")
+    assert training_path(tmp_path, tiny()) != compiled
+    with pytest.raises(UserError, match="a run of another engine"):
+        train_runs([(place, tiny())])
+    assert parameters_of(RunDirectory.open(place))["hidden_bias"].shape == (1, 6)  # still read
+
+
+def test_only_the_run_store_writes_files_of_a_run(run: Path) -> None:
+    before = (run / "curve.csv").read_bytes()
+    refused = CliRunner().invoke(app, ["export", str(run), "--out", str(run / "curve.csv")])
+    assert isinstance(refused.exception, UserError)
+    assert "belongs to the run" in str(refused.exception)
+    with pytest.raises(UserError, match="belongs to the run"):
+        tl.load(run).save(run / "computer.safetensors")
+    assert (run / "curve.csv").read_bytes() == before
+    assert verify(run).damaged == []

@@ -10,7 +10,15 @@ import pytest
 from numba import njit
 
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.threads import breathe, in_threads, thread_count, threads, unit_ranges
+from thermoloom.errors import UserError
+from thermoloom.threads import (
+    available_cores,
+    breathe,
+    in_threads,
+    thread_count,
+    threads,
+    unit_ranges,
+)
 
 
 @njit(nogil=True)
@@ -130,3 +138,17 @@ def test_pieces_that_meet_at_a_barrier_have_a_thread_each() -> None:
 def test_ranges_cover_everything_once(units: int, pieces: int) -> None:
     covered = [i for low, high in unit_ranges(units, pieces) for i in range(low, high)]
     assert covered == list(range(units))
+
+
+@pytest.mark.parametrize("text", ["²", "99999999999", "eight", "0", "-1", "1.5", "1 2"])
+def test_a_wrong_number_of_threads_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOLOOM_THREADS", text)
+    with pytest.raises(UserError, match="THERMOLOOM_THREADS"):
+        thread_count()
+
+
+def test_a_right_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THERMOLOOM_THREADS", " 3 ")
+    assert thread_count() == 3
+    monkeypatch.setenv("THERMOLOOM_THREADS", "")
+    assert thread_count() == available_cores()

@@ -16,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from thermoloom.errors import UserError
+from thermoloom.inputs import shown
 from thermoloom.interrupts import interrupts_deferred
 
 T = TypeVar("T")
 ABORTED = 3
 """Entry of a barrier (``engines.compiled.barrier``) that lets all pieces pass after a failure."""
+MOST_THREADS = 1024
+"""Largest value of ``THERMOLOOM_THREADS``."""
 _limit: int | None = None
 _allowed = 0
 
@@ -34,8 +38,14 @@ def thread_count() -> int:
     """Threads in use: ``THERMOLOOM_THREADS`` if set, else the cores of this process."""
     if _limit is not None:
         return max(_limit, _allowed)
-    wanted = os.environ.get("THERMOLOOM_THREADS", "")
-    return int(wanted) if wanted.isdigit() and int(wanted) > 0 else available_cores()
+    wanted = os.environ.get("THERMOLOOM_THREADS", "").strip()
+    if not wanted:
+        return available_cores()
+    if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:6]) <= MOST_THREADS):
+        raise UserError(
+            f"THERMOLOOM_THREADS = {shown(wanted)}: must be a number from 1 to {MOST_THREADS}"
+        )
+    return int(wanted)
 
 
 @contextmanager

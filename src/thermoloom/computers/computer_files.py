@@ -42,7 +42,7 @@ from thermoloom.numerics import NUMERICS
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.files import DamagedFileError, sha256, write_atomically
 from thermoloom.runs.formats import decode_arrays, encode_arrays
-from thermoloom.runs.manifest import package_version
+from thermoloom.runs.manifest import package_version, refuse_file_of_run
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.training.trainer import CURVE
@@ -60,6 +60,7 @@ def save_computer(path: Path, computer: Computer) -> None:
     """Save the computer in one file; if that fails, the previous file stays unchanged."""
     if path.suffix != SUFFIX:
         raise UserError(f"{path}: must end in {SUFFIX}")
+    refuse_file_of_run(path)
     arrays = {f"theta.{name}": array for name, array in computer.parameters.arrays.items()}
     arrays |= {f"curve.{name}": column for name, column in computer.curve.items()}
     arrays |= {f"learned.{name}": array for name, array in stored_arrays(computer.patterns).items()}
@@ -77,6 +78,7 @@ def save_couplings(path: Path, computer: Computer, bits: int) -> None:
     """Save θ in b bits as a table for a device."""
     if path.suffix != ".csv":
         raise UserError(f"{path}: must end in .csv")
+    refuse_file_of_run(path)
     data = encode_couplings(computer.settings, computer.exported, bits, computer.patterns.shape)
     write_atomically(path, data)
 

@@ -13,7 +13,6 @@ No other package knows kernels. Another engine is a module with these functions 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,6 +27,7 @@ from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.numerics import engine_name
 from thermoloom.settings import Settings
 
 Float32 = NDArray[np.float32]
@@ -155,7 +155,7 @@ class Engine(Protocol):
 
 def engine() -> Engine:
     """The engine in use."""
-    name, *options = os.environ.get("THERMOLOOM_ENGINE", "compiled").split(":")
+    name, *options = engine_name().split(":")
     if name not in ENGINES:
         raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
     module = import_module(ENGINES[name])

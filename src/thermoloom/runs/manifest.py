@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from thermoloom.errors import UserError
-from thermoloom.numerics import NUMERICS
+from thermoloom.numerics import DEFAULT_ENGINE, NUMERICS, engine_name
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.settings import Settings
@@ -41,9 +41,14 @@ PATTERN_SOURCE = ("source", "digits", "per_digit", "path", "resize", "code")
 def run_identity(
     kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> str:
-    """First twelve hexadecimal digits of the SHA-256 of kind, numerics and essential settings."""
+    """First twelve hexadecimal digits of the SHA-256 of kind, numerics and essential settings.
+
+    An engine other than the compiled one counts, too.
+    """
     identifying = essential(settings, defaults)
     content = {"kind": kind, "numerics": NUMERICS, "settings": identifying}
+    if engine_name() != DEFAULT_ENGINE:
+        content["engine"] = engine_name()
     return sha256(canonical(content).encode())[:12]
 
 
@@ -302,3 +307,11 @@ def _refuse_other_version(file: Path, values: Any) -> None:
         f"({wrote if isinstance(wrote, str) else f'schema {schema}'}); run it again in another "
         "folder, or read it with that version"
     )
+
+
+def refuse_file_of_run(path: Path) -> None:
+    """Refuse to replace a file that belongs to a run; only the run store writes those."""
+    if (path.parent / MANIFEST).exists() and (
+        path.name == MANIFEST or path.name in read_manifest(path.parent).files
+    ):
+        raise UserError(f"{path}: belongs to the run in {path.parent}; choose another file")

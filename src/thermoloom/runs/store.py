@@ -519,9 +519,14 @@ def _refuse_other_run(
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
     rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    if not shown:
+        raise UserError(
+            f"{path}: holds a run of another engine; set THERMOLOOM_ENGINE as it was to continue "
+            "it, or choose another --out"
+        )
     raise UserError(
-        f"{path}: holds a run with {'; '.join(shown) or 'other settings'}{rest}; take the same "
-        "settings to continue it, or choose another --out"
+        f"{path}: holds a run with {'; '.join(shown)}{rest}; take the same settings to continue "
+        "it, or choose another --out"
     )
 
 
