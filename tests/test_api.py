@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_runs import two_pairs
 from PIL import Image
+from study_runs import two_pairs
 from typer.testing import CliRunner
 
 import thermoloom as tl

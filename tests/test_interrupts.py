@@ -15,7 +15,7 @@ from typing import Any
 import machines
 import numpy as np
 import pytest
-from experiment_runs import SMALL, two_pairs
+from study_runs import SMALL, two_pairs
 
 from soak.interrupting import contents, finish, interrupt, thermoloom
 from thermoloom.computers.sample_archives import SampleRequest, generate_run

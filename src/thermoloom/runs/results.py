@@ -24,7 +24,7 @@ class Results(Mapping[str, dict[str, Array]]):
 
     >>> import thermoloom as tl
     >>> results = tl.results("results/comparison")
-    >>> results["models"]["seed"].dtype, results.summary["experiment"]
+    >>> results["models"]["seed"].dtype, results.summary["study"]
     (dtype('int64'), 'comparison')
     """
 
