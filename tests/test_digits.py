@@ -126,8 +126,9 @@ def test_presets_and_what_is_refused() -> None:
         DigitsPlan(online_cycles=(10, 5))
     refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
     for reason, machine in refused.items():
+        plan = DIGITS.plan("quick", {"machine": machine})
         with pytest.raises(UserError, match=reason):
-            DIGITS.plan("quick", {"machine": machine})
+            DIGITS.cases(plan, Path())
     with pytest.raises(UserError, match="digits come from MNIST"):
         DIGITS.plan("quick", {"patterns": {"source": "images", "path": "x.npy"}})
 

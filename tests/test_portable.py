@@ -211,7 +211,7 @@ def test_imperfect_training_is_the_stepwise_rule_in_float64(case: str) -> None:
     expected = learn_stepwise(
         start.on(built), path.states, 0.01, settings.period, errors, path.word
     )
-    expected = built.kept(expected) if settings.device.drift else expected  # type: ignore[attr-defined]
+    expected = built.drifted_parameters(expected) if settings.device.drift else expected  # type: ignore[attr-defined]
     # residual errors of the compiled engine are float32
     assert relative_difference(learned, expected) < (1e-12 if errors is None else 1e-6)
 

@@ -120,12 +120,18 @@ class DigitsPlan(Plan):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         for code in self.codes:
             code_settings(code)
+        if self.settings.patterns.source == "images":
+            raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
+        stages = self.settings.machine.stages
+        if self.window_grid < stages:
+            raise UserError(
+                f"{SECTION}.window_grid = {self.window_grid}: must be at least machine.stages = "
+                f"{stages}"
+            )
 
     def check_machine(self) -> None:
         """Refuse a machine that cannot draw the requested digits."""
         machine, patterns = self.settings.machine, self.settings.patterns
-        if patterns.source == "images":
-            raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
         if machine.visible != SIDE * SIDE:
             raise UserError(
                 f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784"
@@ -134,11 +140,6 @@ class DigitsPlan(Plan):
         if machine.labels < classes:
             raise UserError(
                 f"machine.labels = {machine.labels}: digits needs classes; use at least {classes}"
-            )
-        if self.window_grid < machine.stages:
-            raise UserError(
-                f"{SECTION}.window_grid = {self.window_grid}: must be at least machine.stages = "
-                f"{machine.stages}"
             )
 
     def solved(
