@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import rich.console
 from PIL import Image
+from test_studies import TINY, TOY
 
 from thermoloom.errors import UserError
 from thermoloom.runs.cluster import _outcome_of, _scratch, check_cluster, pack, remote_task, unpack
@@ -522,6 +523,22 @@ def test_dask_looks_at_a_worker_less_often_while_it_works(
         assert all(o.result == {"profile": 1000, "tick": 1000} for o in outcomes.values())
         assert all(pace < 1000 for own in before.values() for pace in own.values())
         assert client.run(looks) == before
+
+
+@needs_dask
+def test_cluster_runs_a_study_outside_the_package(
+    tmp_path: Path, cluster: tuple[str, Path]
+) -> None:
+    """Its source travels with the tasks, its results come back."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "study.py").write_text(TOY)
+    (folder / "numbers.py").write_text("FACTOR = 3\n")
+    record = study(str(folder))
+    plan = record.plan("full", TINY)
+    done = compute(record, plan, tmp_path / "results", Resources(cluster=cluster[0]))
+    assert done.failures == []
+    assert done.summary["sum"] == 3 * 2 * (4 + 9)
 
 
 @needs_dask

@@ -74,6 +74,7 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         mark_of_all=marks.pop() if len(marks) == 1 else "",
         growing=contents.single and bool(summaries[0].get("interim")),
         verdicts=verdicts,
+        of_paper=any(not summary["folder"] for summary in summaries),
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered
         version=package_version(),

@@ -392,7 +392,7 @@ def mark(summary: Mapping[str, Any]) -> str:
     if interim := summary.get("interim"):
         return f"Not final: {interim['seeds']} of {interim['of']} pairs so far"
     if summary["preset"] == "quick":
-        return "Quick look: too short for the paper's statements"
+        return "Quick look: too short for a verdict"
     short = [row["verdict"] == TOO_SHORT for row in summary["statements"]]
     some = "" if all(short) else "some of "
-    return f"Short run: too short for {some}the paper's statements" if any(short) else ""
+    return f"Short run: too short for {some}the statements" if any(short) else ""
