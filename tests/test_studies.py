@@ -96,6 +96,7 @@ def test_a_study_outside_the_package_runs_like_any_other(toy: Path, workers: int
     assert (out / "toy" / "squares.csv").exists()
     page = write_report(out / "toy").path.read_text(encoding="utf-8")
     assert "What is a size squared?" in page
+    assert "Wang and Deng" not in page  # it is compared with no paper
     together = write_report(out).path.read_text(encoding="utf-8")
     assert "Squares" in together
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/manifest.json")}
