@@ -142,12 +142,14 @@ def test_ranges_cover_everything_once(units: int, pieces: int) -> None:
 
 @pytest.mark.parametrize("text", ["²", "99999999999", "eight", "0", "-1", "1.5", "1 2"])
 def test_a_wrong_number_of_threads_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thermoloom.threads._limit", None)  # whatever ran before in this process
     monkeypatch.setenv("THERMOLOOM_THREADS", text)
     with pytest.raises(UserError, match="THERMOLOOM_THREADS"):
         thread_count()
 
 
 def test_a_right_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thermoloom.threads._limit", None)
     monkeypatch.setenv("THERMOLOOM_THREADS", " 3 ")
     assert thread_count() == 3
     monkeypatch.setenv("THERMOLOOM_THREADS", "")
