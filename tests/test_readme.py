@@ -51,8 +51,9 @@ def test_every_command_exists(page: str) -> None:
         while hasattr(command, "commands") and words and not words[0].startswith("--"):
             if words[0].startswith("./"):  # a study of the user's takes the options of any other
                 words[0] = "comparison"
-            assert words[0] in command.commands, f"thermoloom {line}: no such command"
-            command = command.commands[words.pop(0)]
+            subcommand = command.get_command(None, words.pop(0))
+            assert subcommand is not None, f"thermoloom {line}: no such command"
+            command = subcommand
         known = {name for entry in command.params for name in entry.opts}
         for word in words:
             assert not word.startswith("-") or word in known, f"thermoloom {line}: {word}"

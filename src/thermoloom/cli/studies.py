@@ -24,15 +24,23 @@ MOST_SHARES = 10_000
 
 
 class _Studies(TyperGroup):
-    """The studies of the package by name, and any other by the path of its folder."""
+    """The studies of the package by name, and any other by the path of its folder.
+
+    Their commands are made when ``run`` is called: other commands need not look for studies.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*names(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        command = super().get_command(ctx, name)
-        if command is None and ("/" in name or is_folder(name)):
-            app = typer.Typer()
-            app.command(name, cls=_NamesPresets)(_command(name, study(name).question))
-            command = typer.main.get_command(app)
-        return command
+        question = next((h.question for h in headings() if h.name == name), None)
+        if question is None and ("/" in name or is_folder(name)):
+            question = study(name).question
+        if question is None:
+            return super().get_command(ctx, name)
+        app = typer.Typer()
+        app.command(name, cls=_NamesPresets)(_command(name, question))
+        return typer.main.get_command(app)
 
 
 run_app = typer.Typer(
@@ -137,10 +145,6 @@ def _command(name: str, question: str) -> Callable[..., None]:
 
     command.__doc__ = question
     return command
-
-
-for _heading in headings():
-    run_app.command(_heading.name, cls=_NamesPresets)(_command(_heading.name, _heading.question))
 
 
 @run_app.command("all", cls=_NamesPresets)
