@@ -140,7 +140,7 @@ def write_skeleton(folder: Path) -> None:
     if folder.exists():
         raise UserError(f"--new {folder}: exists already; choose another name")
     if not folder.name.isidentifier():
-        raise UserError(f"--new {folder}: the folder's name must be a Python name, as my_study")
+        raise UserError(f"--new {folder}: must be a Python name, such as my_study")
     if folder.name in names():
         raise UserError(f"--new {folder}: a study of the package has this name; choose another")
     shutil.copytree(SKELETON, folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -388,7 +388,7 @@ def together(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def mark(summary: Mapping[str, Any]) -> str:
-    """What page and figures say of a run that cannot bear out the paper's statements (yet)."""
+    """Mark of a page or figure whose run is too short or incomplete for a verdict."""
     if interim := summary.get("interim"):
         return f"Not final: {interim['seeds']} of {interim['of']} pairs so far"
     if summary["preset"] == "quick":
