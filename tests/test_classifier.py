@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -20,9 +21,12 @@ from thermoloom.measures.classifier import (
     classify,
     image_features,
     load_classifier,
+    panel,
+    panel_records,
     preprocess,
     standardize,
 )
+from thermoloom.measures.classifier_training import PAPER
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
 
 Bytes = np.ndarray
@@ -52,6 +56,34 @@ def test_recorded_accuracy_is_reproduced(mnist_test_set: tuple[Bytes, Bytes]) ->
     found = network.probabilities(standardize(images / 255)).argmax(axis=1)
     # another processor's rounding may turn an image that lies on a border: one in ten thousand
     assert np.mean(found == classes) == pytest.approx(network.record["test_accuracy"], abs=1.5e-4)
+
+
+@pytest.mark.parametrize("name", sorted(panel_records()))
+def test_members_of_the_panel_reproduce_their_recorded_accuracy(name: str) -> None:
+    """On the digits of the package; each member is the paper's network, small and near it."""
+    images, classes = bundled_digits()
+    member = panel()[name]
+    predicted = classify(images, member).argmax(axis=1)
+    assert np.mean(predicted == classes) == member.record["bundled_accuracy"]
+    assert 0.983 <= member.record["test_accuracy"] <= 0.991
+    assert member.record["network"] == bundled_classifier().record["network"]
+    recipe = member.record["recipe"]
+    assert name == f"padding-{recipe['padding']}-batch-{recipe['batch_size']}"
+    with as_file(files("thermoloom") / "data" / "panel" / name) as folder:
+        assert (folder / "classifier.onnx").stat().st_size < 1_000_000
+
+
+def test_one_member_of_the_panel_is_as_accurate_as_the_papers_classifier() -> None:
+    accuracies = [record["test_accuracy"] for record in panel_records().values()]
+    assert min(abs(accuracy - 0.987) for accuracy in accuracies) <= 0.002
+    assert len(accuracies) == 5
+
+
+@pytest.mark.parametrize("wrong", [{"padding": 2}, {"batch_size": 0}, {"epochs": 0}])
+def test_a_recipe_that_cannot_be_trained_is_refused(wrong: dict[str, int]) -> None:
+    (name,) = wrong
+    with pytest.raises(UserError, match=f"{name} = "):
+        replace(PAPER, **wrong)  # type: ignore[arg-type]
 
 
 def test_recorded_accuracy_with_rescaling_is_reproduced(
@@ -159,10 +191,11 @@ def test_training_without_pytorch_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from thermoloom.measures.classifier_training import train_classifier
+    from thermoloom.settings import PatternSettings
 
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match=r"pip install 'thermoloom\[train-classifier\]'"):
-        train_classifier(tmp_path, tmp_path)
+        train_classifier(PatternSettings(source="mnist", path=str(tmp_path)), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from PIL import Image
 from study_runs import one_pair, two_pairs
 
-from thermoloom.presentation.style import DPI, WIDTH, block_name
+from thermoloom.presentation.style import DPI, STYLE, WIDTH, block_name
 from thermoloom.runs.formats import only
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.discovery import study
@@ -23,6 +23,11 @@ from thermoloom.studies.drawing import MARK_HEIGHT, render, spread_apart, styled
 from thermoloom.studies.pair_figures import draw_pairs, draw_samples, draw_trajectories
 
 COMPARISON = study("comparison")
+
+
+@pytest.fixture(autouse=True)
+def fonts_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STYLE, "pdf.fonttype", 42)
 
 
 def rendered(figure: Any, tables: StudyTables) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ NO_PYMBAR = "the free energy needs pymbar (the extra free-energy)"
 
 
 @pytest.fixture(scope="module")
-def ledger(folder: Path) -> Performed:
-    return run(folder, PLANS["ledger"], "ledger")
+def ledger(folder: Path) -> Iterator[Performed]:
+    with pytest.MonkeyPatch.context() as patch:  # ten units rest soon
+        patch.setattr("thermoloom.studies.ledger.study.REST", 2.0)
+        yield run(folder, PLANS["ledger"], "ledger")
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,20 @@ class Strict(Struct, forbid_unknown_fields=True):
     """A table without further keys."""
 
 
-class Threshold(Strict):
-    value: Annotated[float, Meta(gt=0)]
+class Threshold(Strict, kw_only=True):
+    below: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    within: Annotated[float, Meta(gt=0)] | None = None
+    beyond: Annotated[float, Meta(gt=0)] | None = None
+    value: Annotated[float, Meta(gt=0)] | None = None
+    """Of a threshold that no number is compared with."""
     unit: str
     reason: Reason
+
+    def __post_init__(self) -> None:
+        assert sum(getattr(self, side) is not None for side in (*verdicts.SIDES, "value")) == 1
 
 
 class Prediction(Strict):
@@ -49,6 +59,7 @@ class Quantity(Prediction, kw_only=True):
 
 class Statement(Prediction):
     measured: str = ""
+    consequence: Reason | None = None
 
 
 class Entries(Strict):
@@ -79,15 +90,15 @@ def test_every_threshold_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_level_of_a_p_value_is_the_one_in_its_words() -> None:
-    for key in ("t_test_p", "sign_test_p"):
-        assert verdicts.SAME_SIDE.endswith(f" {COMPARISON.limit(key, 'level'):g}")
+    assert verdicts.SAME_SIDE.endswith(f" {COMPARISON.limit('t_test_p', 'level'):g}")
 
 
 def test_the_page_shows_thresholds_and_reasons_beside_the_verdict() -> None:
     text = (two_pairs().path / "report.html").read_text(encoding="utf-8")
     cell = text[text.index("must therefore be retained") :].partition("</tr>")[0]
-    assert '<data value="0.01">0.01</data> of the heat-like term' in cell
-    assert "Our choice of what could be dropped" in cell
+    assert 'must be beyond ± <data value="1.0">1</data> % of the heat-like term' in cell
+    assert "from another verdict. Our choice of what could be dropped" in cell
+    assert "Not counted. Follows from the identity" in cell
 
 
 # --- too short ---

@@ -91,6 +91,26 @@ def test_classifier_measures_by_hand() -> None:
     assert quality.class_entropy == pytest.approx(1.5 * math.log(2))
 
 
+def test_a_panel_gives_ranges_by_hand() -> None:
+    patterns = load_patterns(PatternSettings(digits=(2, 7)), Machine())
+
+    def always(digit: int, height: float) -> Classifier:
+        return Classifier(
+            lambda x: np.tile(height * np.eye(10, dtype=np.float32)[digit], (len(x), 1)), {}
+        )
+
+    states = np.random.default_rng(0).normal(size=(4, 784)).astype(np.float32)
+    members = {"right": always(7, math.log(9)), "wrong": always(5, math.log(27))}
+    quality = measure_quality(states, patterns, always(2, math.log(18)), members)
+    assert quality.max_softmax == pytest.approx(2 / 3, abs=1e-6)
+    summary = quality.panel_summary()
+    assert summary["max_softmax@wrong"] == pytest.approx(3 / 4, abs=1e-6)
+    assert (summary["target_fraction@right"], summary["target_fraction@wrong"]) == (1, 0)
+    ranges = quality.ranges()
+    assert ranges["max_softmax"] == pytest.approx((1 / 2, 3 / 4), abs=1e-6)
+    assert ranges["target_fraction"] == (0, 1)
+
+
 def test_prototypes_as_samples_are_recognized() -> None:
     patterns = load_patterns(PatternSettings(per_digit=5), Machine())
     quality = measure_quality(patterns.patterns, patterns)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
-from thermoloom.measures.classifier import CLASSES, classifier_in, classify, image_features
+from thermoloom.measures.classifier import classifier_in, classify, image_features
 from thermoloom.measures.fidelity import (
     class_diversity,
     confusion,
@@ -25,8 +25,9 @@ from thermoloom.measures.fidelity import (
     with_thermal_noise,
 )
 from thermoloom.measures.quality import strongest_correlation
-from thermoloom.patterns.mnist import load_mnist
-from thermoloom.patterns.patterns import Patterns, normalized
+from thermoloom.patterns.datasets import labelled_images
+from thermoloom.patterns.patterns import Patterns, from_images
+from thermoloom.settings import PatternSettings
 
 NOISE_SEED = 555002
 """Seed of the thermal noise added to data and peers."""
@@ -46,15 +47,15 @@ class Data:
         return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED)
 
 
-def reference_data(patterns: Patterns, folder: str | None) -> Data:
-    """MNIST's test images of the learned classes; without MNIST, the learned patterns."""
-    if not patterns.digits or patterns.shape is None:
-        raise UserError("patterns: images of MNIST classes are needed here")
-    if folder is None:
+def reference_data(patterns: Patterns, source: PatternSettings, machine: Machine) -> Data:
+    """Test images of the learned classes; for the bundled digits, the learned patterns."""
+    if not patterns.classes or patterns.shape is None:
+        raise UserError("patterns: images with classes are needed here")
+    if source.source == "bundled":
         return Data(patterns.patterns, np.array(patterns.classes, np.intp), held_out=False)
-    images, classes = load_mnist(folder or None, "test")
+    images, classes = labelled_images(source, "test")
     known = np.isin(classes, patterns.targets)
-    rows = normalized(images[known].reshape(int(known.sum()), -1))
+    rows = from_images(images[known], machine, resize=source.resize).patterns
     return Data(rows, classes[known].astype(np.intp), held_out=True)
 
 
@@ -83,7 +84,9 @@ class RequestedImages:
     def confusion(self) -> NDArray[np.int64] | None:
         """Counts of requested classes (rows) by recognized classes (columns)."""
         classes = self.classes
-        return None if classes is None else confusion(classes, self.recognized, CLASSES)
+        return (
+            None if classes is None else confusion(classes, self.recognized, self.softmax.shape[1])
+        )
 
     def class_measures(self, patterns: Patterns) -> dict[str, Any]:
         """Measures for few images: rate of the correct class, diversity, negatives."""

@@ -48,9 +48,14 @@ class Classifier:
     """Normalized images (S, 1, 28, 28) → logits (S, 10), and features (S, 128) on the way."""
     record: dict[str, Any]
 
+    @property
+    def classes(self) -> int:
+        """Classes that it tells apart: ten, unless its record says otherwise."""
+        return int(self.record.get("classes", CLASSES))
+
     def probabilities(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Softmax probabilities (S, 10) of normalized images (S, 1, 28, 28)."""
-        logits = _in_chunks(self.network, inputs, CLASSES)
+        logits = _in_chunks(self.network, inputs, self.classes)
         probabilities: NDArray[np.float64] = softmax(logits.astype(np.float64), axis=1)
         return probabilities
 
@@ -120,6 +125,34 @@ def classifier_record(folder: str = "") -> dict[str, Any]:
         return _files(bundled)[1]
 
 
+@cache
+def panel() -> dict[str, Classifier]:
+    """The classifiers that judge beside the main one, by name: all that come with the package.
+
+    They differ from it in padding and batch size, which the paper does not state.
+    """
+    with as_file(files("thermoloom") / "data" / "panel") as folder:
+        return {name: load_classifier(folder / name) for name in panel_records()}
+
+
+@cache
+def panel_records() -> dict[str, dict[str, Any]]:
+    """The records of the panel by name; no network is loaded."""
+    with as_file(files("thermoloom") / "data" / "panel") as folder:
+        members = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        return {member.name: _files(member)[1] for member in members}
+
+
+def panel_rows() -> list[dict[str, Any]]:
+    """A row for each member of the panel: what it was trained with, and its accuracy."""
+    keys = ("padding", "batch_size", "epochs", "seed")
+    return [
+        {"name": name, "test_accuracy_percent": 100 * record["test_accuracy"]}
+        | {key: record["recipe"][key] for key in keys}
+        for name, record in panel_records().items()
+    ]
+
+
 def classifier_sha256(folder: str = "") -> str:
     """SHA-256 of the classifier that ``measures.classifier`` names: part of what was measured."""
     return str(classifier_record(folder)["sha256"])
@@ -157,15 +190,15 @@ def load_classifier(folder: Path) -> Classifier:
         shape = classifier.network(np.zeros((2, 1, SIDE, SIDE), np.float32)).shape
     except Exception as error:  # whatever a foreign network makes the library say
         raise UserError(f"{network}: takes no images of {SIDE} × {SIDE} ({error})") from None
-    if shape != (2, CLASSES):
-        raise UserError(f"{network}: gives {shape} for two images, not one logit for each digit")
+    if shape != (2, classifier.classes):
+        raise UserError(f"{network}: gives {shape} for two images, not one logit for each class")
     return classifier
 
 
 class Network:
     """The network in an ONNX file as a function of its one input, on one thread."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, name: str = "classifier.onnx") -> None:
         import onnxruntime  # heavy, so imported only to classify
 
         options = onnxruntime.SessionOptions()
@@ -178,7 +211,7 @@ class Network:
             )
         except Exception as error:  # the library has many, and no common one
             reason = f"no network that ONNX Runtime reads ({error})"
-            raise UserError(f"classifier.onnx: {reason}") from None
+            raise UserError(f"{name}: {reason}") from None
         self._input = self._session.get_inputs()[0].name
         self._outputs = [output.name for output in self._session.get_outputs()]
 

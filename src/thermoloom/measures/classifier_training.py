@@ -1,4 +1,4 @@
-"""Full MNIST → classifier.onnx and classifier.json, with the paper's network and optimizer.
+"""A labelled data set → classifier.onnx and classifier.json, by the paper's network and optimizer.
 
     conv 3×3, 16 → ReLU → max pool 2×2 → conv 3×3, 32 → ReLU → max pool 2×2
     → 128 units → ReLU → 10 classes
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import (
@@ -32,7 +33,9 @@ from thermoloom.measures.classifier import (
     classify,
     standardize,
 )
-from thermoloom.patterns.mnist import MNIST_SHA256, load_mnist
+from thermoloom.patterns.datasets import labelled_images
+from thermoloom.patterns.mnist import bundled_digits
+from thermoloom.settings import PatternSettings
 
 OPSET, IR_VERSION = 17, 8  # old enough for every supported ONNX Runtime
 
@@ -55,27 +58,34 @@ class Recipe:
     convolutions keep the size: 28 → 14 → 7."""
     loss: str = "cross entropy"
 
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} = {getattr(self, name)}: must be at least {least}")
+        if self.padding not in (0, 1):
+            raise UserError(f"padding = {self.padding}: must be 0 or 1")
+
 
 PAPER = Recipe()
 
 
 def train_classifier(
-    mnist: str | Path | None,
+    data: PatternSettings,
     out: Path,
     recipe: Recipe = PAPER,
     progress: Callable[[int, float], None] | None = None,
 ) -> dict[str, Any]:
-    """Train on all of MNIST, write both files into ``out``, return the record.
+    """Train on all of a labelled data set, write both files into ``out``, return the record.
 
-    ``mnist`` is a folder of IDX files (None: downloaded); ``progress(epoch, mean_loss)`` is
-    called after every epoch, counted from 1.
+    ``progress(epoch, mean_loss)`` is called after every epoch, counted from 1.
     """
     torch, onnx = _libraries()
-    images, classes = load_mnist(mnist, "train")
-    test_images, test_classes = load_mnist(mnist, "test")
+    images, classes = _images(data, "train")
+    test_images, test_classes = _images(data, "test")
+    count = max(CLASSES, int(classes.max()) + 1)
     model = train(images, classes, recipe, progress)
     content = onnx_file(model, recipe)
-    network = Classifier(Network(content), {})
+    network = Classifier(Network(content), {"classes": count})
     _check_export(model, network, test_images[:200])
     record = {
         "file": "classifier.onnx",
@@ -89,24 +99,28 @@ def train_classifier(
             "max pooling 2×2",
             "fully connected, 128 units",
             "ReLU",
-            "fully connected, 10 classes",
+            f"fully connected, {count} classes",
         ],
         "outputs": {
-            "logits": f"of the {CLASSES} classes",
+            "logits": f"of the {count} classes",
             "features": f"of the {FEATURES} units, after ReLU",
         },
         "recipe": asdict(recipe),
         "not_in_the_paper": ["batch_size", "padding", "loss", "ReLU after the 128 units"],
         "training_data": {
-            "set": f"MNIST training set, {len(images)} images",
+            "set": "MNIST" if data.are_digits else Path(data.path).name,
+            "images": len(images),
+            "threshold": data.threshold,
             "normalization": f"(pixel/255 − {MEAN})/{DEVIATION}",
-            "sha256": MNIST_SHA256["train-images-idx3-ubyte"],
+            "sha256": hashlib.sha256(images.tobytes()).hexdigest(),
         },
+        "classes": count,
         "test_images": len(test_images),
         "test_accuracy": accuracy(
             network.probabilities(standardize(test_images / 255)), test_classes
         ),
         "test_accuracy_rescaled": accuracy(classify(test_images, network), test_classes),
+        "bundled_accuracy": _bundled_accuracy(network) if data.are_digits else None,
         "rescaling": f"each image clipped to its percentiles {PERCENTILES} and brought to [0, 1], "
         "as generated samples are",
         "onnx": {"opset": OPSET, "ir_version": IR_VERSION},
@@ -128,7 +142,7 @@ def train(
     torch, _ = _libraries()
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
-    model = build_model(recipe)
+    model = build_model(recipe, max(CLASSES, int(classes.max()) + 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.learning_rate)
     inputs = torch.from_numpy(standardize(images / 255))
     targets = torch.from_numpy(classes.astype(np.int64))
@@ -145,7 +159,7 @@ def train(
     return model
 
 
-def build_model(recipe: Recipe) -> Any:
+def build_model(recipe: Recipe, classes: int = CLASSES) -> Any:
     """The paper's network with PyTorch's default initialization."""
     nn = _libraries()[0].nn
     features = 32 * _side_after(recipe.padding) ** 2
@@ -159,7 +173,7 @@ def build_model(recipe: Recipe) -> Any:
         nn.Flatten(),
         nn.Linear(features, FEATURES),
         nn.ReLU(),
-        nn.Linear(FEATURES, CLASSES),
+        nn.Linear(FEATURES, classes),
     )
 
 
@@ -191,7 +205,7 @@ def onnx_file(model: Any, recipe: Recipe) -> bytes:
         "mnist-classifier",
         [value("image", float32, ["samples", 1, SIDE, SIDE])],
         [
-            value("logits", float32, ["samples", CLASSES]),
+            value("logits", float32, ["samples", len(weights["9.bias"])]),
             value("features", float32, ["samples", FEATURES]),
         ],
         [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
@@ -203,6 +217,20 @@ def onnx_file(model: Any, recipe: Recipe) -> bytes:
     onnx.checker.check_model(file, full_check=True)
     content: bytes = file.SerializeToString()
     return content
+
+
+def _images(data: PatternSettings, part: str) -> tuple[Bytes, Bytes]:
+    """Images of 28 × 28 pixels, resized if necessary, and their classes."""
+    images, classes = labelled_images(data, part)
+    if images.shape[1:] != (SIDE, SIDE):
+        pictures = (Image.fromarray(image).resize((SIDE, SIDE)) for image in images)
+        images = np.stack([np.asarray(picture) for picture in pictures])
+    return images, classes
+
+
+def _bundled_accuracy(network: Classifier) -> float:
+    digits, classes = bundled_digits()
+    return accuracy(classify(digits, network), classes)
 
 
 def accuracy(probabilities: NDArray[np.float64], classes: Bytes) -> float:

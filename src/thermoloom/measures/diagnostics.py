@@ -89,5 +89,5 @@ def additional_path(machine: Machine, drive: Drive, index: int, seed: int) -> tu
     """
     pattern = index % len(drive.fields)
     field, word = drive.fields[pattern], drive.word(pattern)
-    path = engine().path(machine, field, seed, index, word, stream="validation ")
+    path = engine().path(machine, field, seed, index, word, purpose="validation")
     return pattern, path

@@ -153,6 +153,6 @@ def with_thermal_noise(machine: Machine, patterns: NDArray[Any], seed: int) -> N
     field = np.zeros(machine.units, np.float32)
     for number, pattern in enumerate(patterns):
         field[: machine.visible] = pattern
-        path = engine().path(machine, field, seed, number, stream="validation ")
+        path = engine().path(machine, field, seed, number, purpose="validation")
         states[number] = path.states[0, : machine.visible]
     return states

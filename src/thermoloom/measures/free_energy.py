@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,6 +73,11 @@ def free_energy(
     """
     pymbar = _pymbar()
     whole_number("samples", samples, 8)
+    if theta.machine.generating or theta.machine.development:
+        raise UserError(
+            "machine.generating, machine.development: free energies are those of couplings in the "
+            "reference potential"
+        )
     switches = whole_number("switches", switches, 1)
     steps = max(1, round(rest / theta.machine.dt))
     ramp = replace(
@@ -87,14 +93,16 @@ def free_energy(
     backwards = -couplings[:, 1:] / switches
     jumps, overlaps = [], []
     even = np.arange(samples) % 2 == 0
-    for jump in range(switches):
-        w_f, w_r = forwards[even, jump], backwards[~even, jump]
-        overlaps.append(_overlap(pymbar, w_f, w_r, jump, switches))
-        bennett = pymbar.bar(w_f, w_r)
-        jumps.append((float(bennett["Delta_f"]), float(bennett["dDelta_f"])))
-    differences, errors = np.array(jumps).T
     work = forwards.sum(axis=1)
-    jarzynski = pymbar.exp(work)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pymbar and its libraries, about their own code
+        for jump in range(switches):
+            w_f, w_r = forwards[even, jump], backwards[~even, jump]
+            overlaps.append(_overlap(pymbar, w_f, w_r, jump, switches))
+            bennett = pymbar.bar(w_f, w_r)
+            jumps.append((float(bennett["Delta_f"]), float(bennett["dDelta_f"])))
+        jarzynski = pymbar.exp(work)
+    differences, errors = np.array(jumps).T
     return FreeEnergy(
         difference=float(differences.sum()),
         error=float(np.sqrt((errors**2).sum())),

@@ -45,7 +45,7 @@ class Ledger:
         ``work`` is that of switching to the stage and, in it, of moving clamps and of couplings
         that are not reciprocal.
         """
-        return [self._stage(position) for position in range(self.machine.stages)]
+        return [self._stage(position) for position in range(self.generated.stage_heat.shape[1])]
 
     def _stage(self, position: int) -> dict[str, Any]:
         generated = self.generated
@@ -57,7 +57,9 @@ class Ledger:
         external = generated.clamp_work + generated.active_work
         moving = _mean(external[:, position])
         return {
-            "stage": self.machine.stages - position,
+            "stage": self.machine.stages - position
+            if position < self.machine.stages
+            else "development",
             "heat": estimate_mean(generated.stage_heat[:, position]),
             "path_heat": _mean(generated.path_heat[:, position]),
             "heat_parts": heat,

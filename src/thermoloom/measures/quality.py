@@ -8,7 +8,8 @@ the negative of a pattern.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,51 @@ MEASURES = {
     "absolute_correlation": "strongest absolute correlation",
 }
 """Seed-level measures, by their name in ``Quality``, with the words for tables and figures."""
+CLASSIFIED = ("max_softmax", "target_fraction", "class_entropy")
+"""Those that depend on the classifier."""
+
+
+def on_panel(measure: str, member: str) -> str:
+    """Name of a classifier-based measure by a member of the panel; the main one has no name."""
+    return f"{measure}@{member}" if member else measure
+
+
+def value_range(values: Iterable[float | None]) -> tuple[float, float] | None:
+    """Smallest and largest of the numbers that are defined."""
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The class that one classifier assigns to every sample."""
+
+    classes: Indices
+    """Most probable class, (S,)."""
+    scores: Float64
+    """Its softmax probability, (S,)."""
+    targets: tuple[int, ...]
+    """Classes that were learned."""
+
+    @classmethod
+    def of(cls, states: Float64, patterns: Patterns, classifier: Classifier) -> Assignment:
+        probabilities = classify(states, classifier)
+        targets = tuple(patterns.targets)
+        return cls(probabilities.argmax(axis=1), probabilities.max(axis=1), targets)
+
+    @property
+    def counts(self) -> NDArray[np.integer[Any]]:
+        """Samples assigned to each of the ten classes."""
+        return np.bincount(self.classes, minlength=CLASSES)
+
+    def summary(self) -> dict[str, float]:
+        """The measures of ``CLASSIFIED``."""
+        on_target = float(self.counts[list(self.targets)].sum() / len(self.classes))
+        return {
+            "max_softmax": float(self.scores.mean()),
+            "target_fraction": on_target,
+            "class_entropy": entropy(self.counts),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +117,23 @@ class Quality:
     """Distance of every sample to its nearest pattern."""
     sample_correlation: Float64
     """r of largest |r| among the patterns, with its sign, for every sample."""
+    panel: Mapping[str, Assignment] = field(default_factory=dict)
+    """What the classifiers of the panel make of the same samples, by name."""
+
+    def panel_summary(self) -> dict[str, float]:
+        """The classifier-based measures by every member of the panel: ``max_softmax@MEMBER``."""
+        return {
+            on_panel(measure, member): value
+            for member, assignment in self.panel.items()
+            for measure, value in assignment.summary().items()
+        }
+
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Smallest and largest value of each classifier-based measure, main classifier included."""
+        main = self.summary()
+        members = [member.summary() for member in self.panel.values()]
+        ranges = {n: value_range([main[n], *(m[n] for m in members)]) for n in CLASSIFIED}
+        return {name: ends for name, ends in ranges.items() if ends is not None}
 
     def summary(self) -> dict[str, float | None]:
         """The seed-level measures by name, None where not defined."""
@@ -79,12 +142,16 @@ class Quality:
 
 
 def measure_quality(
-    visible_states: NDArray[Any], patterns: Patterns, classifier: Classifier | str = ""
+    visible_states: NDArray[Any],
+    patterns: Patterns,
+    classifier: Classifier | str = "",
+    panel: Mapping[str, Classifier] | None = None,
 ) -> Quality:
     """All measures of the visible states (S, N_v).
 
     Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
-    bundled one if it is empty. Samples of other images are not judged.
+    bundled one if it is empty, and by the ``panel`` beside it. Samples of other classes are judged
+    if a classifier is named.
     """
     patterns.needed_for("quality")
     states = _checked(visible_states, patterns)
@@ -93,30 +160,28 @@ def measure_quality(
     nearest = distances.argmin(axis=1)
     nearest_distance = distances[np.arange(len(states)), nearest]
     strongest = strongest_correlation(states, images)
-    scores = None
-    if patterns.digits and patterns.shape == (SIDE, SIDE):
+    main: Assignment | None = None
+    others: dict[str, Assignment] = {}
+    known_classes = patterns.digits or (classifier != "" and len(patterns.classes) > 0)
+    if known_classes and patterns.shape == (SIDE, SIDE):
         judge = classifier_in(classifier) if isinstance(classifier, str) else classifier
-        scores = classify(states, judge)
-    predicted = None if scores is None else scores.argmax(axis=1)
-    largest = None if scores is None else scores.max(axis=1)
-    counts = None if predicted is None else np.bincount(predicted, minlength=CLASSES)
+        main = Assignment.of(states, patterns, judge)
+        members = panel if panel and patterns.digits else {}
+        others = {name: Assignment.of(states, patterns, member) for name, member in members.items()}
     return Quality(
         samples=len(states),
-        max_softmax=math.nan if largest is None else float(largest.mean()),
-        target_fraction=math.nan
-        if counts is None
-        else float(counts[list(patterns.targets)].sum() / len(states)),
-        class_entropy=math.nan if counts is None else entropy(counts),
+        **(dict.fromkeys(CLASSIFIED, math.nan) if main is None else main.summary()),
         pattern_distance=float(nearest_distance.mean()),
         pairwise_distance=mean_pairwise_distance(states),
         polarity=float(np.mean(strongest < 0)),
         absolute_correlation=float(np.abs(strongest).mean()),
-        class_counts=None if counts is None else tuple(counts.tolist()),
-        sample_class=predicted,
-        sample_max_softmax=largest,
+        class_counts=None if main is None else tuple(main.counts.tolist()),
+        sample_class=None if main is None else main.classes,
+        sample_max_softmax=None if main is None else main.scores,
         nearest_pattern=nearest,
         sample_pattern_distance=nearest_distance,
         sample_correlation=strongest,
+        panel=others,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.measures.statistics import estimate_mean
+from thermoloom.measures.statistics import Interval, MeanEstimate, estimate_mean, mean_interval
 from thermoloom.runs.formats import Table, only, rows_of
 
 KEYS = ("screen", "variant", "value", "seed")
@@ -60,19 +60,28 @@ class ResponseChange:
     """
 
     mean: float
+    """Infinite where a condition diverged."""
     error: float | None
     reference: float
+    interval: Interval | None = None
+    """95 % interval of the mean; None where there is one difference alone, or divergence."""
+
+    @classmethod
+    def of(cls, differences: MeanEstimate, reference: float) -> ResponseChange:
+        return cls(differences.mean, differences.sem, reference, mean_interval(differences))
 
     @property
     def percent(self) -> float:
         """Relative to |reference|, since heat may be negative where little was learned."""
         return 100 * self.mean / abs(self.reference)
 
-    def resolved(self, errors: float) -> bool:
-        """Whether it is larger than so many of its standard errors; divergence is beyond doubt."""
-        return math.isinf(self.mean) or (
-            self.error is not None and abs(self.mean) > errors * self.error
-        )
+    @property
+    def percent_interval(self) -> Interval | None:
+        """The interval relative to |reference|; infinite where there is one difference alone."""
+        if math.isinf(self.mean):
+            return None
+        low, high = self.interval or (-math.inf, math.inf)
+        return 100 * low / abs(self.reference), 100 * high / abs(self.reference)
 
 
 @dataclass(frozen=True)
@@ -110,20 +119,30 @@ class Curve:
         return float(np.mean(known)) if known and len(known) == len(numbers) else None
 
     def change(self, value: float, reference: float, measure: str = "heat") -> ResponseChange:
-        """A column of the samples at ``value`` minus that at ``reference``, in pairs.
+        """A column of the samples at ``value`` minus that at ``reference``, in pairs."""
+        return self.mean_change([value], reference, measure)
 
-        Pairs of trajectories where there is one seed, of seed means where there are several.
+    def mean_change(
+        self, values: Sequence[float], reference: float, measure: str = "heat"
+    ) -> ResponseChange:
+        """The change to ``reference``, averaged over ``values``.
+
+        In pairs of trajectories where there is one seed, of seed means where there are several.
         """
         base = {m.seed: m for m in self.at(reference)}
-        pairs = [(m, base[m.seed]) for m in self.at(value) if m.seed in base]
-        if any(m.diverged or b.diverged for m, b in pairs):
-            return ResponseChange(math.inf, None, float(np.mean([b.heat for _, b in pairs])))
-        differences = [m.samples[measure] - b.samples[measure] for m, b in pairs]
+        others = {seed: [m for v in values for m in self.at(v) if m.seed == seed] for seed in base}
+        pairs = [(base[seed], conditions) for seed, conditions in others.items() if conditions]
+        if any(m.diverged for b, conditions in pairs for m in (b, *conditions)):
+            return ResponseChange(math.inf, None, float(np.mean([b.heat for b, _ in pairs])))
+        differences = [
+            np.mean([m.samples[measure] for m in conditions], axis=0) - b.samples[measure]
+            for b, conditions in pairs
+        ]
         difference = estimate_mean(
             differences[0] if len(pairs) == 1 else [d.mean() for d in differences]
         )
-        level = float(np.mean([b.samples[measure].mean() for _, b in pairs]))
-        return ResponseChange(difference.mean, difference.sem, level)
+        level = float(np.mean([b.samples[measure].mean() for b, _ in pairs]))
+        return ResponseChange.of(difference, level)
 
     def points(self) -> list[dict[str, Any]]:
         """Points of the figure: mean heat and its error bar at every value.

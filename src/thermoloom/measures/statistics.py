@@ -136,6 +136,14 @@ def estimate_mean(values: Values) -> MeanEstimate:
     return MeanEstimate(len(x), float(x.mean()), sd, None if sd is None else sd / math.sqrt(len(x)))
 
 
+def mean_interval(estimate: MeanEstimate, confidence: float = 0.95) -> Interval | None:
+    """Student-t interval of a mean; None for a single number."""
+    if estimate.sem is None:
+        return None
+    half = float(stats.t.ppf((1 + confidence) / 2, estimate.count - 1)) * estimate.sem
+    return estimate.mean - half, estimate.mean + half
+
+
 def _t_statistics(
     a: NDArray[np.float64], b: NDArray[np.float64], confidence: float
 ) -> tuple[Interval | None, float | None, str]:

@@ -28,7 +28,7 @@ from thermoloom.computers.pattern_store import patterns_of, patterns_path
 from thermoloom.computers.training_runs import parameters_of, training_path, training_settings
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.classifier import SIDE, classifier_sha256
+from thermoloom.measures.classifier import SIDE, classifier_sha256, panel_records
 from thermoloom.patterns.drive import Drive, drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.files import sha256
@@ -210,15 +210,20 @@ def name_of(cases: Sequence[Case]) -> str:
 
 
 def _judge(settings: Settings) -> dict[str, Any]:
-    """The classifier that judges the samples, where one does."""
+    """The classifiers that judge the samples, where they do."""
     if not is_classified(settings):
         return {}
-    return {"classifier": {"sha256": classifier_sha256(settings.measures.classifier)}}
+    main = classifier_sha256(settings.measures.classifier)
+    if not settings.patterns.are_digits:
+        return {"classifier": {"sha256": main}}
+    members = {name: record["sha256"] for name, record in panel_records().items()}
+    return {"classifier": {"sha256": main, "panel": members}}
 
 
 def is_classified(settings: Settings) -> bool:
-    """Whether samples are shown to the classifier: 28 × 28 images of MNIST classes only."""
-    return settings.patterns.are_digits and settings.machine.visible == SIDE * SIDE
+    """Whether samples are shown to a classifier: 28 × 28 images of classes that it knows."""
+    known_classes = settings.patterns.are_digits or settings.measures.classifier != ""
+    return known_classes and settings.machine.visible == SIDE * SIDE
 
 
 def trained_path(folder: Path, settings: Settings) -> Path:

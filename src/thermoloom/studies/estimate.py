@@ -17,6 +17,7 @@ import numpy as np
 
 from thermoloom.computers.pattern_store import identified
 from thermoloom.engines import engine
+from thermoloom.engines.noisy_learner import without_update_noise
 from thermoloom.generation import generate
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
@@ -67,7 +68,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
         for model in _learned_apart(trainings.values())
     )
     seconds += sum(
-        model.generation.samples * model.machine.steps * rates.generation(model.machine)
+        model.generation.samples * model.machine.generation_steps * rates.generation(model.machine)
         for model in samples.values()
     )
     disk = sum(_training_bytes(model.machine) for model in trainings.values())
@@ -79,7 +80,8 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
 def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
     """One of those that differ in the strength of their update noise alone."""
     return {
-        (model.silent, model.imperfections.update_noise > 0): model for model in models
+        (without_update_noise(model), model.imperfections.update_noise > 0): model
+        for model in models
     }.values()
 
 
@@ -139,9 +141,10 @@ def _time_training(model: Settings) -> float:
     with threads(1):
         path = engine().path(machine, field, 0, 0, word)
         learner, theta = Trainee.new(short).learner, Parameters.zeros(machine)
-        learner.learn(theta, path)
+        state = learner.init(theta)
+        learner.update(theta, state, path)
         began = time.perf_counter()
-        learner.learn(theta, path)
+        learner.update(theta, state, path)
         return (time.perf_counter() - began) / machine.steps
 
 

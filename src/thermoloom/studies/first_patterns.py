@@ -18,4 +18,5 @@ def first_patterns(patterns: Patterns, count: int) -> Patterns:
         labels=patterns.labels[first],
         classes=patterns.classes[first],
         pixels=None if patterns.pixels is None else patterns.pixels[first],
+        scale=patterns.scale.of_rows(first),
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+from thermoloom.measures.quality import CLASSIFIED, on_panel, value_range
+from thermoloom.measures.statistics import PairedComparison
 from thermoloom.studies import verdicts
-from thermoloom.studies.verdicts import Evidence, Statements
+from thermoloom.studies.verdicts import Criterion, Evidence, Statements
 
+FOLLOWS = "follows from the number of pairs in which online is lower, so it is not judged"
 NO_CLASSIFIER = "there is no classifier for this visible layer"
 
 
@@ -22,7 +26,7 @@ def quantities(said: Statements, summary: dict[str, Any]) -> list[dict[str, Any]
         ("t_test_p", "paired t-test, p", heat["t_test_p"],
          {"digits": ".2g", "note": note, "compare": _by_level(said, "t_test_p")}),
         ("sign_test_p", "exact two-sided sign test, p", heat["sign_test_p"],
-         {"digits": ".4g", "note": note, "compare": _by_level(said, "sign_test_p")}),
+         {"digits": ".4g", "note": note or FOLLOWS, "compare": lambda *_: ""}),
         ("batch_heat", "mean heat, batch", heat["batch"], {"unit": "E₀"}),
         ("online_heat", "mean heat, online", heat["online"], {"unit": "E₀"}),
     ]  # fmt: skip
@@ -44,18 +48,53 @@ def _by_level(said: Statements, key: str) -> Callable[[float | None, float], str
 def lower_heat(said: Statements, evidence: Evidence) -> dict[str, Any]:
     compared = evidence.models.compared("heat.mean")
     percent = -(compared.mean_percent_difference or 0.0)
-    verdict = verdicts.in_all_pairs(compared, -1)
-    return said.statement("lower_heat", verdict, **compared.numbers | {"percent": percent})
+    criteria = said.check_every_pair("lower_heat", compared, -1)
+    return said.judge("lower_heat", criteria, **compared.numbers | {"percent": percent})
 
 
-def change(said: Statements, evidence: Evidence, key: str, value: str, sign: int) -> dict[str, Any]:
-    """A statement about online − batch of one seed-level number: its sign, or no change (0)."""
-    compared = evidence.models.compare(value)
+def change(said: Statements, evidence: Evidence, key: str, measure: str) -> dict[str, Any]:
+    """A statement about online − batch of one measure of quality, by the thresholds it has.
+
+    A measure that depends on the classifier is judged by all of them.
+    """
+    compared = evidence.models.compare(f"quality.{measure}")
     if compared is None:
         return said.missing(key, NO_CLASSIFIER)
-    verdict = verdicts.direction(compared, sign) if sign else verdicts.no_change(compared)
     text = "{percent:+.2f} % of the batch mean; one pair has no interval"
     low, high = compared.percent_interval or (None, None)
     if low is not None:
         text = "{percent:+.2f} % of the batch mean, 95 % interval [{low:+.2f}, {high:+.2f}] %"
-    return said.statement(key, verdict, text, **compared.numbers, low=low, high=high)
+    numbers = compared.numbers | {"low": low, "high": high}
+    if measure not in CLASSIFIED:
+        return said.judge(key, _criteria(said, key, compared), text, **numbers)
+    pairs = {
+        name: evidence.models.compared(f"quality.{on_panel(measure, name)}")
+        for name in evidence.classifiers
+    }
+    criteria = {name: _criteria(said, key, compared) for name, compared in pairs.items()}
+    ends = value_range(compared.mean_percent_difference for compared in pairs.values())
+    least, most = ends or (None, None)
+    text += "; over the panel {least:+.2f} to {most:+.2f} %"
+    return said.judge_panel(key, criteria, text, **numbers, least=least, most=most)
+
+
+def _criteria(said: Statements, key: str, pairs: PairedComparison) -> list[Criterion]:
+    """A criterion for each threshold; ``zero`` is about the interval, all others about the mean."""
+    return [
+        said.check(key, name, half_widths(pairs))
+        if name == "zero"
+        else said.check_pairs(key, name, pairs)
+        for name in said.entry(key)["threshold"]
+    ]
+
+
+def half_widths(pairs: PairedComparison) -> float:
+    """Distance of the mean difference from zero, in half-widths of its interval: up to 1, the
+    interval contains zero.
+    """
+    if pairs.interval is None:
+        return 0.0
+    low, high = pairs.interval
+    if high == low:
+        return math.inf if low else 0.0
+    return abs(low + high) / (high - low)

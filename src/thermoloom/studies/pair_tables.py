@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.machine.parameters import Block, layout
-from thermoloom.measures.classifier import classifier_record
+from thermoloom.measures.classifier import classifier_record, panel_records, panel_rows
 from thermoloom.measures.diagnostics import EnergyDrop
 from thermoloom.measures.paired import RULES
-from thermoloom.measures.quality import MEASURES
+from thermoloom.measures.quality import CLASSIFIED, MEASURES, on_panel, value_range
 from thermoloom.measures.statistics import PairedComparison, compare_pairs, estimate_mean, negated
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
@@ -89,8 +89,8 @@ def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
         "patterns": patterns.patterns,
     }
     snapshot_samples: list[int] = []
-    if pairs.replay is not None:
-        snapshots = pairs.replay.run.load_arrays("snapshots")
+    if pairs.displayed_replay is not None:
+        snapshots = pairs.displayed_replay.run.load_arrays("snapshots")
         arrays |= {"snapshots": snapshots["states"], "steps": snapshots["steps"]}
         snapshot_samples = snapshots["samples"].tolist()
     run.save_arrays(
@@ -161,11 +161,24 @@ def heat_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def quality_rows(pairs: Pairs) -> list[dict[str, Any]]:
-    """One row per measure of quality, online − batch across pairs."""
+    """One row per measure of quality, online − batch across pairs, with its range on the panel."""
     return [
         comparison_row(label, pairs.numbers.compare(f"quality.{name}"), key=name)
+        | _panel_ranges(pairs, name)
         for name, label in MEASURES.items()
     ]
+
+
+def _panel_ranges(pairs: Pairs, measure: str) -> dict[str, Any]:
+    """Ranges of the numbers of a comparison over all classifiers, where they depend on one."""
+    if measure not in CLASSIFIED or not classified(pairs.displayed.samples):
+        return {}
+    compared = [
+        pairs.numbers.compared(f"quality.{on_panel(measure, name)}").numbers
+        for name in ("", *panel_records())
+    ]
+    keys = ("batch", "online", "difference", "percent")
+    return {f"panel_{key}": value_range(numbers[key] for numbers in compared) for key in keys}
 
 
 def _label(block: Block) -> str:
@@ -265,9 +278,18 @@ def timing(pairs: Pairs) -> dict[str, float]:
     spent = [record.results["timing"] for record in pairs.records]
     total = {stage: sum((s.get(stage, 0.0) for s in spent), 0.0) for stage in STAGES}
     paths = sum(min(s.get("one_path", 0.0) * s["paths_made"], s["training"]) for s in spent)
-    replay = 0.0 if pairs.replay is None else pairs.replay.results["timing"]["replay"]
+    replay = sum(record.results["timing"]["replay"] for record in pairs.replays.values())
     total["training"] -= paths
     return {"paths": paths} | total | {"replay": replay}
+
+
+def replayed(pairs: Pairs) -> dict[str, int] | None:
+    """Samples and parameters of all checkpoints, and how many of them a replay changed."""
+    results = [record.results for record in pairs.replays.values()]
+    if not results:
+        return None
+    keys = ("samples", "differing", "parameters", "changed_parameters")
+    return {"checkpoints": len(results)} | {key: sum(r[key] for r in results) for key in keys}
 
 
 def judge_of(pairs: Pairs) -> dict[str, Any] | None:
@@ -280,6 +302,11 @@ def judge_of(pairs: Pairs) -> dict[str, Any] | None:
         "test_images": record["test_images"],
         "sha256": record["sha256"],
     }
+
+
+def panel_of(pairs: Pairs) -> list[dict[str, Any]] | None:
+    """The classifiers of the panel, where samples were classified."""
+    return panel_rows() if classified(pairs.displayed.samples) else None
 
 
 def summarize_pairs(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
@@ -308,12 +335,13 @@ def summarize_pairs(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
             "generation_seed": pairs.displayed.settings.generation_seed,
         },
         "classifier": judge_of(pairs),
+        "panel": panel_of(pairs),
         "patterns": {
             "count": len(pairs.patterns),
             "classes": pairs.patterns.classes,
             "targets": pairs.patterns.targets,
         },
-        "replay": None if pairs.replay is None else pairs.replay.results,
+        "replay": replayed(pairs),
         "timing": timing(pairs),
         "models": pairs.numbers.models,
     }

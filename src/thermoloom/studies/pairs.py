@@ -25,6 +25,8 @@ from thermoloom.studies.study import Plan
 
 OPTIMUM = "optimum"
 """Label of θ* in the column ``rule``."""
+REPLAYED = 5
+"""Pairs whose archives are replayed: all of the paper's."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,20 @@ class PairPlan(Plan):
         return [self.case(OPTIMUM, seed, self.optimum(seed), "the optimum") for seed in self.seeds]
 
     @property
-    def replay_case(self) -> Case:
-        """The archive of the displayed computer, generated once more."""
-        displayed = next(case for case in self.pair_cases if case.labels["rule"] == "online")
-        cycles = SAMPLE_IN_CYCLES * displayed.settings.generation.samples
-        return Case(
-            {}, displayed.settings, replay, needs=(displayed,), group="replay", cycles=cycles
-        )
+    def replay_cases(self) -> list[Case]:
+        """The archives of the first pairs generated once more, as many as the paper has."""
+        cycles = SAMPLE_IN_CYCLES * self.settings.generation.samples
+        return [
+            Case(
+                {"checkpoint": "{rule} {seed}".format(**case.labels)},
+                case.settings,
+                replay,
+                needs=(case,),
+                cycles=cycles,
+            )
+            for case in self.pair_cases
+            if case.labels["seed"] in self.seeds[:REPLAYED]
+        ]
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,8 @@ class Pairs:
     computers: dict[tuple[str, int], Record]
     """By rule and seed."""
     missing: list[str] = field(default_factory=list)
-    replay: Record | None = None
+    replays: dict[tuple[str, int], Record] = field(default_factory=dict)
+    """Replayed archives by rule and seed."""
 
     @property
     def seeds(self) -> list[int]:
@@ -118,6 +128,11 @@ class Pairs:
     def displayed(self) -> Record:
         """The computer whose samples are displayed: online, first complete pair."""
         return self.computers["online", self.seeds[0]]
+
+    @property
+    def displayed_replay(self) -> Record | None:
+        """The replay of the displayed computer, with its snapshots."""
+        return self.replays.get(("online", self.seeds[0]))
 
     @cached_property
     def patterns(self) -> Patterns:
@@ -153,8 +168,8 @@ def collect_pairs(plan: PairPlan, gathered: Gathered) -> Pairs:
             missing.append(f"pair {seed} is left out ({'; '.join(reasons)})")
     if not computers:
         raise UserError(f"{gathered.folder}: no pair is complete: {' | '.join(missing)}")
-    replays = [record for record in gathered if record.case.measure is replay]
-    return Pairs(plan, computers, missing, replays[0] if replays else None)
+    replays = {(r.rule, r.seed): r for r in gathered if r.case.measure is replay}
+    return Pairs(plan, computers, missing, {k: r for k, r in replays.items() if k in computers})
 
 
 def _reason(gathered: Gathered, rule: str, seed: int) -> str:

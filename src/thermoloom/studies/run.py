@@ -159,7 +159,7 @@ class _Interim:
             return
         began, self.seen = monotonic(), ready
         so_far = {"interim": {"seeds": ready, "of": wanted}, "missing": []}  # they are on their way
-        with contextlib.suppress(UserError):  # what is wrong is told at the end, if it still is
+        with contextlib.suppress(UserError):  # reported at the end if it is still wrong
             summary = summarized(self.study, self.plan, self.folder, self.run) | so_far
             save_summary(self.run, summary)
             self.on_interim(self.run, summary)

@@ -36,8 +36,9 @@ from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.classifier import panel
 from thermoloom.measures.diagnostics import additional_path, coupling_norms, mean_energies
-from thermoloom.measures.quality import Quality, measure_quality
+from thermoloom.measures.quality import Quality, measure_quality, on_panel
 from thermoloom.measures.statistics import estimate_mean
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
@@ -271,13 +272,13 @@ def record_samples(
         return None
     with clock.measure("quality"):
         images = generated.final_states[:, : settings.machine.visible]
-        quality = measure_quality(images, patterns, settings.measures.classifier)
+        quality = measure_quality(images, patterns, settings.measures.classifier, panel())
     if (quality.sample_class is not None) != is_classified(settings):
         raise RuntimeError("the identity of the case is wrong about the classifier")
     run.save_table("samples", _sample_columns(generated, quality))
     return {
         "heat": asdict(estimate_mean(generated.heat)),
-        "quality": quality.summary(),
+        "quality": quality.summary() | quality.panel_summary(),
         "class_counts": quality.class_counts,
         TIMING: clock.seconds,
     }
@@ -325,6 +326,8 @@ def _sample_columns(generated: Generated, quality: Quality) -> dict[str, Any]:
         "pattern": quality.nearest_pattern,
         "pattern_distance": quality.sample_pattern_distance,
         "correlation": quality.sample_correlation,
+        **{on_panel("class", name): member.classes for name, member in quality.panel.items()},
+        **{on_panel("max_softmax", name): member.scores for name, member in quality.panel.items()},
     }
 
 
@@ -367,7 +370,11 @@ def _diagnosed(
 
 
 def replay(job: Job) -> dict[str, Any]:
-    """Generate an archive again, compare it to the bit, save snapshots of the nearest samples."""
+    """Generate an archive again, compare it to the bit, save snapshots of the nearest samples.
+
+    θ is read anew after the call and compared, entry by entry, with what was read before it and
+    with what the call has used.
+    """
     began = time.perf_counter()
     settings, order = job.settings, order_of(job.settings)
     training = RunDirectory.open(trained_path(job.workdir, settings))
@@ -376,14 +383,18 @@ def replay(job: Job) -> dict[str, Any]:
     quality = measure_quality(images, job.patterns, settings.measures.classifier)
     nearest = nearest_samples(_sample_columns(archive, quality), job.patterns)
     displayed = [samples[0] for samples in nearest.values() if samples]
-    steps = np.linspace(0, settings.machine.steps, SNAPSHOTS).round().astype(int).tolist()
+    last = settings.machine.generation_steps
+    steps = np.linspace(0, last, SNAPSHOTS).round().astype(int).tolist()
+    theta = parameters_of(training)
+    before = theta.copy()
     again = generate(
-        parameters_of(training),
+        theta,
         order.samples,
         order.seed,
         snapshot_steps=steps,
         snapshot_samples=displayed,
     )
+    changed = [_changed(before, after) for after in (theta, parameters_of(training))]
     visible = again.snapshots[:, :, : settings.machine.visible]
     job.run.save_arrays(
         "snapshots",
@@ -392,9 +403,15 @@ def replay(job: Job) -> dict[str, Any]:
     return {
         "samples": order.samples,
         "differing": len(differing_samples(archive, again)),
-        "parameters_unchanged": True,  # generate() compares them and raises otherwise
+        "parameters": before.vector.size,
+        "changed_parameters": max(changed),
         TIMING: {"replay": time.perf_counter() - began},
     }
+
+
+def _changed(before: Parameters, after: Parameters) -> int:
+    """Entries of θ that are not the same."""
+    return int((before.vector != after.vector).sum())
 
 
 def nearest_samples(

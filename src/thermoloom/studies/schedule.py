@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from thermoloom.engines.noisy_learner import without_update_noise
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
@@ -101,7 +102,8 @@ def cost(training: Training, beside: Sequence[Training] = ()) -> float:
 def _trained_as_one(a: Settings, b: Settings) -> bool:
     """Whether two computers differ, but for their samples, in the strength of noise alone."""
     noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
-    return noisy and replace(a.silent, generation=b.generation) == b.silent
+    clean, other = without_update_noise(a), without_update_noise(b)
+    return noisy and replace(clean, generation=b.generation) == other
 
 
 def cut(groups: Mapping[Hashable, Sequence[Training]], workers: int) -> Iterator[list[Case]]:

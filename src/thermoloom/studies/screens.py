@@ -11,17 +11,18 @@ cycle, and the screen goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from thermoloom.errors import UserError
-from thermoloom.measures.quality import MEASURES
+from thermoloom.measures.classifier import panel_records, panel_rows
+from thermoloom.measures.quality import CLASSIFIED, MEASURES, on_panel, value_range
 from thermoloom.measures.responses import KEYS, Measured, Responses
 from thermoloom.runs.manifest import flatten
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Imperfections, Settings
-from thermoloom.studies.case import Case, Measure
+from thermoloom.studies.case import Case, Measure, is_classified
 from thermoloom.studies.gather import Gathered, Record, save_rows, stacked
 from thermoloom.studies.study import SECTION, VARIED, Plan
 
@@ -94,8 +95,19 @@ def _row(record: Record) -> dict[str, Any]:
         **{f"heat_{key}": heat.get(key) for key in ("mean", "sd", "sem")},
         "samples": settings.generation.samples,
         "cycles": settings.training.cycles,
-        **{name: None if lost else results["quality"][name] for name in MEASURES},
+        **{name: None if lost else results["quality"][name] for name in _measures(settings)},
     }
+
+
+def has_panel(settings: Settings) -> bool:
+    """Whether the panel judges, too: it knows MNIST classes only."""
+    return settings.patterns.are_digits and is_classified(settings)
+
+
+def _measures(settings: Settings) -> list[str]:
+    """Columns of quality: those of the main classifier, and those of the panel where it judges."""
+    members = panel_records() if has_panel(settings) else {}
+    return [*MEASURES, *(on_panel(measure, name) for measure in CLASSIFIED for name in members)]
 
 
 def summarize_screens(
@@ -111,10 +123,17 @@ def summarize_screens(
         "seed_count": len(seeds),
         "conditions": len(responses.measured),
         "diverged": sum(m.diverged for m in responses.measured),
-        "rows": [m.row for m in responses.measured],
+        "panel": panel_rows() if has_panel(plan.settings) else None,
+        "rows": [{**m.row, **_ranges(m.row)} for m in responses.measured],
         "curves": responses.curves(),
         "timing": gathered.seconds(STAGES),
     }
+
+
+def _ranges(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Range of each classifier-based measure over all classifiers, for the page."""
+    names = {m: [key for key in row if key.partition("@")[0] == m] for m in CLASSIFIED}
+    return {f"{m}_range": value_range(row[key] for key in keys) for m, keys in names.items()}
 
 
 def _save_tables(responses: Responses, run: RunDirectory) -> None:

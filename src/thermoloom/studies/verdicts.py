@@ -1,8 +1,9 @@
 """A statement, a threshold and a number of ours make a verdict.
 
-    holds                       the number confirms the sentence
-    differs                     it contradicts it
-    same sign, not resolved     it points the same way, within its error
+    holds                       the number is on the right side of the threshold, with its error
+    differs                     it is on the wrong side, with its error
+    not resolved                its 95 % interval contains the threshold
+    depends on the classifier   the classifiers of the panel do not agree
     too short to judge          the run is shorter than the statement needs
     not measured                the run has no such number
 
@@ -12,14 +13,15 @@ A study's ``statements.toml`` holds the sentences:
                                 put into words (measured)
     [quantities.KEY]            a number of the paper: value, interval (95 %), sentence
     [predictions.KEY]           a sentence of our theory
-    threshold.NAME              a number that decides a verdict: value, unit, and the reason:
-                                whether the paper has it or we chose it, and if our results
-                                were known when we did
+    threshold.NAME              how our number must lie to a limit, for the statement to hold:
+                                below, above, at_most, at_least, within (±) or beyond (±) it;
+                                its unit, and the reason: whether the paper has it or we chose
+                                it. One with a plain value tells what the sentence is about
+    consequence                 what the sentence follows from; it is judged but not counted
     needs                       lengths without which nothing is judged; [needs] holds for all
                                 entries that have none of their own, {} needs nothing
 
-A direction without a threshold is judged by its sign and by the 95 % interval across pairs, "in all
-pairs" by counting. Nothing measured is ever taken from this file.
+Nothing measured is ever taken from this file.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thermoloom.measures.paired import PairedModels
-from thermoloom.measures.responses import Responses
+from thermoloom.measures.responses import ResponseChange, Responses
 from thermoloom.measures.statistics import Interval, PairedComparison
 from thermoloom.runs.formats import Table, jsonable, only
 from thermoloom.runs.store import RunDirectory
@@ -51,17 +53,19 @@ SAME_SIDE = "same side of 0.05"
 HIGHER, LOWER = "higher than the paper's", "lower than the paper's"
 SAME_SIGN = "same sign"
 HOLDS = "holds"
-UNRESOLVED = "same sign, not resolved"
+DEPENDS = "depends on the classifier"
+UNRESOLVED = "not resolved"
 DIFFERS = "differs"
 NOT_MEASURED = "not measured"
 TOO_SHORT = "too short to judge"
 
 COLOURS = {
-    HOLDS: "good", UNRESOLVED: "fair", DIFFERS: "bad", TOO_SHORT: "none", NOT_MEASURED: "none",
+    HOLDS: "good", DEPENDS: "fair", UNRESOLVED: "fair", DIFFERS: "bad", TOO_SHORT: "none",
+    NOT_MEASURED: "none",
     INSIDE: "good", COVERS: "good", EQUAL: "good", SAME_SIDE: "good", HIGHER: "fair",
     LOWER: "fair", SAME_SIGN: "fair",
 }  # fmt: skip
-"""Kind of each verdict; the first five are those of statements, in the order of a tally."""
+"""Kind of each verdict; the first six are those of statements, in the order of a tally."""
 SIGNS = {"good": "✓", "fair": "≈", "bad": "✗", "none": "·"}
 """Beside the colour, for readers who do not see it."""
 FILE = "statements.toml"
@@ -90,6 +94,70 @@ class Quantity:
     thresholds: list[dict[str, Any]] = field(default_factory=list)
 
 
+SIDES = {
+    "below": "below", "above": "above", "at_most": "at most", "at_least": "at least",
+    "within": "within ±", "beyond": "beyond ±",
+}  # fmt: skip
+"""How a criterion's number must lie to its limit; the last two are about its magnitude."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A number and the limit that decides about it: how a statement could have failed.
+
+    It holds if the whole interval lies on the right side of the limit, differs if all of it lies on
+    the wrong side, and is not resolved if the interval contains the limit.
+    """
+
+    name: str
+    value: float
+    side: str
+    """A key of ``SIDES``."""
+    limit: float
+    unit: str
+    reason: str
+    interval: Interval | None = None
+    """95 % interval; None where the number has no error, infinite where its error is unknown."""
+    about: str = ""
+    """Which of several numbers that the same limit decides about."""
+
+    @property
+    def _inside(self) -> tuple[float, float]:
+        """How far the ends of the interval are inside the limit, the worse end first."""
+        low, high = self.interval or (self.value, self.value)
+        if self.side in ("within", "beyond"):
+            ends = sorted((abs(low), abs(high)))
+            low, high = (0.0 if low < 0 < high else ends[0]), ends[1]
+        if self.side in ("below", "at_most", "within"):
+            return self.limit - high, self.limit - low
+        return low - self.limit, high - self.limit
+
+    @property
+    def verdict(self) -> str:
+        worse, better = self._inside
+        touching = 0.0 if self.side in ("at_most", "at_least", "within") else math.ulp(0.0)
+        if worse >= touching:
+            return HOLDS
+        return UNRESOLVED if better >= touching else DIFFERS
+
+    @property
+    def distance(self) -> float | None:
+        """From the nearest number that would have changed the verdict; None if there is none."""
+        ends = [abs(end) for end in self._inside]
+        return min(ends) if math.isfinite(min(ends)) else None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        name = f"{self.name} {self.about}".replace("_", " ").strip()
+        known = self.interval is not None and all(map(math.isfinite, self.interval))
+        return asdict(self) | {
+            "name": name,
+            "interval": self.interval if known else None,
+            "verdict": self.verdict,
+            "distance": self.distance,
+        }
+
+
 @dataclass(frozen=True)
 class Statement:
     """A sentence of the paper and what our numbers say of it."""
@@ -102,6 +170,13 @@ class Statement:
     """Ours in words; {name:format} stands for a number of ``values``."""
     values: dict[str, Any] = field(default_factory=dict)
     thresholds: list[dict[str, Any]] = field(default_factory=list)
+    """What the sentence is about, such as an amplitude; it decides nothing."""
+    criteria: list[dict[str, Any]] = field(default_factory=list)
+    """What decides the verdict, by the main classifier."""
+    panel: list[dict[str, Any]] = field(default_factory=list)
+    """Verdict and numbers by every classifier, the main one first; empty where none is needed."""
+    consequence: str = ""
+    """What the sentence follows from; such a statement is judged but not counted."""
 
 
 def own_quantity(key: str, label: str, value: float | None, **details: Any) -> dict[str, Any]:
@@ -140,7 +215,43 @@ class Statements:
 
     def limit(self, key: str, name: str) -> float:
         """A threshold: the number that separates one verdict on a statement from another."""
-        return float(self.entry(key)["threshold"][name]["value"])
+        return _limit(self.entry(key)["threshold"][name])[1]
+
+    def check(
+        self, key: str, name: str, value: float, interval: Interval | None = None, about: str = ""
+    ) -> Criterion:
+        """A number against the threshold of this name."""
+        entry, limit = self.entry(key)["threshold"][name], self.limit(key, name)
+        side = _limit(entry)[0]
+        return Criterion(name, value, side, limit, entry["unit"], entry["reason"], interval, about)
+
+    def check_change(
+        self, key: str, name: str, change: ResponseChange, about: str = ""
+    ) -> Criterion:
+        """A change along a response curve, in per cent of its reference."""
+        return self.check(key, name, change.percent, change.percent_interval, about)
+
+    def check_pairs(
+        self, key: str, name: str, pairs: PairedComparison, about: str = ""
+    ) -> Criterion:
+        """The mean difference of pairs, per cent of the reference where the threshold says so.
+
+        One pair has no interval, so it cannot resolve anything.
+        """
+        value, interval = pairs.mean_difference, pairs.interval
+        if self.entry(key)["threshold"][name]["unit"].startswith("%"):
+            value, interval = pairs.mean_percent_difference or 0.0, pairs.percent_interval
+        return self.check(key, name, value, interval or (-math.inf, math.inf), about)
+
+    def check_every_pair(
+        self, key: str, pairs: PairedComparison, sign: int, about: str = ""
+    ) -> list[Criterion]:
+        """The sign of the mean difference, and the share of pairs that have it."""
+        share = 100 * sum(d * sign > 0 for d in pairs.differences) / pairs.pairs
+        return [
+            self.check_pairs(key, "sign", pairs, about),
+            self.check(key, "pairs", share, about=about),
+        ]
 
     def thresholds(self, key: str) -> list[dict[str, Any]]:
         """All thresholds of an entry, for the page: name, value, unit and reason."""
@@ -191,10 +302,47 @@ class Statements:
         for name, value in numbers.items():
             if isinstance(value, float) and math.isinf(value):
                 measured = re.sub(rf"{{{name}(:[^}}]*)?}}", "−∞" if value < 0 else "∞", measured)
-        sentence, where = entry["sentence"], entry["where"]
-        return asdict(
-            Statement(key, sentence, where, verdict, measured, numbers, _thresholds(entry))
+        statement = Statement(
+            key=key,
+            sentence=entry["sentence"],
+            where=entry["where"],
+            verdict=verdict,
+            measured=measured,
+            values=numbers,
+            thresholds=[t for t in _thresholds(entry) if "value" in t],
+            consequence=entry.get("consequence", ""),
         )
+        return asdict(statement)
+
+    def judge(
+        self, key: str, criteria: Sequence[Criterion], measured: str = "", /, **values: Any
+    ) -> dict[str, Any]:
+        """A statement by its criteria, all of which must hold."""
+        row = self.statement(key, weakest([c.verdict for c in criteria]), measured, **values)
+        return row | {"criteria": [criterion.row for criterion in criteria]}
+
+    def judge_panel(
+        self,
+        key: str,
+        criteria: Mapping[str, Sequence[Criterion]],
+        measured: str = "",
+        /,
+        **values: Any,
+    ) -> dict[str, Any]:
+        """A statement by the criteria of every classifier, the main one ("") first.
+
+        A classifier with no criteria has nothing to judge and is left out.
+        """
+        judged = {name: weakest([c.verdict for c in each]) for name, each in criteria.items()}
+        spoken = {verdict for verdict in judged.values() if verdict != NOT_MEASURED}
+        verdict = DEPENDS if len(spoken) > 1 else next(iter(spoken), NOT_MEASURED)
+        return self.statement(key, verdict, measured, **values) | {
+            "criteria": [criterion.row for criterion in criteria[""]],
+            "panel": [
+                {"classifier": name, "verdict": judged[name], "values": [c.value for c in each]}
+                for name, each in criteria.items()
+            ],
+        }
 
     def missing(self, key: str, reason: str) -> dict[str, Any]:
         """A statement that this run cannot speak to, and why."""
@@ -210,7 +358,7 @@ class Statements:
         short = {k: n for k, n in self.needs(row["key"]).items() if lengths[k] < n}
         if not short:
             return row
-        row = row | {"verdict": TOO_SHORT, "thresholds": []}
+        row = row | {"verdict": TOO_SHORT, "thresholds": [], "criteria": []}
         have = {f"has_{key}": lengths[key] for key in short}
         want = {f"needs_{key}": value for key, value in short.items()}
         lacking = ", ".join(
@@ -228,6 +376,12 @@ def _thresholds(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"name": name, **limit} for name, limit in entry.get("threshold", {}).items()]
 
 
+def _limit(threshold: Mapping[str, Any]) -> tuple[str, float]:
+    """Side and number of a threshold; one that decides nothing by itself has a plain value."""
+    side = next(side for side in (*SIDES, "value") if side in threshold)
+    return side, float(threshold[side])
+
+
 class Evidence(StudyTables):
     """What a study saved, with the computers and conditions of its tables."""
 
@@ -240,6 +394,11 @@ class Evidence(StudyTables):
     def responses(self) -> Responses:
         """The conditions of a study of screens."""
         return Responses.of_tables(self.table("conditions"), self.table("samples"))
+
+    @property
+    def classifiers(self) -> list[str]:
+        """The classifiers that judged the samples: the main one ("") and the panel."""
+        return ["", *(member["name"] for member in self.summary.get("panel") or [])]
 
     @property
     def shown_samples(self) -> Table:
@@ -306,47 +465,16 @@ def compare_size(value: float | None, paper_value: float) -> str:
 
 
 def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many statements have which verdict, and their total."""
-    verdicts = [statement["verdict"] for statement in statements]
-    order = (HOLDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
+    """How many statements have which verdict, and their total; consequences do not count."""
+    verdicts = [s["verdict"] for s in statements if not s.get("consequence")]
+    order = (HOLDS, DEPENDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
     return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}
 
 
-def direction(comparison: PairedComparison, sign: int) -> str:
-    """Whether other − reference has this sign: resolved by its interval, in the mean, or not.
-
-    One pair has no interval, so it cannot resolve anything.
-    """
-    if comparison.mean_difference * sign <= 0:
-        return DIFFERS
-    if comparison.interval is None:
-        return UNRESOLVED
-    low, high = comparison.interval
-    return HOLDS if low * sign > 0 and high * sign > 0 else UNRESOLVED
-
-
-def no_change(comparison: PairedComparison) -> str:
-    """Whether the interval of the difference contains zero; one pair has none."""
-    if comparison.interval is None:
-        return TOO_SHORT
-    low, high = comparison.interval
-    return HOLDS if low <= 0 <= high else DIFFERS
-
-
-def in_all_pairs(comparison: PairedComparison, sign: int) -> str:
-    """Whether other − reference has this sign in every pair, or in the mean at least.
-
-    One pair cannot speak for all.
-    """
-    if comparison.pairs > 1 and all(d * sign > 0 for d in comparison.differences):
-        return HOLDS
-    return UNRESOLVED if comparison.mean_difference * sign > 0 else DIFFERS
-
-
 def weakest(verdicts: Sequence[str]) -> str:
-    """The verdict on several things that must all hold."""
+    """The verdict on several things that must all hold; on nothing, not measured."""
     ranked = (NOT_MEASURED, DIFFERS, UNRESOLVED, HOLDS)
-    return next(verdict for verdict in ranked if verdict in verdicts)
+    return next((verdict for verdict in ranked if verdict in verdicts), NOT_MEASURED)
 
 
 def holds_if(condition: bool) -> str:
@@ -359,8 +487,8 @@ def holds_if(condition: bool) -> str:
 _COUNTED = {
     HOLDS: ("holds", "hold"),
     DIFFERS: ("differs", "differ"),
-    UNRESOLVED: ("has the same sign but is not resolved",
-                                "have the same sign but are not resolved"),
+    DEPENDS: ("depends on the classifier", "depend on the classifier"),
+    UNRESOLVED: ("is not resolved", "are not resolved"),
     TOO_SHORT: ("cannot be judged by so short a run", "cannot be judged by so short a run"),
     NOT_MEASURED: ("was not measured", "were not measured"),
 }  # fmt: skip

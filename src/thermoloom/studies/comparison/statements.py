@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thermoloom.measures.paired import RULES
-from thermoloom.measures.statistics import compare_pairs
+from thermoloom.measures.quality import on_panel, value_range
+from thermoloom.measures.statistics import compare_pairs, rate_interval
 from thermoloom.runs.formats import only
-from thermoloom.studies import verdicts
 from thermoloom.studies.pair_statements import NO_CLASSIFIER, change, lower_heat, quantities
-from thermoloom.studies.verdicts import Evidence, Statements
+from thermoloom.studies.verdicts import Criterion, Evidence, Statements
 
 said = Statements.beside(__file__)
 
@@ -26,9 +29,11 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 
 def plateau(evidence: Evidence) -> dict[str, Any]:
-    """When the mean validation loss of each rule has fallen to its plateau, and how far apart.
+    """When the mean validation loss of each rule has reached its plateau, and how far apart.
 
-    The fall is from θ = 0 to the mean of the last five evaluations.
+    The loss is that without squared increments; its level is the mean of the last five evaluations.
+    The plateau begins where the loss has come close to that level, from above or below, and never
+    leaves it again.
     """
     table, shown = evidence.table("curves"), evidence.summary["shown"]
     cycles = only(table, rule=shown["rule"], seed=shown["seed"])["cycle"]
@@ -37,24 +42,21 @@ def plateau(evidence: Evidence) -> dict[str, Any]:
         for rule in RULES
     }
     levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
-    falls = {rule: float(curve[0]) - levels[rule] for rule, curve in curves.items()}
-    most = said.limit("plateau", "left")
-    found: dict[str, Any] = {"fraction_left": most}
+    band = said.limit("plateau", "band")
+    rules = {}
     for rule, curve in curves.items():
-        left = (curve - levels[rule]) / falls[rule]
-        reached = np.flatnonzero(left <= most)
-        first = int(reached[0]) if len(reached) else len(curve) - 1
-        found[rule] = {
-            "cycle": int(cycles[first]),
-            "level": levels[rule],
-            "fall": falls[rule],
-            "largest_excess_after": float(left[first:].max()),
-        }
-    later = cycles >= found["batch"]["cycle"]
+        outside = np.flatnonzero(np.abs(curve - levels[rule]) > band / 100 * abs(levels[rule]))
+        first = min(int(outside[-1]) + 1, len(curve) - 1) if len(outside) else 0
+        rules[rule] = {"cycle": int(cycles[first]), "level": levels[rule]}
+    later = cycles >= rules["batch"]["cycle"]
     apart = np.abs(curves["online"] - curves["batch"])[later]
-    found["apart_percent"] = 100 * float(apart.mean()) / falls["batch"]
-    found["level_difference"] = levels["online"] - levels["batch"]
-    return found
+    losses = dict(zip(cycles.tolist(), curves["online"].tolist(), strict=True))
+    return rules | {
+        "band_percent": band,
+        "apart_percent": 100 * float(apart.mean()) / abs(levels["batch"]),
+        "level_difference": levels["online"] - levels["batch"],
+        "losses": {f"loss_{cycle}": losses.get(cycle, math.nan) for cycle in (20, 40, 50)},
+    }
 
 
 # --- the paper's statements -----------------------------------------------------------------------
@@ -63,19 +65,20 @@ Found = list[dict[str, Any]]
 
 
 def curve_statements(evidence: Evidence) -> Found:
-    found = plateau(evidence)
-    batch, online = (found[rule]["cycle"] for rule in RULES)
-    excess = max(found[rule]["largest_excess_after"] for rule in RULES)
-    stable = excess <= said.limit("plateau", "later")
-    in_time = max(batch, online) <= said.limit("plateau", "cycles")
-    left, apart = 100 * found["fraction_left"], found["apart_percent"]
-    close = apart <= 100 * said.limit("similar_losses", "apart")
+    curves = plateau(evidence)
+    batch, online = (curves[rule]["cycle"] for rule in RULES)
+    apart, difference = curves["apart_percent"], curves["level_difference"]
+    same = 100 * difference / abs(curves["batch"]["level"])
+    criteria = [
+        said.check("plateau", "cycles", max(batch, online)),
+        said.check("plateau", "same", same),
+    ]
+    numbers = {"batch": batch, "online": online, "level": curves["online"]["level"]}
+    close = [said.check("similar_losses", "apart", apart)]
     return [
-        said.statement("plateau", verdicts.holds_if(in_time and stable), left=left, batch=batch,
-                       online=online, excess=100 * excess),
-        said.statement("similar_losses", verdicts.holds_if(close), apart=apart,
-                       difference=found["level_difference"]),
-    ]  # fmt: skip
+        said.judge("plateau", criteria, band=curves["band_percent"], **numbers, **curves["losses"]),
+        said.judge("similar_losses", close, apart=apart, difference=difference),
+    ]
 
 
 def heat_statements(evidence: Evidence) -> Found:
@@ -84,39 +87,89 @@ def heat_statements(evidence: Evidence) -> Found:
 
 def quality_statements(evidence: Evidence) -> Found:
     return [
-        change(said, evidence, "softmax", "quality.max_softmax", 0),
-        change(said, evidence, "target_fraction", "quality.target_fraction", -1),
-        change(said, evidence, "class_entropy", "quality.class_entropy", +1),
-        change(said, evidence, "pattern_distance", "quality.pattern_distance", -1),
-        change(said, evidence, "diversity", "quality.pairwise_distance", -1),
+        change(said, evidence, "softmax", "max_softmax"),
+        change(said, evidence, "target_fraction", "target_fraction"),
+        change(said, evidence, "class_entropy", "class_entropy"),
+        change(said, evidence, "pattern_distance", "pattern_distance"),
+        change(said, evidence, "diversity", "pairwise_distance"),
     ]
 
 
+def check_share(key: str, name: str, part: int, total: int) -> list[Criterion]:
+    """A share in per cent with Wilson's interval; nothing where there is nothing to share."""
+    if total == 0:
+        return []
+    low, high = rate_interval(part, total)
+    return [said.check(key, name, 100 * part / total, (100 * low, 100 * high))]
+
+
 def class_statements(evidence: Evidence) -> Found:
-    """Class coverage of the displayed model: one seed, as in the paper."""
+    """Class coverage of the displayed model: one seed, as in the paper, by every classifier."""
     keys = ("mostly_targets", "uneven_classes", "off_target")
     patterns, samples = evidence.summary["patterns"], evidence.shown_samples
-    targets, seed = patterns["targets"], evidence.summary["shown"]["seed"]
     if evidence.summary["classifier"] is None:
         return [said.missing(key, NO_CLASSIFIER) for key in keys]
-    if targets != [0, 1, 2]:
+    if patterns["targets"] != [0, 1, 2]:
         return [said.missing(key, "other digits were learned") for key in keys]
-    counts = [int((samples["class"] == digit).sum()) for digit in range(3)]
-    total, known = len(samples["class"]), sum(counts)
-    off = ~np.isin(samples["class"], targets)
-    nearest = np.array(patterns["classes"])[samples["pattern"][off]]
-    near = int(np.isin(nearest, (1, 2)).sum())
-    mostly = known > said.limit("mostly_targets", "share") * total
-    uneven = counts[2] == max(counts) and counts[1] == min(counts)
-    beside = verdicts.holds_if(near > said.limit("off_target", "share") * off.sum())
-    return [
-        said.statement("mostly_targets", verdicts.holds_if(mostly), targets=known, total=total,
-                       seed=seed),
-        said.statement("uneven_classes", verdicts.holds_if(uneven), zero=counts[0], one=counts[1],
-                       two=counts[2]),
-        said.statement("off_target", beside if off.any() else verdicts.NOT_MEASURED, near=near,
-                       off=int(off.sum())),
-    ]  # fmt: skip
+    nearest = np.array(patterns["classes"])[samples["pattern"]]
+    seen = {
+        name: _coverage(samples[on_panel("class", name)], nearest) for name in evidence.classifiers
+    }
+    mostly, uneven, off_target = (
+        said.judge_panel(
+            key,
+            {name: check(counts) for name, counts in seen.items()},
+            **_coverage_numbers(seen),
+            seed=evidence.summary["shown"]["seed"],
+        )
+        for key, check in zip(keys, COVERAGE, strict=True)
+    )
+    return [mostly, uneven, off_target]
+
+
+Counts = dict[str, int]
+COVERAGE: tuple[Callable[[Counts], list[Criterion]], ...] = (
+    lambda c: check_share("mostly_targets", "share", c["targets"], c["total"]),
+    lambda c: [
+        *check_share("uneven_classes", "predominantly", c["two"], c["targets"]),
+        *check_share("uneven_classes", "rarely", c["one"], c["targets"]),
+    ],
+    lambda c: check_share("off_target", "share", c["near"], c["off"]),
+)
+"""Criteria of the three statements, from the counts of one classifier."""
+
+
+def _coverage(classes: NDArray[Any], nearest: NDArray[Any]) -> Counts:
+    """Samples by assigned class; of those off target, how many are nearest to a 1 or a 2."""
+    zero, one, two = (int((classes == digit).sum()) for digit in range(3))
+    off = ~np.isin(classes, (0, 1, 2))
+    near = int(np.isin(nearest[off], (1, 2)).sum())
+    counts = {"zero": zero, "one": one, "two": two, "targets": zero + one + two}
+    return counts | {"off": int(off.sum()), "near": near, "total": len(classes)}
+
+
+def _coverage_numbers(seen: Mapping[str, Counts]) -> dict[str, Any]:
+    """Counts of the main classifier, and ranges over the panel."""
+
+    def ends(part: str, total: str) -> tuple[float, float]:
+        shares = [100 * c[part] / c[total] for c in seen.values() if c[total]]
+        return value_range(shares) or (math.nan, math.nan)
+
+    (least, most), two, one = (
+        ends(part, total)
+        for part, total in (("targets", "total"), ("two", "targets"), ("one", "targets"))
+    )
+    off = [counts["off"] for counts in seen.values()]
+    return seen[""] | {
+        "least": least,
+        "most": most,
+        "two_least": two[0],
+        "two_most": two[1],
+        "one_least": one[0],
+        "one_most": one[1],
+        "off_least": min(off),
+        "off_most": max(off),
+    }
 
 
 def path_statements(evidence: Evidence) -> Found:
@@ -127,12 +180,14 @@ def path_statements(evidence: Evidence) -> Found:
         float(np.mean(evidence.models.compared(f"paths.{key}").other))
         for key in ("log_ratio", "heat_like", "force_squared")
     )
-    retained = abs(force) > said.limit("force_squared", "negligible") * abs(heat_like)
     paths, error = (evidence.summary[key] for key in ("additional_paths", "identity_error"))
+    close, lower = (said.check_pairs("other_paths", name, loss) for name in ("close", "sign"))
+    part = said.check("force_squared", "negligible", 100 * force / abs(heat_like))
+    size = loss.mean_percent_difference
     return [
-        said.statement("other_paths", verdicts.direction(loss, -1), **loss.numbers, paths=paths),
-        said.statement("force_squared", verdicts.holds_if(retained), ratio=ratio,
-                       heat_like=heat_like, force=force, error=error),
+        said.judge("other_paths", [close, lower], **loss.numbers, paths=paths, size=size),
+        said.judge("force_squared", [part], ratio=ratio, heat_like=heat_like, force=force,
+                   error=error),
     ]  # fmt: skip
 
 
@@ -145,17 +200,23 @@ def energy_statements(evidence: Evidence) -> Found:
     )  # fmt: skip
     rows = {(row["label"], row["moment"]): row["key"] for row in evidence.summary["energies"]}
     coupling = compared(*rows["coupling", "end"])
-    share = abs(start.mean_difference / heat.mean_difference)
-    most = said.limit("start_energy", "share") * abs(heat.mean_difference)
-    equal = verdicts.holds_if(abs(start.mean_difference) <= most)
-    dominates = abs(coupling.mean_difference) > abs(onsite.mean_difference)
+    both = compared("final_energy.onsite", *rows["coupling", "end"])
+    explained = heat.mean_difference
+    share = 100 * start.mean_difference / explained if explained else math.inf
+    equal = said.check("start_energy", "share", share)
+    final = [
+        said.check_pairs("final_energy", "dominates", both),
+        said.check_pairs("final_energy", "sign", end),
+    ]
     return [
-        said.statement("start_energy", equal, **start.numbers, share=100 * share),
-        said.statement("coupling_energy", verdicts.direction(coupling, +1), **coupling.numbers),
-        said.statement("onsite_energy", verdicts.direction(onsite, -1), **onsite.numbers),
-        said.statement(
+        said.judge("start_energy", [equal], **start.numbers, share=abs(share)),
+        *(
+            said.judge(key, [said.check_pairs(key, "sign", part)], **part.numbers)
+            for key, part in (("coupling_energy", coupling), ("onsite_energy", onsite))
+        ),
+        said.judge(
             "final_energy",
-            verdicts.direction(end, +1) if dominates else verdicts.DIFFERS,
+            final,
             coupling=coupling.mean_difference,
             onsite=onsite.mean_difference,
             final=end.mean_difference,
@@ -164,15 +225,21 @@ def energy_statements(evidence: Evidence) -> Found:
 
 
 def norm_statements(evidence: Evidence) -> Found:
-    keys = ("norms.visible_hidden", "norms.hidden_hidden")
-    visible, hidden = (evidence.models.compare(key) for key in keys)
+    blocks = ("visible_hidden", "hidden_hidden")
+    visible, hidden = (evidence.models.compare(f"norms.{block}") for block in blocks)
     if visible is None or hidden is None:
         return [said.missing("norms", "the machine is wired in another way")]
     vh, hh = visible.numbers, hidden.numbers
+    share = 100 * min(vh["lower"], hh["lower"]) / vh["pairs"]
+    criteria = [
+        said.check_pairs("norms", blocks[0], visible),
+        said.check_pairs("norms", blocks[1], hidden),
+        said.check("norms", "pairs", share),
+    ]
     return [
-        said.statement(
+        said.judge(
             "norms",
-            verdicts.weakest([verdicts.in_all_pairs(block, -1) for block in (visible, hidden)]),
+            criteria,
             vh=vh["lower"],
             hh=hh["lower"],
             vh_percent=vh["percent"],
@@ -190,26 +257,27 @@ def cross_statements(evidence: Evidence) -> Found:
         return [said.missing(key, reason) for key in keys]
     batch, online = RULES
     drops = evidence.drops
-    by_potential = [compare_pairs(drops(batch, e), drops(online, e)) for e in RULES]
-    by_ensemble = [compare_pairs(drops(p, batch), drops(p, online)) for p in RULES]
+    by_potential = {e: compare_pairs(drops(batch, e), drops(online, e)) for e in RULES}
+    by_ensemble = {p: compare_pairs(drops(p, batch), drops(p, online)) for p in RULES}
     return [
-        said.statement(
+        said.judge(
             key,
-            verdicts.weakest([verdicts.direction(c, -1) for c in compared]),
-            batch=compared[0].mean_difference,
-            online=compared[1].mean_difference,
+            [said.check_pairs(key, rule, pairs) for rule, pairs in compared.items()],
+            **{rule: pairs.mean_difference for rule, pairs in compared.items()},
         )
         for key, compared in zip(keys, (by_potential, by_ensemble), strict=True)
     ]
 
 
 def replay_statements(evidence: Evidence) -> Found:
-    replay, seed = evidence.summary["replay"], evidence.summary["shown"]["seed"]
+    replay = evidence.summary["replay"]
     if replay is None:
         return [said.missing("replay", "no replay was made")]
-    differing, samples = replay["differing"], replay["samples"]
-    same = verdicts.holds_if(not differing)
-    return [said.statement("replay", same, differing=differing, samples=samples, seed=seed)]
+    criteria = [
+        said.check("replay", "samples", replay["differing"]),
+        said.check("replay", "parameters", replay["changed_parameters"]),
+    ]
+    return [said.judge("replay", criteria, **replay)]
 
 
 CHECKS = (

@@ -24,8 +24,8 @@ from thermoloom.studies.study import Figure, Study, brief
 
 
 def cases(plan: PairPlan, folder: Path) -> list[Case]:
-    """The optimum, the pairs, and the displayed computer once more."""
-    return [*plan.optimum_cases, *plan.pair_cases, plan.replay_case]
+    """The optimum, the pairs, and the archives of the pairs once more."""
+    return [*plan.optimum_cases, *plan.pair_cases, *plan.replay_cases]
 
 
 def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
@@ -38,7 +38,11 @@ STUDY = Study(
     name="comparison",
     title="Online and batch training: heat and quality",
     question="Figures 1-3: do online-trained computers release less heat?",
-    presets={"paper": PairPlan(), "quick": PairPlan(settings=brief(60, 40), seeds=(101,))},
+    presets={
+        "paper": PairPlan(),
+        "twenty": PairPlan(seeds=tuple(range(101, 121))),
+        "quick": PairPlan(settings=brief(60, 40), seeds=(101,)),
+    },
     cases=cases,
     summarize=summarize,
     figures=(

@@ -6,7 +6,7 @@ from typing import Any
 
 from thermoloom.measures.paired import RULES
 from thermoloom.measures.responses import Curve
-from thermoloom.studies import verdicts
+from thermoloom.measures.statistics import PairedComparison
 from thermoloom.studies.controls.study import PERIOD, RATE, compare
 from thermoloom.studies.verdicts import Evidence, Statements
 
@@ -63,78 +63,91 @@ def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
     }
     if not compared:
         return said.missing(key, "no scale was measured with both rules")
-    return said.statement(
+    lower = {s: sum(d < 0 for d in c.differences) for s, c in compared.items()}
+    return said.judge(
         key,
-        verdicts.weakest([verdicts.in_all_pairs(c, -1) for c in compared.values()]),
+        [
+            said.check(key, "pairs", 100 * lower[s] / c.pairs, about=f"at scale {s:g}")
+            for s, c in compared.items()
+        ],
         "lower in "
         + ", ".join(f"{{l{i}}} of {{n{i}}} seeds at scale {s:g}" for i, s in enumerate(compared))
         + "; mean "
         + ", ".join(f"{{p{i}:+.1f}} %" for i in range(len(compared))),
-        **{f"l{i}": sum(d < 0 for d in c.differences) for i, c in enumerate(compared.values())},
+        **{f"l{i}": count for i, count in enumerate(lower.values())},
         **{f"n{i}": c.pairs for i, c in enumerate(compared.values())},
         **{f"p{i}": c.mean_percent_difference for i, c in enumerate(compared.values())},
     )
 
 
 def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
+    """Every other scale against the paper's best one."""
     key = "lowest_scale"
-    if not all(curve.has(LOWEST_SCALE) and len(curve.values) > 1 for curve in rates.values()):
+    others = {
+        (rule, scale): comparison
+        for rule, curve in rates.items()
+        for scale in curve.values
+        if scale != LOWEST_SCALE
+        and (comparison := compare(curve, LOWEST_SCALE, curve, scale)) is not None
+    }
+    if {rule for rule, _ in others} != set(rates):
         return said.missing(key, f"scale {LOWEST_SCALE:g} or another was not measured")
     lowest = {rule: min(curve.values, key=curve.heat) for rule, curve in rates.items()}
     heats = {f"{rule}_heat": rates[rule].heat(lowest[rule]) for rule in RULES}
-    verdict = verdicts.holds_if(set(lowest.values()) == {LOWEST_SCALE})
-    return said.statement(key, verdict, **lowest, **heats)
+    criteria = [
+        said.check_pairs(key, "higher", comparison, f"({rule}, scale {scale:g})")
+        for (rule, scale), comparison in others.items()
+    ]
+    return said.judge(key, criteria, **lowest, **heats)
 
 
 def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
+    key = "still_lower"
     compared = compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
     if compared is None:
-        return said.missing("still_lower", f"scale {LOWEST_SCALE:g} was not measured")
-    verdict = verdicts.in_all_pairs(compared, -1)
-    return said.statement("still_lower", verdict, **compared.numbers, scale=LOWEST_SCALE)
+        return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
+    criteria = [said.check_pairs(key, "sign", compared)]
+    return said.judge(key, criteria, **compared.numbers, scale=LOWEST_SCALE)
 
 
 def similar(delays: Curve) -> dict[str, Any]:
-    percents = {
-        period: compared.mean_percent_difference
+    compared = {
+        period: comparison
         for period in MODERATE
-        if (compared := compare(delays, 1, delays, period)) is not None
-        and compared.mean_percent_difference is not None
+        if (comparison := compare(delays, 1, delays, period)) is not None
     }
-    if not percents:
+    if not compared:
         return said.missing("similar", "neither M = 10 nor M = 100 was measured")
-    within = 100 * said.limit("similar", "similar")
-    close = all(abs(percent) <= within for percent in percents.values())
-    return said.statement(
+    return said.judge(
         "similar",
-        verdicts.holds_if(close),
-        ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in percents)
-        + " relative to M = 1; similar: within {similar:.0f} %",
-        **{f"m{period}": percent for period, percent in percents.items()},
-        similar=within,
+        [said.check_pairs("similar", "similar", c, f"at M = {p}") for p, c in compared.items()],
+        ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in compared)
+        + " relative to M = 1",
+        **{f"m{period}": c.mean_percent_difference for period, c in compared.items()},
     )
 
 
 def full_period(delays: Curve, steps: int) -> dict[str, Any]:
-    compared = compare(delays, 1, delays, steps)
+    key, compared = "full_period", compare(delays, 1, delays, steps)
     if compared is None or steps == 1:
-        return said.missing("full_period", f"M = {steps} was not measured")
-    verdict, mean = verdicts.in_all_pairs(compared, +1), compared.mean_difference
-    return said.statement("full_period", verdict, **compared.numbers, steps=steps, mean=mean)
+        return said.missing(key, f"M = {steps} was not measured")
+    criteria, mean = said.check_every_pair(key, compared, +1), compared.mean_difference
+    return said.judge(key, criteria, **compared.numbers, steps=steps, mean=mean)
 
 
 def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
     """Full accumulation against every shorter period."""
-    compared = {
+    key = "fully_accumulated"
+    compared: dict[float, PairedComparison] = {
         period: comparison
         for period in delays.values
         if period < steps and (comparison := compare(delays, period, delays, steps)) is not None
     }
     if not compared:
-        return said.missing("fully_accumulated", f"M = {steps} was not measured")
-    return said.statement(
-        "fully_accumulated",
-        verdicts.weakest([verdicts.in_all_pairs(c, +1) for c in compared.values()]),
+        return said.missing(key, f"M = {steps} was not measured")
+    return said.judge(
+        key,
+        [said.check_pairs(key, "sign", c, f"than M = {p:g}") for p, c in compared.items()],
         f"M = {steps} minus "
         + ", ".join(f"M = {p:g}: {{d{i}:+.2f}} E₀" for i, p in enumerate(compared)),
         **{f"d{i}": c.mean_difference for i, c in enumerate(compared.values())},

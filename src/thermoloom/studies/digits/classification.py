@@ -36,7 +36,7 @@ def classification(job: Job, images: int) -> dict[str, Any]:
     sampled = fields[:SAMPLED_PATHS]
     seed = job.settings.training.validation_seed
     paths = [
-        engine().path(machine, field, seed, number, stream="validation ")
+        engine().path(machine, field, seed, number, purpose="validation")
         for number, field in enumerate(sampled)
     ]
     path_sums = np.stack([path_residuals(theta, path) for path in paths])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from thermoloom.computers.development_search import thermal_variance
 from thermoloom.computers.sample_archives import generate_run
 from thermoloom.computers.training_runs import solve_run
 from thermoloom.generation import generate
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
-from thermoloom.measures.class_accuracy import Data, RequestedImages
-from thermoloom.measures.fidelity import nearest_images
+from thermoloom.measures.class_accuracy import NOISE_SEED, Data, RequestedImages
+from thermoloom.measures.classifier import classify, image_features, panel
+from thermoloom.measures.fidelity import frechet_distance, nearest_images
 from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
@@ -43,9 +47,12 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
     clean = RequestedImages(reference.patterns[: len(noisy)], classes, classifier)
     means = drawn_style_means(patterns, theta, len(samples.images), settings.generation_seed)
     confusion = samples.confusion
+    beside = _beside(job, theta, samples, noisy) if settings.machine.development else {}
     assert confusion is not None  # the machine has labels
     return {
         "measured": samples.all_measures(patterns, noisy),
+        "beside": beside,
+        "panel": _judged_by_panel(samples, noisy),
         "confusion": confusion.tolist(),
         "patterns": len(patterns),
         "held_out": reference.held_out,
@@ -64,10 +71,45 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
     }
 
 
+def _beside(
+    job: Job, theta: Parameters, samples: RequestedImages, states: NDArray[np.float32]
+) -> dict[str, Any]:
+    """The same samples with the thermal noise of the data; and the machine before development."""
+    machine, classifier = theta.machine, job.settings.measures.classifier
+    missing = machine.kT / float(machine.potential.curvature(0.0))
+    missing -= thermal_variance(machine, samples.images)
+    rng = np.random.default_rng(NOISE_SEED)
+    noise = rng.standard_normal(samples.images.shape, np.float32) * max(missing, 0.0) ** 0.5
+    raised = RequestedImages(samples.images + noise, samples.classes, classifier)
+    plain = theta.on(replace(machine, development=()))
+    generated = generate(plain, len(samples.images), job.settings.generation_seed)
+    undeveloped = requested_images(plain, generated, classifier)
+    return {
+        "… with the noise of the data": raised.all_measures(job.patterns, states),
+        "… before development": undeveloped.all_measures(job.patterns, states)
+        | energies(generated),
+    }
+
+
+def _judged_by_panel(
+    samples: RequestedImages, states: NDArray[np.float32]
+) -> dict[str, dict[str, float]]:
+    """Rate of the correct class and Fréchet distance by every classifier of the panel."""
+    return {
+        name: {
+            "asked": float(np.mean(classify(samples.images, judge).argmax(1) == samples.classes)),
+            "frechet": frechet_distance(
+                image_features(samples.images, judge), image_features(states, judge)
+            ),
+        }
+        for name, judge in panel().items()
+    }
+
+
 def _save_images(job: Job, theta: Parameters, samples: RequestedImages) -> None:
     """The first samples of each class, and one trajectory of each class."""
     machine = theta.machine
-    steps = [round(step) for step in np.linspace(0, machine.steps, FRAMES)]
+    steps = [round(step) for step in np.linspace(0, machine.generation_steps, FRAMES)]
     trajectories = generate(
         theta,
         machine.labels,
@@ -81,7 +123,12 @@ def _save_images(job: Job, theta: Parameters, samples: RequestedImages) -> None:
             "sheet": samples.images[: SHEET_ROWS * machine.labels],
             "frames": trajectories.snapshots[..., : machine.visible],
         },
-        {"steps": steps, "last": machine.steps, "shape": job.patterns.shape},
+        {
+            "steps": steps,
+            "last": machine.generation_steps,
+            "shape": job.patterns.shape,
+            "classes": machine.labels,
+        },
     )
 
 

@@ -29,7 +29,7 @@ DrawCurve = Callable[[Axes, NDArray[np.float64], Table], None]
 def draw_sheet(saved: StudyTables) -> Figure:
     """Samples as they came, a column for each class."""
     arrays, about = saved.arrays("images")
-    return _grid(arrays["sheet"], about["shape"], [str(c) for c in range(10)])
+    return _grid(arrays["sheet"], about["shape"], [str(c) for c in range(about["classes"])])
 
 
 def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str]) -> Figure:
@@ -66,14 +66,15 @@ def draw_confusion(saved: StudyTables) -> Figure:
     """(a) requested by recognized class; (b) half-known images and their completions."""
     figure, (matrix, completions) = in_a_row((1, 1.25), 3.1)
     table = saved.table("confusion")
-    counts = np.array([table[f"as_{j}"] for j in range(10)]).T
+    counts = np.array([table[name] for name in table if name.startswith("as_")]).T
+    classes = range(len(counts))
     matrix.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             if count:
                 colour = "white" if i == j else INK
                 matrix.text(j, i, str(count), ha="center", va="center", fontsize=6, color=colour)
-    matrix.set(xticks=range(10), yticks=range(10), xlabel="recognized as", ylabel="requested")
+    matrix.set(xticks=classes, yticks=classes, xlabel="recognized as", ylabel="requested")
     panel(matrix, "a")
     if saved.run.has("inpainting.safetensors"):
         _completed(completions, saved)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from thermoloom.computers.development_search import thermal_variance
 from thermoloom.generation import generate
 from thermoloom.measures.class_accuracy import RequestedImages
 from thermoloom.patterns.clamps import clamp_of
@@ -27,7 +28,7 @@ def inpainting(job: Job, images: int) -> dict[str, Any]:
     truth, classes = reference.patterns[:images], reference.classes[:images]
     side = round(machine.visible**0.5)
     row, column = np.divmod(np.arange(machine.visible), side)
-    thermal_variance = machine.kT / float(machine.potential.curvature(0.0))
+    noise = thermal_variance(machine, truth)
     labels, learned = np.array(job.patterns.classes), job.patterns.patterns
     mean_image = learned.mean(axis=0)
     mean_of_class = {c: learned[labels == c].mean(axis=0) for c in job.patterns.targets}
@@ -56,7 +57,7 @@ def inpainting(job: Job, images: int) -> dict[str, Any]:
                     "style": style,
                     "images": len(truth),
                     "kept": float(np.mean(judged.recognized == classes)),
-                    "error": error - thermal_variance,
+                    "error": error - noise,
                     "mean_image": float(np.square(mean_image[hidden] - truth[:, hidden]).mean()),
                     "class_mean": float(np.square((class_means - truth)[:, hidden]).mean()),
                     "heat": float(generated.heat.mean()),

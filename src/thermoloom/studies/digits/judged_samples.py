@@ -11,6 +11,8 @@ from thermoloom.generation import generate, requested_classes
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import Data, RequestedImages, reference_data
+from thermoloom.measures.classifier import classifier_in, image_features
+from thermoloom.measures.fidelity import frechet_distance
 from thermoloom.measures.statistics import estimate_mean
 from thermoloom.studies.case import Job
 
@@ -20,9 +22,8 @@ loss is of the order of the square."""
 
 
 def reference_images(job: Job) -> Data:
-    """The images that samples are compared with: test images where MNIST is available."""
-    source = job.settings.patterns
-    return reference_data(job.patterns, source.path if source.source == "mnist" else None)
+    """The images that samples are compared with: test images, or the bundled digits."""
+    return reference_data(job.patterns, job.settings.patterns, job.settings.machine)
 
 
 def requested_images(theta: Parameters, generated: Generated, classifier: str) -> RequestedImages:
@@ -53,8 +54,14 @@ def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
     reference_judged = RequestedImages(
         states, reference.classes[: len(states)], classifier
     ).class_measures(job.patterns)
+    drawn, judge = requested_images(theta, generated, classifier), classifier_in(classifier)
+    features = [image_features(images, judge) for images in (drawn.images, states)]
     return (
-        requested_images(theta, generated, classifier).class_measures(job.patterns)
+        drawn.class_measures(job.patterns)
         | energies(generated)
-        | {"diverged": False, "data_diversity": reference_judged["diversity"]}
+        | {
+            "diverged": False,
+            "data_diversity": reference_judged["diversity"],
+            "frechet": frechet_distance(*features),
+        }
     )

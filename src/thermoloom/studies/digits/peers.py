@@ -27,7 +27,8 @@ from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.class_accuracy import NOISE_SEED, RequestedImages
 from thermoloom.measures.fidelity import with_thermal_noise
-from thermoloom.patterns.patterns import Patterns, normalized
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.patterns.scale import normalized
 from thermoloom.studies.case import Job
 from thermoloom.studies.digits.judged_samples import TOLERANCE, reference_images, requested_images
 from thermoloom.studies.digits.styles import label_words, labelled_drive, style_means

@@ -1,8 +1,9 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
-Without further settings it learns the hundred bundled digits. With ``patterns.source = mnist`` it
-learns all of MNIST and is compared with test images. The machine was chosen from many candidates,
-by the same classifier and the same kind of images; the curves show some of them.
+Without further settings it learns the hundred bundled digits. With ``patterns.source = mnist`` or
+``dataset`` it learns all of a labelled data set and is compared with test images. The machine was
+chosen from many candidates, by the same classifier and the same kind of images; the curves show
+some of them.
 
     digit_machine       the machine itself        inpainting, classification   need it
     varied_machine      curves: one setting changed each
@@ -21,7 +22,7 @@ from typing import Any
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import joules
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.presets import HARMONIC, ONLINE_AMPLITUDE, ONLINE_RATE
+from thermoloom.machine.presets import ONLINE_AMPLITUDE, ONLINE_RATE, SHARP
 from thermoloom.measures.classifier import SIDE
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
@@ -41,7 +42,7 @@ from thermoloom.studies.study import SECTION, Figure, Plan, Study
 TEN_DIGITS = PatternSettings(digits=tuple(range(10)), per_digit=0)
 PAPERS_UNITS = {
     "hidden": 512, "labels": 10, "styles": 1, "wiring": list(Machine().wiring),
-    "biases": ["hidden"], "J4": 1.0,
+    "biases": ["hidden"], "J4": 1.0, "development": [],
 }  # fmt: skip
 """Settings that turn any machine into one of the paper's units, with labels."""
 UNLABELLED = PAPERS_UNITS | {
@@ -62,12 +63,12 @@ class DigitsPlan(Plan):
 
     settings: Settings = field(
         default_factory=lambda: Settings(
-            HARMONIC, TEN_DIGITS, generation=GenerationSettings(samples=2000)
+            SHARP, TEN_DIGITS, generation=GenerationSettings(samples=2000)
         )
     )
     seeds: tuple[int, ...] = (101,)
     data_samples: int = 2000
-    """Images that samples are compared with: test images, where MNIST is available."""
+    """Images that samples are compared with: test images, where the data set has them."""
     styles: tuple[int, ...] = (1, 10, 30, 100)
     stages: tuple[int, ...] = (1, 2, 4, 8, 16)
     quartic: tuple[float, ...] = (0.0, 0.1, 1.0)
@@ -120,8 +121,14 @@ class DigitsPlan(Plan):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         for code in self.codes:
             code_settings(code)
-        if self.settings.patterns.source == "images":
-            raise UserError("patterns.source: digits come from MNIST; use bundled or mnist")
+        source = self.settings.patterns
+        if source.source == "images":
+            raise UserError("patterns.source: classes are needed; use bundled, mnist or dataset")
+        if source.source == "dataset" and not self.settings.measures.classifier:
+            raise UserError(
+                "measures.classifier: name the folder of a classifier of this data set; to train "
+                f"one: thermoloom classifier train --data {source.path}"
+            )
         stages = self.settings.machine.stages
         if self.window_grid < stages:
             raise UserError(
@@ -134,7 +141,8 @@ class DigitsPlan(Plan):
         machine, patterns = self.settings.machine, self.settings.patterns
         if machine.visible != SIDE * SIDE:
             raise UserError(
-                f"machine.visible = {machine.visible}: digits needs 28 × 28 pixels, 784"
+                f"machine.visible = {machine.visible}: the classifier needs 28 × 28 pixels, 784; "
+                "patterns.resize = true scales other images"
             )
         classes = max(patterns.digits) + 1
         if machine.labels < classes:
@@ -197,7 +205,7 @@ class DigitsPlan(Plan):
         ]
 
     def curve_cases(self) -> Iterator[Case]:
-        """Every machine of the curves."""
+        """Every machine of the curves, all without development: it would hide what they show."""
         few, classes = self.quartic_patterns, self.settings.machine.labels
         curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
             "patterns": [(n, {}, n * classes) for n in self.per_class],
@@ -217,10 +225,12 @@ class DigitsPlan(Plan):
                 single = curve == "patterns" and position == 1
                 samples = self.single_samples if single else self.few_samples
                 labels = {"curve": curve, "value": str(position)}
-                yield self.case(labels, varied_machine, machine, samples, patterns=patterns)
+                varied = {"development": [], **machine}
+                yield self.case(labels, varied_machine, varied, samples, patterns=patterns)
         yield self.case(
             {"curve": "windows", "value": "optimized"},
             optimized_windows,
+            {"development": []},
             samples=self.few_samples,
             solutions=self.window_grid,
             pieces=self.window_grid,
@@ -315,7 +325,7 @@ POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "pattern
 PEER = ("images", "data", "asked", "diversity", "negatives", "frechet", "kid", "kid_error",
         "precision", "recall", "nearest_correlation", "patterns")  # fmt: skip
 ONLINE = ("cycles", "amplitude", "rate", "edge", "scatter_edge", "diverged", "images", "asked",
-          "diversity", "negatives")  # fmt: skip
+          "diversity", "negatives", "frechet")  # fmt: skip
 """Columns of the tables."""
 
 
@@ -393,9 +403,11 @@ def _point_row(record: Record) -> dict[str, Any]:
 
 
 def _peer_rows(machine: Record, gathered: Gathered) -> list[dict[str, Any]]:
-    measured = machine.results["measured"] | {"patterns": machine.results["patterns"]}
+    patterns = {"patterns": machine.results["patterns"]}
+    measured, beside = machine.results["measured"] | patterns, machine.results["beside"]
     return [
         {"model": "this machine"} | _columns(measured, PEER),
+        *({"model": name} | _columns(row | patterns, PEER) for name, row in beside.items()),
         *(
             {"model": record.labels["model"]} | _columns(record.results, PEER)
             for record in gathered

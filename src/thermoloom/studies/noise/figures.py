@@ -17,7 +17,18 @@ from thermoloom.studies.drawing import (
     in_rows,
     logarithmic,
 )
-from thermoloom.studies.noise.study import MEMORY, OFFSET, RESIDUAL, SCREENS, UPDATE
+from thermoloom.studies.noise.study import (
+    BELOW_CROSSOVER,
+    BEYOND_CROSSOVER,
+    MEMORY,
+    OFFSET,
+    PERIODS,
+    RESIDUAL,
+    SCREENS,
+    UPDATE,
+    variant,
+)
+from thermoloom.studies.verdicts import NOT_MEASURED, TOO_SHORT
 
 COLOURS = {UPDATE: ORANGE, RESIDUAL: BLUE, OFFSET: PURPLE, MEMORY: GREEN}
 AMPLITUDES = {
@@ -54,18 +65,31 @@ def draw_heat(saved: StudyTables) -> Figure:
     return figure
 
 
+def draw_accumulated(saved: StudyTables) -> Figure:
+    """Heat against update noise, relative to that without, for each update period."""
+    figure, (axes,) = in_rows(1, 1, 2.6)
+    curves = {"M = 1": curve_of(saved, UPDATE)} | {
+        variant(period): curve_of(saved, PERIODS, variant(period))
+        for period in saved.summary["periods"]
+    }
+    for (name, curve), colour, marker in zip(
+        curves.items(), (ORANGE, BLUE, GREEN, PURPLE, INK), "osD^v", strict=False
+    ):
+        baseline = float(curve["heat"][curve["value"] == 0][0])
+        percent = 100 * (curve["heat"].astype(float) / baseline - 1)
+        axes.plot(curve["value"], percent, marker=marker, color=colour, label=name, linewidth=1.1)
+    axes.axhline(0, color=INK, linewidth=0.8, linestyle=":")
+    axes.set_ylabel("change of heat (%)")
+    axes.legend(frameon=False, fontsize=7)
+    finish(axes, "a", "updates accumulated over M steps", xlabel=AMPLITUDES[UPDATE])
+    return figure
+
+
 def _mark_crossover(axes: Axes, saved: StudyTables) -> None:
     """Shade the paper's crossover, if this run may be compared with the paper."""
-    limits = {
-        limit["name"]: limit["value"]
-        for statement in saved.summary["statements"]
-        if statement["key"] == "crossover"
-        for limit in statement["thresholds"]
-    }
-    if "low" not in limits or "high" not in limits:
-        return
-    low, high = limits["low"], limits["high"]
-    if axes.get_xlim()[1] < high:
+    verdicts = {row["key"]: row["verdict"] for row in saved.summary["statements"]}
+    low, high = BELOW_CROSSOVER, BEYOND_CROSSOVER
+    if verdicts["crossover"] in (NOT_MEASURED, TOO_SHORT) or axes.get_xlim()[1] < high:
         return
     axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
     axes.annotate("crossover\nin the paper", (low, 0.96), xytext=(-3, 0), ha="right",

@@ -8,36 +8,53 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from thermoloom.measures.responses import Curve, ResponseChange
-from thermoloom.studies import verdicts
-from thermoloom.studies.noise.study import MEMORY, OFFSET, RESIDUAL, SCREENS, UPDATE, NoisePlan
-from thermoloom.studies.verdicts import Evidence, Statements
+from thermoloom.measures.responses import Curve
+from thermoloom.studies.noise.study import (
+    BELOW_CROSSOVER,
+    BEYOND_CROSSOVER,
+    MEMORY,
+    OFFSET,
+    PERIODS,
+    RESIDUAL,
+    SCREENS,
+    UPDATE,
+    NoisePlan,
+    variant,
+)
+from thermoloom.studies.verdicts import Evidence, Statements, own_quantity
 
 said = Statements.beside(__file__)
+LOW_NOISE = 0.15
+"""σ_upd that counts as low, up to half of the paper's crossover; it does not say."""
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
     """Headline numbers and statements."""
     curves = {name: evidence.responses.curve(name) for name in SCREENS}
+    periods = {
+        period: evidence.responses.curve(PERIODS, variant(period))
+        for period in evidence.summary["periods"]
+    }
     return {
         "quantities": quantities(curves),
-        "statements": statements(curves, evidence.summary["cycles"]["update"]),
+        "statements": statements(curves, periods, evidence.summary["cycles"]["update"]),
     }
 
 
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
-    """The headline numbers; the paper gives one of them."""
-    near, marked = said.limit("crossover", "near"), said.limit("smallest_offset", "marked")
+    """The headline numbers; the paper gives none of them but a bracket of its grid."""
+    near, marked = said.limit("near_baseline", "near"), said.limit("smallest_offset", "marked")
     note = "interpolated between the conditions of the grid"
-    label = f"σ_upd that raises heat by {100 * near:.0f} %"
-    amplitude = raised_at(curves[UPDATE], 1 + near)
-    rows = [said.quantity("crossover", label, amplitude, digits=".3f", note=note)]
+    bracket = f"{note}; in the paper between 0.30 and 0.35, a bracket and not an interval"
+    label = f"σ_upd that raises heat by {near:.0f} %"
+    amplitude = raised_at(curves[UPDATE], 1 + near / 100)
+    rows = [own_quantity("crossover", label, amplitude, digits=".3f", note=bracket)]
     for name, key, label in (
         (UPDATE, "update_baseline", "heat without noise, update screen"),
         (RESIDUAL, "residual_baseline", "heat without noise, residual screens"),
     ):
         if curves[name].has(0):
-            rows.append(said.quantity(key, label, curves[name].heat(0), unit="E₀", digits=".1f"))
+            rows.append(own_quantity(key, label, curves[name].heat(0), unit="E₀", digits=".1f"))
     for name, label in (
         (RESIDUAL, "heat at the largest σ_res, times the baseline"),
         (OFFSET, "heat at the largest offset, times that without"),
@@ -47,10 +64,10 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         if curve.has(0) and len(curve.values) > 1:
             ratio = curve.ratio(curve.values[-1], 0)
             finite = ratio if math.isfinite(ratio) else None
-            rows.append(said.quantity(f"{name} ratio", label, finite, digits=".3g"))
-    label = f"offset that raises heat by {100 * marked:.0f} %"
-    offset = raised_at(curves[OFFSET], 1 + marked)
-    rows.append(said.quantity("offset_marked", label, offset, digits=".2g", note=note))
+            rows.append(own_quantity(f"{name} ratio", label, finite, digits=".3g"))
+    label = f"offset that raises heat by {marked:.0f} %"
+    offset = raised_at(curves[OFFSET], 1 + marked / 100)
+    rows.append(own_quantity("offset_marked", label, offset, digits=".2g", note=note))
     return rows
 
 
@@ -81,7 +98,9 @@ def crossover(curve: Curve, factor: float) -> tuple[float, float, float] | None:
 # --- the paper's statements ---
 
 
-def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, Any]]:
+def statements(
+    curves: dict[str, Curve], periods: dict[int, Curve], update_cycles: int
+) -> list[dict[str, Any]]:
     """All statements. Update noise adds up, so its crossover belongs to a number of cycles.
 
     Fewer cycles than the paper's are too short to judge; more cycles are another experiment.
@@ -95,6 +114,7 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
             check(update) if update_cycles <= cycles else said.missing(key, longer)
             for key, check in of_update.items()
         ),
+        averaging(periods) if update_cycles <= cycles else said.missing("averaging", longer),
         monotone(residual),
         baselines(update, residual),
         smallest_offset(offset),
@@ -105,149 +125,159 @@ def statements(curves: dict[str, Curve], update_cycles: int) -> list[dict[str, A
     ]
 
 
-def near_baseline(curve: Curve) -> dict[str, Any]:
-    near, last = said.limit("near_baseline", "near"), said.limit("near_baseline", "up_to")
-    if not curve.has(0, last):
-        return said.missing("near_baseline", f"the grid lacks 0 or {last:.2f}")
-    within = _up_to(curve, last)
-    changes = {value: curve.change(value, 0).percent for value in within}
-    worst = max(changes, key=lambda value: abs(changes[value]))
-    change, verdict = changes[worst], verdicts.holds_if(abs(changes[worst]) <= 100 * near)
-    return said.statement(
-        "near_baseline", verdict, last=within[-1], change=change, worst=worst, near=100 * near
-    )
-
-
 def _up_to(curve: Curve, last: float) -> list[float]:
     """The amplitudes of a grid up to ``last``, without 0."""
     return [value for value in curve.values if 0 < value <= last + 1e-9]
 
 
+def _farthest(curve: Curve, last: float) -> float:
+    """The amplitude up to ``last`` at which heat is farthest from its baseline."""
+    return max(_up_to(curve, last), key=lambda value: abs(curve.change(value, 0).percent))
+
+
+def near_baseline(curve: Curve) -> dict[str, Any]:
+    key, last = "near_baseline", BELOW_CROSSOVER
+    if not curve.has(0, last):
+        return said.missing(key, f"the grid lacks 0 or {last:.2f}")
+    worst = _farthest(curve, last)
+    change = curve.change(worst, 0)
+    criteria = [said.check_change(key, "near", change, f"at {worst:.2f}")]
+    return said.judge(key, criteria, last=last, change=change.percent, worst=worst)
+
+
 def crossing_over(curve: Curve) -> dict[str, Any]:
-    """The neighbours of the grid between which heat leaves its baseline."""
-    near, *ends = (said.limit("crossover", name) for name in ("near", "low", "high"))
+    """Near the baseline before the paper's crossover, far above it behind."""
+    key, ends = "crossover", (BELOW_CROSSOVER, BEYOND_CROSSOVER)
     if not curve.has(0, *ends):
-        return said.missing("crossover", f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
-    crossed = crossover(curve, 1 + near)
-    where = (
-        "heat never exceeds the baseline by {near:.0f} %"
-        if crossed is None
-        else "heat exceeds the baseline by {near:.0f} % between {low:.2f} and {high:.2f}"
-    )
-    low, high, _ = crossed or (None, None, None)
-    before, after = (curve.change(value, 0).percent for value in ends)
-    return said.statement(
-        "crossover",
-        verdicts.holds_if([low, high] == ends),
-        where + f"; {{before:+.1f}} % at {ends[0]:.2f}, {{after:+.1f}} % at "
-        f"{ends[1]:.2f}, {{end:+.1f}} % at {{last:.2f}}",
-        near=100 * near,
-        low=low,
-        high=high,
-        before=before,
-        after=after,
-        end=curve.change(curve.values[-1], 0).percent,
-        last=curve.values[-1],
-    )
+        return said.missing(key, f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
+    before, after = (curve.change(value, 0) for value in ends)
+    criteria = [
+        said.check_change(key, "before", before, f"at {ends[0]:.2f}"),
+        said.check_change(key, "large", after, f"at {ends[1]:.2f}"),
+    ]
+    last = curve.values[-1]
+    end = curve.change(last, 0).percent
+    return said.judge(key, criteria, before=before.percent, after=after.percent, end=end, last=last)
 
 
 def low_noise(curve: Curve) -> dict[str, Any]:
-    """Heat before the crossover: below the baseline at most amplitudes, modestly, and resolved.
+    """The mean change over all low amplitudes, so that none of them is picked.
 
     The distance to the patterns is reported too: the paper warns that less heat need not be better.
     """
-    last = said.limit("low_noise", "up_to")
-    low = _up_to(curve, last)
+    key, low = "low_noise", _up_to(curve, LOW_NOISE)
     if not low or not curve.has(0):
-        return said.missing("low_noise", f"no amplitude up to {last:.2f}")
-    lowest = min(low, key=curve.heat)
-    change = curve.change(lowest, 0)
-    modest = -100 * said.limit("low_noise", "modest") <= change.percent < 0
-    resolved = change.mean < 0 and change.resolved(said.limit("low_noise", "lowest"))
-    below = sum(curve.heat(value) < curve.heat(0) for value in low)
-    mostly = below > said.limit("low_noise", "share") * len(low)
+        return said.missing(key, f"no amplitude up to {LOW_NOISE:.2f}")
+    change = curve.mean_change(low, 0)
+    lowest = min(_up_to(curve, BELOW_CROSSOVER), key=curve.heat)
     distance, reference = (curve.mean(value, "pattern_distance") for value in (lowest, 0))
-    return said.statement(
-        "low_noise",
-        verdicts.DIFFERS
-        if not modest
-        else verdicts.HOLDS
-        if resolved and mostly
-        else verdicts.UNRESOLVED,
-        below=below,
-        count=len(low),
+    return said.judge(
+        key,
+        [said.check_change(key, name, change) for name in ("sign", "modest")],
+        percent=change.percent,
         last=low[-1],
         lowest=lowest,
-        change=change.mean,
-        error=change.error,
-        percent=change.percent,
+        lowest_percent=curve.change(lowest, 0).percent,
         distance=distance,
         reference=reference,
     )
 
 
-def rising(curve: Curve, errors: float) -> tuple[str, list[ResponseChange]]:
-    """Whether heat rises in every step of the grid, or from end to end without a resolved fall."""
-    steps = [curve.change(after, before) for before, after in pairwise(curve.values)]
-    if all(step.mean > 0 for step in steps):
-        return verdicts.HOLDS, steps
-    falls = any(step.mean <= 0 and step.resolved(errors) for step in steps)
-    up = curve.heat(curve.values[-1]) > curve.heat(curve.values[0])
-    return verdicts.UNRESOLVED if up and not falls else verdicts.DIFFERS, steps
+def averaging(periods: dict[int, Curve]) -> dict[str, Any]:
+    """Update noise that is accumulated over M steps, up to the paper's range of online training."""
+    key, last = "averaging", BELOW_CROSSOVER
+    curves = {m: curve for m, curve in periods.items() if curve.has(0) and _up_to(curve, last)}
+    if not curves:
+        return said.missing(key, "no accumulated updates were tested")
+    changes = {m: (curve, _farthest(curve, last)) for m, curve in curves.items()}
+    return said.judge(
+        key,
+        [
+            said.check_change(key, "near", curve.change(worst, 0), f"(M = {m}, at {worst:.2f})")
+            for m, (curve, worst) in changes.items()
+        ],
+        "largest change up to σ_upd = {last:.2f}: "
+        + ", ".join(f"{{m{m}:+.1f}} % at M = {m}" for m in changes),
+        last=last,
+        **{f"m{m}": curve.change(worst, 0).percent for m, (curve, worst) in changes.items()},
+    )
 
 
-def _rising(key: str, curve: Curve, **values: float) -> dict[str, Any]:
-    """A statement on the number of steps of a grid in which heat rises."""
-    verdict, steps = rising(curve, said.limit(key, "resolved"))
-    counts = {"rising": sum(step.mean > 0 for step in steps), "count": len(steps)}
-    return said.statement(key, verdict, **counts, last=curve.values[-1], **values)
+def _smallest_step(curve: Curve) -> tuple[float, float]:
+    """Neighbours of the grid between which heat rises least, or falls most."""
+    return min(pairwise(curve.values), key=lambda ends: curve.change(ends[1], ends[0]).mean)
 
 
 def monotone(curve: Curve) -> dict[str, Any]:
+    """The smallest step of the grid must be a rise, the largest no more than part of the whole."""
+    key = "monotone"
     if len(curve.values) < 3 or not curve.has(0):
-        return said.missing("monotone", "fewer than three amplitudes")
-    percent = curve.change(curve.values[-1], 0).percent
-    step = max(curve.change(after, before).mean for before, after in pairwise(curve.values))
-    return _rising("monotone", curve, percent=percent, largest=100 * step / abs(curve.heat(0)))
+        return said.missing(key, "fewer than three amplitudes")
+    before, after = _smallest_step(curve)
+    whole = curve.change(curve.values[-1], curve.values[0])
+    steps = [curve.change(high, low).mean for low, high in pairwise(curve.values)]
+    finite = math.isfinite(whole.mean) and whole.mean > 0
+    largest = 100 * max(steps) / whole.mean if finite else math.inf
+    return said.judge(
+        key,
+        [
+            said.check_change(
+                key, "rising", curve.change(after, before), f"from {before:.2f} to {after:.2f}"
+            ),
+            said.check(key, "gradual", largest),
+        ],
+        rising=sum(step > 0 for step in steps),
+        count=len(steps),
+        percent=whole.percent,
+        last=curve.values[-1],
+        largest=largest,
+    )
 
 
 def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
+    """Two computers with samples of their own, so their errors add up."""
+    key = "baselines"
     if not (update.has(0) and residual.has(0)):
-        return said.missing("baselines", "a baseline is missing")
+        return said.missing(key, "a baseline is missing")
     rows = {"update": update.at(0)[0].row, "residual": residual.at(0)[0].row}
     heats = {"update": update.heat(0), "residual": residual.heat(0)}
     error = math.hypot(*(row["heat_sem"] or 0.0 for row in rows.values()))
-    difference = heats["update"] - heats["residual"]
-    resolved = abs(difference) > said.limit("baselines", "resolved") * error
+    scale = 100 / abs(heats["update"])
+    percent, half = scale * (heats["residual"] - heats["update"]), 1.96 * scale * error
+    criteria = [said.check(key, "differ", percent, (percent - half, percent + half))]
     lengths = {f"{k}_{n}": row[n] for k, row in rows.items() for n in ("cycles", "samples")}
-    verdict = verdicts.HOLDS if resolved else verdicts.UNRESOLVED
-    return said.statement("baselines", verdict, **heats, **lengths)
+    return said.judge(key, criteria, **heats, **lengths)
 
 
 def smallest_offset(curve: Curve) -> dict[str, Any]:
-    offsets = [value for value in curve.values if value > 0]
+    key, offsets = "smallest_offset", [value for value in curve.values if value > 0]
     if not offsets or not curve.has(0):
-        return said.missing("smallest_offset", "no offset was tested")
+        return said.missing(key, "no offset was tested")
     change = curve.change(offsets[0], 0)
-    least = 100 * said.limit("smallest_offset", "marked")
-    resolved = change.resolved(said.limit("smallest_offset", "resolved"))
-    marked = resolved and change.percent > least
-    verdict = (
-        verdicts.HOLDS if marked else verdicts.UNRESOLVED if change.mean > 0 else verdicts.DIFFERS
-    )
-    return said.statement(
-        "smallest_offset", verdict, percent=change.percent, value=offsets[0], near=least
+    criteria = [said.check_change(key, "marked", change, f"at {offsets[0]:g}")]
+    least = said.limit(key, "marked")
+    marked = [value for value in offsets if curve.change(value, 0).percent > least]
+    return said.judge(
+        key,
+        criteria,
+        "{percent:+.0f} % at μ_bias = {value:g}, the smallest tested (the paper gives no grid)"
+        + ("; more than {least:.0f} % from {first:g} on" if marked else ""),
+        percent=change.percent,
+        value=offsets[0],
+        least=least,
+        first=marked[0] if marked else None,
     )
 
 
 def orders(curve: Curve) -> dict[str, Any]:
+    key = "orders"
     if not curve.has(0) or curve.values[-1] <= 0:
-        return said.missing("orders", "no offset was tested")
-    ratio, factor = curve.ratio(curve.values[-1], 0), said.limit("orders", "factor")
+        return said.missing(key, "no offset was tested")
+    ratio, factor = curve.ratio(curve.values[-1], 0), said.limit(key, "factor")
     reached = [value for value in curve.values if curve.ratio(value, 0) >= factor]
-    return said.statement(
-        "orders",
-        verdicts.holds_if(ratio >= factor),
+    return said.judge(
+        key,
+        [said.check(key, "factor", ratio)],
         "{ratio:.3g} times the heat without at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
@@ -258,22 +288,33 @@ def orders(curve: Curve) -> dict[str, Any]:
 
 
 def correlation(curve: Curve) -> dict[str, Any]:
+    key = "correlation"
     if len(curve.values) < 2 or not curve.has(0):
-        return said.missing("correlation", "no correlation was tested")
-    return _rising("correlation", curve, ratio=curve.ratio(curve.values[-1], 0))
+        return said.missing(key, "no correlation was tested")
+    before, after = _smallest_step(curve)
+    change, about = curve.change(after, before), f"from {before:g} to {after:g}"
+    steps = [curve.change(high, low).mean > 0 for low, high in pairwise(curve.values)]
+    return said.judge(
+        key,
+        [said.check_change(key, "rising", change, about)],
+        rising=sum(steps),
+        count=len(steps),
+        last=curve.values[-1],
+        ratio=curve.ratio(curve.values[-1], 0),
+    )
 
 
 def two_largest(curve: Curve) -> dict[str, Any]:
     """The rises above ρ = 0 at the two largest correlations, against the largest other rise."""
-    tested = [value for value in curve.values if value > 0]
+    key, tested = "two_largest", [value for value in curve.values if value > 0]
     if len(tested) < 3 or not curve.has(0):
-        return said.missing("two_largest", "fewer than three correlations were tested")
+        return said.missing(key, "fewer than three correlations were tested")
     rises = [curve.change(value, 0).percent for value in tested]
     others = max(rises[:-2])
-    factor = said.limit("two_largest", "factor")
-    return said.statement(
-        "two_largest",
-        verdicts.holds_if(min(rises[-2:]) > factor * max(others, 0.0)),
+    ratio = min(rises[-2:]) / others if others > 0 else math.copysign(math.inf, min(rises[-2:]))
+    return said.judge(
+        key,
+        [said.check(key, "factor", ratio)],
         first=rises[-2],
         first_value=tested[-2],
         second=rises[-1],
@@ -284,18 +325,17 @@ def two_largest(curve: Curve) -> dict[str, Any]:
 
 def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     """Largest relative change of each screen, update noise below the paper's crossover."""
+    key, below = "coherent", _up_to(update, BELOW_CROSSOVER)
     measured = all(curve.has(0) and len(curve.values) > 1 for curve in (update, offset, memory))
-    below = _up_to(update, said.limit("coherent", "up_to"))
     if not measured or not below:
-        return said.missing("coherent", "one of the screens was not measured")
+        return said.missing(key, "one of the screens was not measured")
     independent, of_offset, of_memory = (
-        max(abs(curve.change(value, 0).percent) for value in values)
-        for curve, values in (
-            (update, below),
-            (offset, offset.values[1:]),
-            (memory, memory.values[1:]),
-        )
+        abs(curve.change(_farthest(curve, last), 0).percent)
+        for curve, last in ((update, below[-1]), (offset, math.inf), (memory, math.inf))
     )
-    larger = min(of_offset, of_memory) > said.limit("coherent", "factor") * independent
-    changes = {"offset": of_offset, "memory": of_memory, "independent": independent}
-    return said.statement("coherent", verdicts.holds_if(larger), **changes, last=below[-1])
+    changes = {"offset": of_offset, "memory": of_memory}
+    criteria = [
+        said.check(key, "factor", change / independent if independent else math.inf, about=name)
+        for name, change in (("(offset)", of_offset), ("(AR(1))", of_memory))
+    ]
+    return said.judge(key, criteria, **changes, independent=independent, last=below[-1])

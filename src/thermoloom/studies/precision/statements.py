@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from thermoloom.machine.quantization import UNQUANTIZED
-from thermoloom.measures.quality import MEASURES
-from thermoloom.measures.responses import Curve, Responses
-from thermoloom.studies import verdicts
+from thermoloom.measures.quality import CLASSIFIED, MEASURES, on_panel, value_range
+from thermoloom.measures.responses import Curve, ResponseChange, Responses
 from thermoloom.studies.precision.study import (
     NEAREST,
     REFERENCE,
@@ -18,7 +19,7 @@ from thermoloom.studies.precision.study import (
     STORAGE,
     TRAINING,
 )
-from thermoloom.studies.verdicts import Evidence, Statements
+from thermoloom.studies.verdicts import Criterion, Evidence, Statements
 
 said = Statements.beside(__file__)
 SUMMARIES = ("max_softmax", "pattern_distance", "pairwise_distance")
@@ -30,12 +31,16 @@ WORDS = {
     "pairwise_distance": "diversity",
 }
 LOW_BITS, ENOUGH_BITS = (4, 6, 8), 16
+Row = dict[str, Any]
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
     """Headline numbers and statements."""
     curves = Curves.of(evidence.responses)
-    return {"quantities": quantities(curves), "statements": statements(curves)}
+    return {
+        "quantities": quantities(curves),
+        "statements": statements(curves, evidence.classifiers),
+    }
 
 
 @dataclass(frozen=True)
@@ -58,20 +63,35 @@ class Curves:
         )
 
 
-def differences(curve: Curve, bits: float) -> dict[str, float]:
-    """Relative differences to the 32-bit reference: heat, and quality where it is defined."""
-    changes = {"heat": _change(curve, bits)}
-    for name in SUMMARIES:
-        here, there = curve.mean(bits, name), curve.mean(UNQUANTIZED, name)
-        if here is not None and there:
-            changes[name] = here / there - 1
+def measures(curve: Curve, bits: float, classifier: str = "") -> dict[str, str]:
+    """Columns of heat and of the qualities that are defined, by the name of the measure."""
+    named = {name: column(name, classifier) for name in SUMMARIES}
+    defined = {
+        name: key
+        for name, key in named.items()
+        if curve.mean(bits, key) is not None and curve.mean(UNQUANTIZED, key)
+    }
+    return {"heat": "heat"} | defined
+
+
+def column(measure: str, classifier: str) -> str:
+    """The measure by this classifier, where it depends on one."""
+    return on_panel(measure, classifier if measure in CLASSIFIED else "")
+
+
+def differences(curve: Curve, bits: float, classifier: str = "") -> dict[str, ResponseChange]:
+    """Changes from the 32-bit reference: heat, and quality where it is defined.
+
+    Diversity is one number of all samples, so its change has no error.
+    """
+    changes = {}
+    for name, key in measures(curve, bits, classifier).items():
+        if name != "pairwise_distance":
+            changes[name] = curve.change(bits, UNQUANTIZED, key)
+            continue
+        here, there = (curve.mean(b, key) or 0.0 for b in (bits, UNQUANTIZED))
+        changes[name] = ResponseChange(here - there, None, there, (here - there, here - there))
     return changes
-
-
-def _change(curve: Curve, bits: float) -> float:
-    """Heat minus that of the reference, in units of it."""
-    reference = curve.heat(UNQUANTIZED)
-    return (curve.heat(bits) - reference) / abs(reference)
 
 
 def quantities(curves: Curves) -> list[dict[str, Any]]:
@@ -82,7 +102,7 @@ def quantities(curves: Curves) -> list[dict[str, Any]]:
         percent = 100 * storage.ratio(2, UNQUANTIZED)
         rows.append(said.quantity("two_bit_heat", label, percent, unit="%", digits=".1f"))
     within = said.limit("lowest_tested", "close")
-    close = f"within {100 * within:.0f} %"
+    close = f"within {within:.0f} %"
     screens = {"storage": (f"fewest bits of storage {close}", storage)} | {
         rounding: (f"fewest bits of training {close}, {rounding}", curve)
         for rounding, curve in curves.training.items()
@@ -103,173 +123,229 @@ def lowest_close(curve: Curve, within: float) -> float | None:
 
 
 def is_close(curve: Curve, bits: float, within: float) -> bool:
-    """Whether heat and quality are all within this part of the reference."""
-    return all(abs(change) <= within for change in differences(curve, bits).values())
+    """Whether heat and quality are all within so many per cent of the reference."""
+    return all(abs(change.percent) <= within for change in differences(curve, bits).values())
+
+
+def largest_change(
+    curve: Curve, bits: float, classifier: str = "", heat: bool = True
+) -> tuple[str, ResponseChange]:
+    """The measure that is farthest from the reference."""
+    changes = differences(curve, bits, classifier)
+    names = [name for name in changes if heat or name != "heat"]
+    farthest = max(names, key=lambda name: abs(changes[name].percent))
+    return WORDS[farthest], changes[farthest]
 
 
 # --- the paper's statements ---
 
 
-def statements(curves: Curves) -> list[dict[str, Any]]:
+def statements(curves: Curves, classifiers: Sequence[str]) -> list[dict[str, Any]]:
     return [
-        *two_bits(curves.storage),
+        *two_bits(curves.storage, classifiers),
         four_and_five_bits(curves),
-        four_bit_quality(curves.storage),
+        four_bit_quality(curves.storage, classifiers),
         zero_couplings(curves),
-        enough_bits(curves, NEAREST, "sixteen_bits"),
+        enough_bits(curves, NEAREST, "sixteen_bits", classifiers),
         stochastic_nonzero(curves),
-        stochastic_recovery(curves),
-        stochastic_quality(curves),
-        enough_bits(curves, STOCHASTIC, "stochastic_sixteen"),
-        lowest_tested(curves),
+        stochastic_recovery(curves, classifiers),
+        stochastic_quality(curves, classifiers),
+        enough_bits(curves, STOCHASTIC, "stochastic_sixteen", classifiers),
+        lowest_tested(curves, classifiers),
     ]
 
 
-def two_bits(curve: Curve) -> list[dict[str, Any]]:
+def two_bits(curve: Curve, classifiers: Sequence[str]) -> list[dict[str, Any]]:
     """Low heat of the two-bit computer, and the quality of its samples."""
     keys = ("two_bit_heat", "two_bit_softmax", "two_bit_distance", "two_bit_diversity")
     if not curve.has(UNQUANTIZED, 2):
         return [said.missing(key, "two bits were not tested") for key in keys]
-    two, reference, ratio = curve.heat(2), curve.heat(UNQUANTIZED), curve.ratio(2, UNQUANTIZED)
-    low = said.limit("two_bit_heat", "ratio")
-    numbers = {"two": two, "reference": reference, "percent": 100 * ratio, "limit": 100 * low}
-    measures = zip(keys[1:], SUMMARIES, (-1, +1, -1), strict=True)
+    heat = curve.change(2, UNQUANTIZED)
+    numbers = {"two": curve.heat(2), "reference": curve.heat(UNQUANTIZED), "percent": heat.percent}
     return [
-        said.statement("two_bit_heat", verdicts.holds_if(ratio <= low), **numbers),
-        *(_two_bit_measure(curve, *measure) for measure in measures),
+        said.judge("two_bit_heat", [said.check_change("two_bit_heat", "low", heat)], **numbers),
+        *(
+            _two_bit_measure(curve, key, measure, classifiers)
+            for key, measure in zip(keys[1:], SUMMARIES, strict=True)
+        ),
     ]
 
 
-def _two_bit_measure(curve: Curve, key: str, measure: str, sign: int) -> dict[str, Any]:
-    here, there = curve.mean(2, measure), curve.mean(UNQUANTIZED, measure)
-    if here is None or there is None:
+def _two_bit_measure(
+    curve: Curve, key: str, measure: str, classifiers: Sequence[str]
+) -> dict[str, Any]:
+    if measure not in (main := differences(curve, 2)):
         return said.missing(key, "not defined for these samples or this visible layer")
-    if measure == "pairwise_distance":
-        strongly = said.limit(key, "ratio")
-        holds, note = here <= strongly * there, f"; strongly: below {100 * strongly:.0f} %"
-    else:
-        holds, note = (here - there) * sign > 0, ""
-    text = MEASURES[measure] + " {here:.3f} against {there:.3f}, {percent:.0f} % of it" + note
-    percent = 100 * here / there
-    return said.statement(
-        key, verdicts.holds_if(holds), text, here=here, there=there, percent=percent
-    )
+    (name,) = said.entry(key)["threshold"]
+    changes = {c: differences(curve, 2, c)[measure] for c in classifiers}
+    reference = main[measure].reference
+    numbers = {"here": reference + main[measure].mean, "there": reference}
+    text = MEASURES[measure] + " {here:.3f} against {there:.3f}, {percent:+.0f} %"
+    numbers["percent"] = main[measure].percent
+    if measure not in CLASSIFIED:
+        return said.judge(key, [said.check_change(key, name, main[measure])], text, **numbers)
+    criteria = {c: [said.check_change(key, name, change)] for c, change in changes.items()}
+    least, most = value_range(change.percent for change in changes.values()) or (None, None)
+    text += "; over the panel {least:+.0f} to {most:+.0f} %"
+    return said.judge_panel(key, criteria, text, **numbers, least=least, most=most)
 
 
 def four_and_five_bits(curves: Curves) -> dict[str, Any]:
     key, curve = "four_five_bits", curves.storage
     if not curve.has(UNQUANTIZED, 2, 4, 5):
         return said.missing(key, "2, 4 or 5 bits were not tested")
-    two, four, five = (curve.mean(bits, "ks_distance") for bits in (2, 4, 5))
-    changes = {name: _change(curve, bits) for name, bits in (("four", 4), ("five", 5))}
-    approach = all(abs(change) <= said.limit(key, "close") for change in changes.values())
-    if two is not None and four is not None and five is not None:
-        approach &= max(four, five) < said.limit(key, "distance") * two
-    percents = {f"{name}_change": 100 * change for name, change in changes.items()}
-    return said.statement(
-        key, verdicts.holds_if(approach), two=two, four=four, five=five, **percents
+    two, four, five = (curve.mean(bits, "ks_distance") or 0.0 for bits in (2, 4, 5))
+    changes = {name: curve.change(bits, UNQUANTIZED) for name, bits in (("four", 4), ("five", 5))}
+    criteria = [said.check_change(key, "close", c, f"({name} bits)") for name, c in changes.items()]
+    ratio = 100 * max(four, five) / two if two else math.inf
+    percents = {f"{name}_change": change.percent for name, change in changes.items()}
+    return said.judge(
+        key,
+        [*criteria, said.check(key, "distance", ratio)],
+        two=two,
+        four=four,
+        five=five,
+        **percents,
     )
 
 
-def _in_words(changes: dict[str, float]) -> tuple[str, dict[str, float]]:
+def _in_words(changes: Mapping[str, ResponseChange]) -> tuple[str, dict[str, float]]:
     """``heat +3.1 %, softmax −0.2 %, …`` as a template and its numbers."""
     template = ", ".join(f"{WORDS[name]} {{{name}:+.1f}} %" for name in changes)
-    return template, {name: 100 * change for name, change in changes.items()}
+    return template, {name: change.percent for name, change in changes.items()}
 
 
-def four_bit_quality(curve: Curve) -> dict[str, Any]:
+def _close(key: str, curve: Curve, bits: float, classifiers: Sequence[str], heat: bool) -> Row:
+    """A statement that all measures are close to the reference, by every classifier."""
+
+    def checked(classifier: str) -> list[Criterion]:
+        return [
+            said.check_change(key, "close", change, WORDS[name])
+            for name, change in differences(curve, bits, classifier).items()
+            if heat or name != "heat"
+        ]
+
+    changes = {k: v for k, v in differences(curve, bits).items() if heat or k != "heat"}
+    template, percents = _in_words(changes)
+    softmax = [differences(curve, bits, c).get("max_softmax") for c in classifiers]
+    ends = value_range(change.percent for change in softmax if change is not None)
+    text = f"{template} of 32 bits" + (
+        "; softmax over the panel {least:+.1f} to {most:+.1f} %" if ends else ""
+    )
+    least, most = ends or (None, None)
+    return said.judge_panel(
+        key, {c: checked(c) for c in classifiers}, text, **percents, least=least, most=most
+    )
+
+
+def four_bit_quality(curve: Curve, classifiers: Sequence[str]) -> Row:
     key = "four_bit_quality"
     if not curve.has(UNQUANTIZED, 4):
         return said.missing(key, "4 bits were not tested")
-    changes = {k: v for k, v in differences(curve, 4).items() if k != "heat"}
-    template, percents = _in_words(changes)
-    holds = all(abs(change) <= said.limit(key, "close") for change in changes.values())
-    return said.statement(key, verdicts.holds_if(holds), template + " of 32 bits", **percents)
+    return _close(key, curve, 4, classifiers, heat=False)
 
 
-def _nonzero(curve: Curve, block: str, short: str) -> dict[str, float | None]:
+def enough_bits(curves: Curves, rounding: str, key: str, classifiers: Sequence[str]) -> Row:
+    curve = curves.training[rounding]
+    if not curve.has(UNQUANTIZED, ENOUGH_BITS):
+        return said.missing(key, f"{ENOUGH_BITS} bits or the reference were not trained")
+    return _close(key, curve, ENOUGH_BITS, classifiers, heat=True)
+
+
+def _nonzero(curve: Curve, block: str) -> dict[int, float]:
     """Nonzero part of a block at the low bit depths that were trained, in per cent."""
     parts = {bits: curve.mean(bits, f"nonzero_{block}") for bits in LOW_BITS if curve.at(bits)}
-    return {f"{short}{bits}": part and 100 * part for bits, part in parts.items()}
+    return {bits: 100 * part for bits, part in parts.items() if part is not None}
 
 
 NOT_LOW = "none of 4, 6 and 8 bits was trained"
 
 
-def zero_couplings(curves: Curves) -> dict[str, Any]:
+def zero_couplings(curves: Curves) -> Row:
     curve = curves.training[NEAREST]
-    vh, hh = _nonzero(curve, "visible_hidden", "vh"), _nonzero(curve, "hidden_hidden", "hh")
-    if not vh:
-        return said.missing("zero_couplings", NOT_LOW)
-    text = _nonzero_words(vh) + "; of J_hh: " + ", ".join(f"{{{name}:.3g}} %" for name in hh)
-    verdict = verdicts.holds_if(all(part == 0 for part in vh.values()))
-    return said.statement("zero_couplings", verdict, text, **vh, **hh)
+    vh, hh = (_nonzero(curve, block) for block in ("visible_hidden", "hidden_hidden"))
+    text = "; of J_hh: " + ", ".join(f"{{hh{bits}:.3g}} %" for bits in hh)
+    return _nonzero_part("zero_couplings", vh, text, **{f"hh{b}": part for b, part in hh.items()})
 
 
-def stochastic_nonzero(curves: Curves) -> dict[str, Any]:
-    vh = _nonzero(curves.training[STOCHASTIC], "visible_hidden", "vh")
-    if not vh:
-        return said.missing("stochastic_nonzero", NOT_LOW)
-    verdict = verdicts.holds_if(all(vh.values()))
-    return said.statement("stochastic_nonzero", verdict, _nonzero_words(vh), **vh)
+def stochastic_nonzero(curves: Curves) -> Row:
+    vh = _nonzero(curves.training[STOCHASTIC], "visible_hidden")
+    return _nonzero_part("stochastic_nonzero", vh)
 
 
-def _nonzero_words(parts: dict[str, float | None]) -> str:
-    listed = ", ".join(f"{{{name}:.3g}} % at {name[2:]} bits" for name in parts)
-    return f"nonzero part of J_vh: {listed}"
+def _nonzero_part(key: str, parts: Mapping[int, float], more: str = "", **values: float) -> Row:
+    """A statement on the nonzero part of J_vh at every low bit depth."""
+    if not parts:
+        return said.missing(key, NOT_LOW)
+    (name,) = said.entry(key)["threshold"]
+    listed = ", ".join(f"{{vh{bits}:.3g}} % at {bits} bits" for bits in parts)
+    return said.judge(
+        key,
+        [said.check(key, name, part, about=f"at {bits} bits") for bits, part in parts.items()],
+        f"nonzero part of J_vh: {listed}{more}",
+        **{f"vh{bits}": part for bits, part in parts.items()},
+        **values,
+    )
 
 
-def enough_bits(curves: Curves, rounding: str, key: str) -> dict[str, Any]:
-    curve = curves.training[rounding]
-    if not curve.has(UNQUANTIZED, ENOUGH_BITS):
-        return said.missing(key, f"{ENOUGH_BITS} bits or the reference were not trained")
-    template, percents = _in_words(differences(curve, ENOUGH_BITS))
-    verdict = verdicts.holds_if(is_close(curve, ENOUGH_BITS, said.limit(key, "close")))
-    return said.statement(key, verdict, template + " of the reference", **percents)
+def recovered(curves: Curves, bits: float, classifier: str, heat: bool) -> float:
+    """Part of the distance to the reference that stochastic rounding makes up for, per cent.
+
+    The distance of heat, or the mean distance of all qualities.
+    """
+    distances = []
+    for rounding in ROUNDINGS:
+        changes = differences(curves.training[rounding], bits, classifier)
+        chosen = [abs(c.percent) for name, c in changes.items() if (name == "heat") == heat]
+        distances.append(sum(chosen) / len(chosen))
+    nearest, stochastic = distances
+    if not math.isfinite(nearest):
+        return 100.0 if math.isfinite(stochastic) else 0.0
+    return 100 * (1 - stochastic / nearest) if nearest else 0.0
 
 
-def stochastic_recovery(curves: Curves) -> dict[str, Any]:
-    """Heat nearer to the reference than with rounding to nearest, at every low bit depth."""
+def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
+    """Heat and quality nearer to the reference than by rounding to nearest, at every low depth."""
     key, trained = "stochastic_recovery", curves.training
     tested = [b for b in LOW_BITS if all(trained[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
         return said.missing(key, f"{NOT_LOW} both ways")
-    nearest, stochastic = (
-        [100 * _change(trained[rounding], bits) for bits in tested] for rounding in ROUNDINGS
-    )
-    nearer = sum(abs(s) < abs(n) for s, n in zip(stochastic, nearest, strict=True))
-    some = verdicts.UNRESOLVED if nearer else verdicts.DIFFERS
-    return said.statement(
+    heats = {b: recovered(curves, b, "", heat=True) for b in tested}
+    qualities = {c: {b: recovered(curves, b, c, heat=False) for b in tested} for c in classifiers}
+    criteria = {
+        c: [
+            said.check(key, name, part, about=f"at {b} bits")
+            for name, parts in (("heat", heats), ("quality", qualities[c]))
+            for b, part in parts.items()
+        ]
+        for c in classifiers
+    }
+    return said.judge_panel(
         key,
-        verdicts.HOLDS if nearer == len(tested) else some,
-        "heat relative to the reference, stochastic (nearest): "
-        + ", ".join(f"{{s{b}:+.1f}} % ({{n{b}:+.1f}} %) at {b} bits" for b in tested),
-        **{f"s{b}": change for b, change in zip(tested, stochastic, strict=True)},
-        **{f"n{b}": change for b, change in zip(tested, nearest, strict=True)},
+        criteria,
+        "part of the distance to the reference made up for, heat (quality): "
+        + ", ".join(f"{{h{b}:.0f}} % ({{q{b}:.0f}} %) at {b} bits" for b in tested),
+        **{f"h{b}": part for b, part in heats.items()},
+        **{f"q{b}": part for b, part in qualities[""].items()},
     )
 
 
-def stochastic_quality(curves: Curves) -> dict[str, Any]:
-    """A measure that is not close to the reference, or is resolved from it in paired samples."""
+def stochastic_quality(curves: Curves, classifiers: Sequence[str]) -> Row:
+    """The quality that is farthest from the reference."""
     key, curve = "stochastic_quality", curves.training[STOCHASTIC]
     if not curve.has(UNQUANTIZED, 8):
         return said.missing(key, "8 bits or the reference were not trained")
+    farthest = {c: largest_change(curve, 8, c, heat=False) for c in classifiers}
+    criteria = {
+        c: [said.check_change(key, "differ", change, f"({name})")]
+        for c, (name, change) in farthest.items()
+    }
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
-    paired = [name for name in changes if name != "pairwise_distance"]  # one value per sample
-    errors = said.limit(key, "resolved")
-    resolved = [name for name in paired if curve.change(8, UNQUANTIZED, name).resolved(errors)]
     template, percents = _in_words(changes)
-    far = any(abs(change) > said.limit(key, "close") for change in changes.values())
-    return said.statement(
-        key,
-        verdicts.holds_if(bool(resolved) or far),
-        template + " of the reference; resolved in paired samples: {resolved}",
-        **percents,
-        resolved=", ".join(WORDS[name] for name in resolved) or "none",
-    )
+    return said.judge_panel(key, criteria, template + " of the reference", **percents)
 
 
-def lowest_tested(curves: Curves) -> dict[str, Any]:
+def lowest_tested(curves: Curves, classifiers: Sequence[str]) -> Row:
     """Of the paper's bit depths, only 16 is close, with either rounding.
 
     The fewest bits among all depths tested here are reported, too.
@@ -278,17 +354,23 @@ def lowest_tested(curves: Curves) -> dict[str, Any]:
     wanted = (UNQUANTIZED, 8, ENOUGH_BITS)
     if not all(trained[rounding].has(*wanted) for rounding in ROUNDINGS):
         return said.missing(key, "8 or 16 bits or the reference were not trained")
+
+    def checked(classifier: str) -> list[Criterion]:
+        criteria = []
+        for rounding, curve in trained.items():
+            depths = [(b, "differ") for b in LOW_BITS if curve.at(b)] + [(ENOUGH_BITS, "close")]
+            for bits, name in depths:
+                measure, change = largest_change(curve, bits, classifier)
+                about = f"({rounding}, {bits} bits, {measure})"
+                criteria.append(said.check_change(key, name, change, about))
+        return criteria
+
     within = said.limit(key, "close")
-    holds = all(
-        is_close(curve, ENOUGH_BITS, within)
-        and not any(is_close(curve, bits, within) for bits in LOW_BITS if curve.at(bits))
-        for curve in trained.values()
-    )
     lowest = {rounding: lowest_close(trained[rounding], within) for rounding in ROUNDINGS}
-    return said.statement(
+    return said.judge_panel(
         key,
-        verdicts.holds_if(holds),
-        f"among all depths tested here, heat and quality are within {100 * within:.0f} % of the "
+        {c: checked(c) for c in classifiers},
+        f"among all depths tested here, heat and quality are within {within:.0f} % of the "
         "reference from {nearest:.0f} bits (nearest) and {stochastic:.0f} bits (stochastic) on",
         **lowest,
     )

@@ -16,9 +16,9 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         "quantities": quantities(said, evidence.summary),
         "statements": [
             lower_heat(said, evidence),
-            change(said, evidence, "softmax", "quality.max_softmax", 0),
-            change(said, evidence, "target_fraction", "quality.target_fraction", 0),
-            change(said, evidence, "diversity", "quality.pairwise_distance", -1),
-            change(said, evidence, "pattern_distance", "quality.pattern_distance", +1),
+            change(said, evidence, "softmax", "max_softmax"),
+            change(said, evidence, "target_fraction", "target_fraction"),
+            change(said, evidence, "diversity", "pairwise_distance"),
+            change(said, evidence, "pattern_distance", "pattern_distance"),
         ],
     }

@@ -17,8 +17,8 @@ FIFTEEN = PatternSettings(per_digit=5)
 
 
 def cases(plan: PairPlan, folder: Path) -> list[Case]:
-    """The pairs, and the displayed computer once more."""
-    return [*plan.pair_cases, plan.replay_case]
+    """The pairs alone: the paper replays those of the main comparison."""
+    return plan.pair_cases
 
 
 def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:

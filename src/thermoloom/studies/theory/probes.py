@@ -95,7 +95,7 @@ def grid_probe(job: Job, limits: str, bits: list[int], grid_cycles: int) -> dict
                 edges = (2 if form[name].symmetric else 1) * form[name].edges
                 moved[name, depth].append(np.count_nonzero(codes) / max(1, edges))
         for depth, learner in learners.items():
-            trained[depth] = learner.learn(trained[depth], path)
+            trained[depth], _ = learner.update(trained[depth], {}, path)
         job.report(cycle + 1, grid_cycles, None)
     nonzero = {depth: nonzero_fraction(theta) for depth, theta in trained.items()}
     job.run.save_table(
