@@ -11,6 +11,7 @@ import pytest
 from machines import (
     MACHINES,
     every_machine,
+    learned_once,
     random_parameters,
     relative_difference,
     some_fields,
@@ -24,7 +25,7 @@ from thermoloom.engines import engine
 from thermoloom.engines.compiled.barrier import wait_for_all
 from thermoloom.engines.compiled.compiling import _Lightly
 from thermoloom.engines.compiled.learner import _learn
-from thermoloom.engines.compiled.strips import _act, _subtract
+from thermoloom.engines.compiled.strips import _act, _set_operators
 from thermoloom.engines.compiled.warmup import _names
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
@@ -127,14 +128,14 @@ def test_every_engine_takes_a_path_of_the_other(
     path = replace(some_path(small), prepared=None)
     theta = random_parameters(small, 0.1, dtype=np.float32)
     settings = Settings(machine=small)
-    compiled = engine().learner(settings).learn(theta, path)
+    compiled = learned_once(engine().learner(settings), theta, path)
     choose("portable")
-    other = engine().learner(settings).learn(theta, path)
+    other = learned_once(engine().learner(settings), theta, path)
     assert relative_difference(compiled, other) < 5e-6
 
 
 def test_only_what_computers_need_is_compiled() -> None:
-    plain = {"plain", "terms", "generation", "strips"}
+    plain = {"plain", "terms", "generation"}
     ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
     few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
@@ -153,7 +154,7 @@ def test_kernels_that_call_others_are_optimized_lightly() -> None:
 
     usual, listener = (config.OPT, config.LOOP_VECTORIZE), _Lightly()
     levels = []
-    kernels = (_learn, _act, _subtract, wait_for_all)
+    kernels = (_learn, _act, _set_operators, wait_for_all)
     for kernel in kernels:
         listener.on_start(begun(kernel))
         levels.append((config.OPT, config.LOOP_VECTORIZE))

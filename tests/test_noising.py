@@ -73,7 +73,7 @@ def test_seeds_trajectories_and_validation_differ(small: Machine, fields: np.nda
         noising_path(small, fields[0], 1, 0),
         noising_path(small, fields[0], 1, 1),
         noising_path(small, fields[0], 2, 0),
-        noising_path(small, fields[0], 1, 0, stream="validation "),
+        noising_path(small, fields[0], 1, 0, purpose="validation"),
     ]
     ends = np.array([path[-1] for path in paths])
     assert len(np.unique(ends, axis=0)) == 4

@@ -19,24 +19,27 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from thermoloom.inputs import seed_number
 
+Purpose = Literal["training", "validation", "clamp"]
+"""What a noising path is for."""
+PATH_STREAMS: dict[Purpose, tuple[str, str]] = {
+    "training": ("preparation", "noising"),
+    "validation": ("validation preparation", "validation noising"),
+    "clamp": ("clamp preparation", "clamp noising"),
+}
+"""Streams of preparation and noising."""
 STREAMS = (
-    "preparation",
-    "noising",
+    *(name for names in PATH_STREAMS.values() for name in names),
     "generation preparation",
     "generation",
     "residual error",
     "update error",
     "rounding",
-    "validation preparation",
-    "validation noising",
-    "clamp preparation",
-    "clamp noising",
 )
 """Every stream there is. Streams of different names are independent at equal seeds."""
 

@@ -1,7 +1,7 @@
 """Engines: one interface, with random streams, threads and kernels behind it.
 
     path      a noising path, which never sees θ
-    learner   a noising path → θ, by the rule of the settings
+    learner   θ, a state and a noising path → θ and the state, by the rule of the settings
     terms     loss and path-action terms of a path
     watch     the loss on one path as a function of θ
     generate  the frozen computer sampled, with its heat and work
@@ -14,7 +14,7 @@ No other package knows kernels. Another engine is a module with these functions 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -29,6 +29,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.numerics import engine_name
 from thermoloom.settings import Settings
+from thermoloom.streams import Purpose
 
 Float32 = NDArray[np.float32]
 
@@ -60,37 +61,40 @@ class Path:
     """States of the label units, (L,)."""
     prepared: Any = None
     """Data of the engine, for all learners that share the path."""
+    _lessons: list[tuple[Learner, Parameters, State, Lesson]] = field(default_factory=list)
+
+    def learned(self, learner: Learner, theta: Parameters, state: State) -> Lesson:
+        """θ and state after this path; equal learners at equal θ and state compute them once."""
+        for other, start, start_state, lesson in self._lessons:
+            same = other == learner and (start is theta or start.same_as(theta))
+            if same and _same_state(start_state, state):
+                return lesson
+        lesson = learner.update(theta, state, self)
+        self._lessons.append((learner, theta, state, lesson))
+        return lesson
+
+
+State = dict[str, NDArray[Any]]
+"""What a learner remembers from path to path besides θ: arrays by name. Checkpoints store them."""
+Lesson = tuple[Parameters, State]
+"""θ and state after a path."""
+
+
+def _same_state(a: State, b: State) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 class Learner(Protocol):
-    """The learning rule; it has working memory but no state."""
+    """The learning rule. It may have working memory, but all it remembers is θ and its state."""
 
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
-        """θ after one noising path; raises ``Diverged`` if it is no longer finite."""
+    def init(self, theta: Parameters) -> State:
+        """The state before the first path, at this θ; empty for most rules."""
+        return {}
 
-
-@dataclass(frozen=True)
-class NoisyLearner:
-    """θ = θ⁰ + σ Δ: update noise of strength σ, by two learners that do not know σ.
-
-    Noise is added to updates, and updates are linear in θ. One learner therefore learns θ⁰ without
-    noise, the other learns Δ from noise of strength 1 alone, and both serve every σ.
-    """
-
-    clean: Learner
-    response: Learner
-    amplitude: float
-
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
-        nothing = theta.with_vector(np.zeros_like(theta.vector))
-        return self.sum(self.clean.learn(theta, path), self.response.learn(nothing, path))
-
-    def sum(self, clean: Parameters, response: Parameters) -> Parameters:
-        """θ⁰ + σ Δ."""
-        vector = clean.vector + np.float32(self.amplitude) * response.vector
-        if not np.isfinite(vector).all():
-            raise Diverged("couplings are no longer finite")
-        return clean.with_vector(vector)
+    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
+        """θ and state after one noising path, as new arrays; raises ``Diverged`` if θ is no longer
+        finite.
+        """
 
 
 class Engine(Protocol):
@@ -118,15 +122,16 @@ class Engine(Protocol):
         seed: int,
         number: int,
         word: Float32 | None = None,
-        stream: str = "",
+        purpose: Purpose = "training",
         reuse: Path | None = None,
     ) -> Path:
-        """Trajectory ``number`` of a seed from this field (N,), from the training streams or from
-        ``stream`` = "validation ". ``reuse``: a path whose memory is overwritten.
+        """Trajectory ``number`` of a seed from this field (N,), from the streams of a purpose.
+
+        ``reuse``: a path whose memory is overwritten.
         """
 
     def learner(self, settings: Settings) -> Learner:
-        """The learner of these settings; with update noise a ``NoisyLearner``."""
+        """The learner of these settings."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, as ``machine.action.path_terms``."""

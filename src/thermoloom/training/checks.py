@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_step, require_memory, size_memory
+from thermoloom.feasibility import check_step, require_memory, size_memory, warn_of_memory
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
@@ -16,6 +16,7 @@ def check_learning(settings: Settings, drive: Drive) -> None:
     _check_fields(settings.machine, drive)
     require_memory(size_memory(settings.machine))
     check_step(settings.built, float(np.abs(drive.fields).max()))
+    warn_of_memory(settings.machine)
 
 
 def check_training(settings: Settings, drive: Drive) -> None:

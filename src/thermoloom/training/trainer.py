@@ -1,10 +1,10 @@
 """Training: one or several learners learn from shared noising paths, one path per cycle.
 
-    cycle i:   path i of the training seed, from pattern i mod P;   θ ← learner(θ, path)
-    update noise of strength σ:   θ = θ⁰ + σ Δ
+    cycle i:   path i of the training seed, from pattern i mod P
+               θ, state ← learner.update(θ, state, path)
 
 A path does not depend on θ, so learners that differ in rule, learning rate or injected errors share
-it. Computers that differ only in the strength of their update noise share θ⁰ and Δ.
+it, and what equal learners learn from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import Diverged, Learner, NoisyLearner, Path, engine
+from thermoloom.engines import Diverged, Learner, Path, State, engine
 from thermoloom.errors import UserError
 from thermoloom.inputs import named_object
 from thermoloom.interrupts import interrupts_deferred
@@ -34,8 +34,8 @@ OnCycle = Callable[[list["Trainee"]], bool | None]
 
 CURVE = ("cycle", "loss", "reduced_loss")
 """Columns of the validation curve: cycles done, L/K, L/K without the squared-increment term."""
-PARTS = ("clean", "response")
-"""θ⁰ and Δ in a checkpoint."""
+STATE = "state_"
+"""Prefix of the learner's state in a checkpoint."""
 
 
 class Reached(NamedTuple):
@@ -46,24 +46,8 @@ class Reached(NamedTuple):
     """Cycles done."""
     curve: tuple[tuple[int, float, float], ...] = ()
     diverged: bool = False
-    parts: tuple[Parameters, Parameters] | None = None
-    """θ⁰ and Δ where θ = θ⁰ + σ Δ has update noise; None: only θ is known."""
-
-
-class _Lessons:
-    """Parameters learned from one path; learners with equal rule and θ compute them once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._known: list[tuple[Any, Parameters, Parameters]] = []
-
-    def __call__(self, rule: Any, learner: Learner, theta: Parameters) -> Parameters:
-        for known, before, after in self._known:
-            if known == rule and (before is theta or before.same_as(theta)):
-                return after
-        after = learner.learn(theta, self.path)
-        self._known.append((rule, theta, after))
-        return after
+    state: State | None = None
+    """State of the learner; None: that of a first path."""
 
 
 @dataclass
@@ -85,19 +69,17 @@ class Trainee:
         theta = Parameters.from_arrays(settings.built, arrays)
         rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
         curve = tuple((int(c), x, y) for c, x, y in rows)
-        parts = None
-        if PARTS[0] in arrays:
-            clean, response = (theta.with_vector(arrays[name]) for name in PARTS)
-            parts = clean, response
-        return cls(settings, Reached(theta, cycle, curve, parts=parts))
+        names = [name for name in arrays if name.startswith(STATE)]
+        state = {name.removeprefix(STATE): arrays[name] for name in names} or None
+        return cls(settings, Reached(theta, cycle, curve, state=state))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a checkpoint."""
-        columns, parts = self.curve_columns(), self.reached.parts or ()
+        columns, state = self.curve_columns(), self.reached.state or {}
         return (
             self.parameters.arrays
             | {f"curve_{name}": columns[name] for name in CURVE}
-            | {name: part.vector for name, part in zip(PARTS, parts, strict=False)}
+            | {f"{STATE}{name}": values for name, values in state.items()}
         )
 
     def curve_columns(self) -> dict[str, NDArray[Any]]:
@@ -124,38 +106,23 @@ class Trainee:
     def finished(self) -> bool:
         return self.diverged or self.cycle >= self.settings.training.cycles
 
-    def learn(self, lessons: _Lessons, validation: Mapping[int, Watched]) -> None:
+    def learn(self, path: Path, validation: Mapping[int, Watched]) -> None:
         """Learn one cycle completely or, if an exception is raised, not at all."""
-        reached = self.reached
+        reached, theta = self.reached, self.parameters
         try:
-            reached = self._learned(lessons)
+            state = self.learner.init(theta) if reached.state is None else reached.state
+            theta, state = path.learned(self.learner, theta, state)
+            reached = reached._replace(parameters=theta, state=state)
         except Diverged:
             reached = reached._replace(diverged=True)
         reached = reached._replace(cycle=self.cycle + 1)
         self.reached = _validated(self.settings, reached, validation)
-
-    def _learned(self, lessons: _Lessons) -> Reached:
-        rule, theta, learner = self._rule, self.parameters, self.learner
-        if not isinstance(learner, NoisyLearner):
-            return self.reached._replace(parameters=lessons(rule, learner, theta))
-        nothing = theta.with_vector(np.zeros_like(theta.vector))
-        clean, response = self.reached.parts or (theta, nothing)
-        clean = lessons(rule, learner.clean, clean)
-        response = lessons((rule, "response"), learner.response, response)
-        return self.reached._replace(
-            parameters=learner.sum(clean, response), parts=(clean, response)
-        )
 
     @cached_property
     def learner(self) -> Learner:
         """The learner of the rule."""
         learner: Learner = named_object(RULES[self.settings.training.rule])(self.settings)
         return learner
-
-    @cached_property
-    def _rule(self) -> Settings:
-        """Settings that determine θ⁰ and Δ."""
-        return self.settings.silent
 
 
 def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = None) -> None:
@@ -186,10 +153,9 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
         field, word = drive.fields[pattern], drive.word(pattern)
         path = engine().path(machine, field, seed, cycle, word, reuse=path)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
-        lessons = _Lessons(path)
         for trainee in present:
             with interrupts_deferred():
-                trainee.learn(lessons, validation)
+                trainee.learn(path, validation)
         if on_cycle:
             with interrupts_deferred():  # an interrupt cannot get lost in the callback
                 ends = on_cycle(present)
@@ -201,7 +167,7 @@ def validation_path(settings: Settings, drive: Drive) -> Path:
     """The fixed path of the validation loss, from the first pattern."""
     seed = settings.training.validation_seed
     field, word = drive.fields[0], drive.word(0)
-    return engine().path(settings.built, field, seed, 0, word, stream="validation ")
+    return engine().path(settings.built, field, seed, 0, word, purpose="validation")
 
 
 def _validated(settings: Settings, reached: Reached, watched: Mapping[int, Watched]) -> Reached:

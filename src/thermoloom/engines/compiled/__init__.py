@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines import Learner as AnyLearner
-from thermoloom.engines import NoisyLearner, Path
+from thermoloom.engines import Lesson, Path, State
 from thermoloom.engines.compiled.device_learner import DeviceLearner
+from thermoloom.engines.compiled.foreign_potentials import portable_if_foreign
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.noising import drives_of, noising_path
 from thermoloom.engines.compiled.path_terms import path_terms
 from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.engines.compiled.sampling import GROUP as GROUP
-from thermoloom.engines.compiled.sampling import generate as generate
+from thermoloom.engines.compiled.sampling import generate as generate_compiled
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.compiled.watched_loss import WatchedLoss, worth_a_form
+from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
 from thermoloom.machine import action
 from thermoloom.machine.action import PathLoss, PathTerms
 from thermoloom.machine.device import BuiltMachine
@@ -29,41 +32,50 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.settings import Settings
+from thermoloom.streams import Purpose
 
 Float32 = NDArray[np.float32]
 
 
+@portable_if_foreign
 def path(
     machine: Machine,
     field: Float32,
     seed: int,
     number: int,
     word: Float32 | None = None,
-    stream: str = "",
+    purpose: Purpose = "training",
     reuse: Path | None = None,
 ) -> Path:
     """Simulate one noising trajectory.
 
-    The path holds its residuals at θ = 0 if the machine is a device, or if ``reuse`` holds them.
+    The path holds its residuals at θ = 0 if units or stages differ, or if ``reuse`` holds them.
     """
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
-    states = noising_path(machine, field, seed, number, stream, states)
+    states = noising_path(machine, field, seed, number, purpose, states)
     prepared = None
-    if isinstance(machine, BuiltMachine) or drives is not None:
+    if _uneven(machine) or drives is not None:
         prepared = drives_of(machine, states, drives)
     return Path(machine, states, number, word, prepared)
 
 
+def _uneven(machine: Machine) -> bool:
+    """Whether the onsite potential of V_θ differs from the reference potential of equal units."""
+    return isinstance(machine, BuiltMachine) or bool(machine.generating)
+
+
+@portable_if_foreign
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
     """Loss and path-action terms of a path: products with J in float32, sums in float64.
 
     On a device the forces are those of θ as the device applies it.
     """
-    if isinstance(path.machine, BuiltMachine):
+    if _uneven(path.machine):
         return action.path_terms(theta.on(path.machine), path.states, field, path.word)
     return path_terms(theta, path.states, field, path.word)
 
 
+@portable_if_foreign
 def watch(path: Path) -> Callable[[Parameters], PathLoss]:
     """The loss on this path as a function of θ, evaluated as a quadratic form where cheaper."""
     if worth_a_form(path.machine):
@@ -76,36 +88,30 @@ def watch(path: Path) -> Callable[[Parameters], PathLoss]:
     return loss
 
 
-class _LearnerOfSettings:
+@dataclass
+class _LearnerOfSettings(AnyLearner):
     """The rule of the settings, with their residual errors, on their device."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._built = settings.built
-        self._inner = _inner(settings)
+    settings: Settings
+    inner: Any = field(compare=False)
 
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
-        settings = self._settings
-        if path.prepared is None and isinstance(self._built, BuiltMachine):  # not made by ``path``
-            path = replace(path, prepared=drives_of(self._built, path.states))
+    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
+        settings, built = self.settings, self.settings.built
+        if path.prepared is None and _uneven(built):  # not made by ``path``
+            path = replace(path, prepared=drives_of(built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
         rate = settings.learning_rate_of(path.number)
-        learned = self._inner.learn(theta, path, errors, rate=rate)
-        return _after_drift(self._built, learned)
+        return _after_drift(built, self.inner.learn(theta, path, errors, rate=rate)), {}
 
 
-class _ResponseOfSettings:
+class _ResponseOfSettings(_LearnerOfSettings):
     """Response of θ to unit update noise, for the rule and the device of the settings."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._inner = NoiseResponse(settings.machine, settings.training.seed, settings.period)
-
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
-        learned = self._inner.learn(theta, path, self._settings.learning_rate_of(path.number))
-        return _after_drift(self._settings.built, learned)
+    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
+        rate = self.settings.learning_rate_of(path.number)
+        return _after_drift(self.settings.built, self.inner.learn(theta, path, rate)), {}
 
 
 def _after_drift(machine: Machine, learned: Parameters) -> Parameters:
@@ -127,7 +133,15 @@ def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | D
     return Learner(machine, rate, settings.period)
 
 
+@portable_if_foreign
 def learner(settings: Settings) -> AnyLearner:
     """The learner of these settings."""
-    clean, amplitude = _LearnerOfSettings(settings), settings.imperfections.update_noise
-    return NoisyLearner(clean, _ResponseOfSettings(settings), amplitude) if amplitude else clean
+    noiseless, amplitude = without_update_noise(settings), settings.imperfections.update_noise
+    clean = _LearnerOfSettings(noiseless, _inner(noiseless))
+    if not amplitude:
+        return clean
+    response = NoiseResponse(settings.machine, settings.training.seed, settings.period)
+    return NoisyLearner(clean, _ResponseOfSettings(noiseless, response), amplitude)
+
+
+generate = portable_if_foreign(generate_compiled)

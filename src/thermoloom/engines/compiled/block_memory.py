@@ -91,7 +91,7 @@ def place_of(number, pieces, threads):  # type: ignore[no-untyped-def]
 
 
 class Group(NamedTuple):
-    """Memory for the N units of a group in a block of up to B steps, in strips of up to S."""
+    """Memory for the N units of a group in a block of up to B steps."""
 
     first: int
     """Index of the group's first unit among all units."""
@@ -112,10 +112,8 @@ class Group(NamedTuple):
     column_forces: Float32
     """(C, Q, B, N…): Σ_i J_ij x_i for columns j of the C coupling blocks whose columns are this
     group, by piece."""
-    sums: Float32
-    """(S, N…): the brackets in the equations of a strip."""
     applied: Float32
-    """(N,): Σ R∘X over the solved strips."""
+    """(N,): Σ R∘X over the updates of the block so far."""
     coupled: bool
     """Whether the units are coupled to each other."""
 
@@ -138,12 +136,7 @@ class Work(NamedTuple):
 
     visible: Group
     hidden: Group
-    within: Products
-    """Steps of a strip acting on each other."""
-    across: Products
-    """Strips acting on later strips."""
-    squares: NDArray[np.float64]
-    """(Q, 3): Σ change², Σ R² and Σ D² of each piece's units in a strip."""
+    products: Products
 
 
 class Rule(NamedTuple):
@@ -160,7 +153,6 @@ class Rule(NamedTuple):
     """Largest number of strips in a block."""
     pieces: int
     """Q"""
-    tolerance: float
     vh: np.float32
     """1 where visible and hidden units are coupled, else 0; likewise hh and vv."""
     hh: np.float32
@@ -193,7 +185,7 @@ def work_for(
     needs no memory for solving.
     """
     strips += strips > 1
-    solved, steps, zeros = strips > 1 or strip > period, strip * strips, pages.zeros
+    solved, steps, zeros = strip > period, strip * strips, pages.zeros
     vh, hh, vv = (
         bool(machine.wired(wire)) for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
     )
@@ -213,7 +205,6 @@ def work_for(
             turned_forces=zeros(by_rows, *transposed),
             forces=zeros(max(1, by_rows), steps, length),
             column_forces=zeros(by_columns, pieces, steps, length),
-            sums=zeros(strip if solved else 0, length),
             applied=zeros(length),
             coupled=coupled,
         )
@@ -226,7 +217,7 @@ def work_for(
     return Work(
         visible=group("visible", 0, vv, vh + vv, int(vv)),
         hidden=group("hidden", 1, hh, int(hh), vh + hh),
-        within=products(strip if solved else 0),
-        across=products((strip << (strips - 1).bit_length()) // 2 if strips > 1 else 0),
-        squares=np.empty((pieces, 3)),
+        products=products(
+            (strip << (strips - 1).bit_length()) // 2 if strips > 1 else strip * solved
+        ),
     )

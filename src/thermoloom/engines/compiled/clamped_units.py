@@ -29,13 +29,13 @@ class ClampedUnits:
         with threads(1):
             for sample, fields in enumerate(clamped_states, start=first):
                 field[self.units] = fields
-                path = noising_path(machine, field, seed, sample, stream="clamp ")
+                path = noising_path(machine, field, seed, sample, purpose="clamp")
                 paths.append(path[::-1, self.units])
         self._paths = np.stack(paths)
 
     def at(self, step: int) -> Float32:
-        """States of the clamped units after ``step`` steps of generation."""
-        return self._paths[:, step] if self.moves else self._held
+        """States of the clamped units after ``step`` steps of generation; fixed after t_f."""
+        return self._paths[:, min(step, self._paths.shape[1] - 1)] if self.moves else self._held
 
     def place(self, x: Float32, step: int) -> None:
         x[:, self.units] = self.at(step)

@@ -107,24 +107,6 @@ def _rows_feel(steps, out, columns, couplings, p, end, low, high):  # type: igno
         add_product(numbers, states, forces, extent, ONE)
 
 
-@inner
-def _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces):  # type: ignore[no-untyped-def]
-    """f_j on the columns of a panel from a share's rows: one sum per piece, in its slot.
-
-    ``begins``: whether the first piece of a slot overwrites the slot or adds to earlier forces.
-    """
-    for number in range(share.first, share.last):
-        low, high = panels.edges[number], panels.edges[number + 1]
-        top, place = (
-            max(low, p * LANES) if panels.within else low,
-            place_of(number, share.of, threads),
-        )
-        fresh = begins and place == number
-        if top < high or fresh:
-            out = forces[place, : path.shape[0]]
-            _columns_feel(path, rows, panels.couplings, p, top, max(top, high), fresh, out)
-
-
 @loops
 def _apply(held, couplings, p, low, high):  # type: ignore[no-untyped-def]
     """Apply held updates in rows low … high of a panel."""
@@ -136,36 +118,49 @@ def _apply(held, couplings, p, low, high):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _change_panel(alpha, solved, closes, rows, columns, panels, p, low, high):  # type: ignore[no-untyped-def]
+    """Update rows low … high of a panel; held updates only once their period ``closes``."""
+    holding = panels.held.shape[1] > 0
+    changed = panels.held if holding else panels.couplings
+    for k in range(low, high, STRETCH):
+        _change(alpha, solved, rows, columns, changed, p, k, min(k + STRETCH, high))
+    for i in range(low, min(high, (p + 1) * LANES) if panels.within else low):
+        changed[p, i, i - p * LANES] = 0
+    if holding and closes:
+        _apply(panels.held, panels.couplings, p, low, high)
+
+
+@inner
 def change_and_feel(share, threads, alpha, solved, closes, path, rows, columns, panels):  # type: ignore[no-untyped-def]
     """Update a share's couplings with the ``solved`` steps of the last block, then compute the
     forces along the next ``path``. ``closes``: whether the last block ends a period.
+
+    The rows of a piece in a few panels at a time, while they are in the cache.
     """
-    low, high = range_of(share, panels.edges)
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
-    holding = panels.held.shape[1] > 0
-    changed = panels.held if holding else couplings
     # couplings within a group come after those between groups, in the same slots or separate ones
     kinds, separate = columns.column_forces.shape[0], threads > 2
     forces = columns.column_forces[kinds - 1 if within and separate else 0]
     begins = separate or kinds == 1 or not within
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
-    for first in range(0, couplings.shape[0], TOGETHER):
-        end = min(first + TOGETHER, couplings.shape[0])
-        for p in range(first, end):
-            top = max(low, p * LANES) if within else low
-            for k in range(top, high if solved > 0 else top, STRETCH):
-                _change(alpha, solved, rows, columns, changed, p, k, min(k + STRETCH, high))
-            for i in range(top, min(high, (p + 1) * LANES) if within else top):
-                changed[p, i, i - p * LANES] = 0
-            if holding and closes and solved > 0:
-                _apply(panels.held, couplings, p, top, high)
-            _pieces_are_felt(share, threads, path, rows, panels, p, begins, forces)
-        if not within:
-            _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
-            continue
-        for square in range(max(low // LANES, first + 1), (high + LANES - 1) // LANES):
-            top, bottom = max(low, square * LANES), min(high, (square + 1) * LANES)
-            _rows_feel(steps, of_rows, columns, couplings, first, min(end, square), top, bottom)
+    for number in range(share.first, share.last):
+        low, high = panels.edges[number], panels.edges[number + 1]
+        place = place_of(number, share.of, threads)
+        out, fresh = forces[place, :steps], begins and place == number
+        for first in range(0, couplings.shape[0], TOGETHER):
+            end = min(first + TOGETHER, couplings.shape[0])
+            for p in range(first, end):
+                top = max(low, p * LANES) if within else low
+                if solved > 0:
+                    _change_panel(alpha, solved, closes, rows, columns, panels, p, top, high)
+                if top < high or fresh:
+                    _columns_feel(path, rows, couplings, p, top, max(top, high), fresh, out)
+            if not within:
+                _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
+                continue
+            for square in range(max(low // LANES, first + 1), (high + LANES - 1) // LANES):
+                top, bottom = max(low, square * LANES), min(high, (square + 1) * LANES)
+                _rows_feel(steps, of_rows, columns, couplings, first, min(end, square), top, bottom)
 
 
 @inner

@@ -20,9 +20,8 @@ from thermoloom.machine.parameters import Parameters
 
 Float32 = NDArray[np.float32]
 
-VECTORS = 2
-TALL, FLAT = (10 if WIDE else 5), 5
-"""States in a tile; groups of samples are multiples of it."""
+VECTORS, TALL, FLAT = (2, 10, 5) if WIDE else (1, 5, 5)
+"""Vectors and states in a tile; groups of samples are multiples of its states."""
 WIDTH = VECTORS * LANES
 """Columns in a panel."""
 STRETCH = 256

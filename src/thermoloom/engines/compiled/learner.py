@@ -11,12 +11,11 @@ of step l is already applied at step k,
     R_h = R⁰_h − αc [(U∘(X_vX_vᵀ + X_hX_hᵀ + 1)) R_h + (U∘(X_hR_hᵀ + X_vR_vᵀ)) X_h
                      − 2 (U(R_h∘X_h))∘X_h]
 
-U is strictly causal, so this is solved strip by strip of S steps. Solved strips act on later ones
-explicitly. Within a strip R = R⁰ − αc V [R⁰, X], and V, a matrix over its steps, follows row by row
-from the products of X with [R⁰, X]; only in the last term, N times smaller than the others, R⁰
-replaces R. Then θ takes one rank-2B update. If a period is longer than a block, there is nothing to
-solve, and updates are held in separate panels until the period ends. All of it is matrix–matrix
-work: 4.2 MFLOP per step for 784 + 512 units, plus a tenth for the strips.
+U is strictly causal, so this is solved by forward substitution (``strips``): step by step within
+strips of S steps, and by products of matrices from strip to strip. Then θ takes one rank-2B update.
+If a period is longer than a block, there is nothing to solve, and updates are held in separate
+panels until the period ends. All of it is matrix–matrix work: 4.2 MFLOP per step for 784 + 512
+units, plus a tenth for the strips.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import typeof
 
 from thermoloom.engines import Diverged, Path
 from thermoloom.engines.compiled.aligned_memory import Pages
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engines.compiled.block_memory import (
     Float32,
-    Pieces,
     Rule,
     Work,
     range_of,
@@ -47,7 +44,7 @@ from thermoloom.engines.compiled.coupling_panels import (
     take,
 )
 from thermoloom.engines.compiled.noising import start_of
-from thermoloom.engines.compiled.strips import compile_strips, solve
+from thermoloom.engines.compiled.strips import solve
 from thermoloom.engines.compiled.tiles import LANES, transpose
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.energy import effective_bias
@@ -60,9 +57,6 @@ BLOCK_STEPS = 32
 In longer blocks the action of steps on each other dominates."""
 STRIP_STEPS = 16
 """Largest number of steps in a strip, S: the lanes of a vector, so that no lane is idle."""
-TOLERANCE = 1e-7
-"""Largest relative error estimate of a strip's residuals, root mean square. A strip whose error
-estimate exceeds the tolerance is split in two."""
 MOST_PIECES = 8
 """Largest number of pieces that the units are divided into, and of threads. The number of pieces
 depends on the machine alone, so θ does not depend on the threads."""
@@ -221,22 +215,19 @@ def _take(share, theta, learned):  # type: ignore[no-untyped-def]
 def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule, work, learned):  # type: ignore[no-untyped-def]
     """One thread's share of a window: its pieces of every block, in step with the other threads.
 
-    Returns whether the learned couplings are finite, and the final strip length. Strips and blocks
-    are shortened where θ changes fast.
+    Returns whether the learned couplings are finite.
     """
     # np.int64, because a constant 0 would compile the kernels a second time
-    first, solved, strip = 0, np.int64(0), rule.strip
+    first, solved = 0, np.int64(0)
     holding = theta.held_bias.size > 0
     share, steps = share_of(thread, threads, rule.pieces), states.shape[0] - 1
     _fill(share, blocks, theta)
     while first < steps or solved > 0:
         closes = first % rule.period == 0 or first == steps
         end = min(first - first % rule.period + rule.period, steps) if holding else steps
-        last = min(first + strip * rule.strips, end)
-        if (
-            rule.strips > 1 and end - last < strip
-        ):  # the remainder is too short for a separate block
-            last = end
+        last = min(first + rule.strip * rule.strips, end)
+        if rule.strips > 1 and end - last < rule.strip:
+            last = end  # the remainder is too short for a separate block
         block, r, x = states[first : last + 1], start[first:last], states[first + 1 : last + 1]
         _turn_states(share, x, work.visible)
         _turn_states(share, x, work.hidden)
@@ -246,25 +237,10 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
         alone = (block, r, driven)
         _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.visible)
         _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.hidden)
-        solved = np.int64(0)
-        if last - first <= rule.period:
-            wait_for_all(threads, barrier)
-        elif not solve(thread, threads, barrier, last - first, strip, rule, work):
-            strip = rule.period * max(1, strip // rule.period // 2)
-            continue
+        if last - first > rule.period:
+            solve(thread, threads, barrier, last - first, rule, work)
         first, solved = last, last - first
-    return _take(share, theta, learned), strip
-
-
-def compile_for(machine: Machine) -> None:
-    """Compile the kernels that ``_learn`` calls last: those that set up, solve and end a block."""
-    learner = Learner(machine, learning_rate=1.0)
-    share, matrix = Pieces(0, 1, 2), np.empty((1, 1), np.float32)
-    rule, scratch, work = learner._rule, learner._scratch, learner._memory
-    block = (share, 1, matrix, matrix, True, scratch.bias, rule.constants, work.hidden)
-    _start_residuals.compile(tuple(map(typeof, block)))
-    compile_strips(rule, work)
-    take.compile(tuple(map(typeof, (share, scratch.hidden, matrix))))
+    return _take(share, theta, learned)
 
 
 class Learner:
@@ -284,8 +260,6 @@ class Learner:
     ) -> None:
         self.machine = machine
         pieces = pieces_of(machine) if pieces is None else pieces
-        self.shortest_strip = 0
-        """Strip length at the end of the latest path, the shortest of all stages."""
         longest = max(last - first for first, last in machine.stage_windows)
         # updates of long periods are held, so that blocks stay short
         self._holding = period > block_steps + strip_steps
@@ -303,7 +277,6 @@ class Learner:
             strip=strip,
             strips=strips,
             pieces=pieces,
-            tolerance=TOLERANCE,
             vh=vh,
             hh=hh,
             vv=vv,
@@ -354,15 +327,13 @@ class Learner:
             start = np.empty((0, self.machine.units), np.float32)
         vector = np.ascontiguousarray(theta.vector, np.float32)
         learned = np.empty_like(vector)
-        finite, strips = True, []
+        finite = True
         for stage, (first, last) in enumerate(self.machine.stage_windows):
             bias = effective_bias(theta, stage, word)
             self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
             steps = path.states[first : last + 1], start[first:last], driven
-            shares = self._learn_window(rule, steps, word, vector[stage], learned[stage])
-            strips += [strip for _, strip in shares]
+            finite &= self._learn_window(rule, steps, word, vector[stage], learned[stage])
             change_of_bias = self._scratch.bias - bias
-            finite &= all(share_is_finite for share_is_finite, _ in shares)
             finite &= bool(np.isfinite(change_of_bias).all())
             share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
         if change is not None:
@@ -370,7 +341,6 @@ class Learner:
             finite &= bool(np.isfinite(learned).all())
         if not finite:
             raise Diverged("couplings are no longer finite")
-        self.shortest_strip = min(strips)
         return theta.with_vector(learned)
 
     def _learn_window(
@@ -380,8 +350,8 @@ class Learner:
         word: Float32 | None,
         vector: Float32,
         learned: Float32,
-    ) -> list[tuple[bool, int]]:
-        """Learn the couplings of free units in one window; returns ``_learn`` of each thread."""
+    ) -> bool:
+        """Learn the couplings of free units in one window; returns whether they are finite."""
         squares = clamped_squares(self.machine, word)
         rule = rule._replace(
             one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
@@ -390,7 +360,7 @@ class Learner:
         barrier = new_barrier()
         work = (*steps, self._blocks(vector), self._scratch, rule, self._memory)
         shares = [(thread, count, barrier, *work, self._blocks(learned)) for thread in range(count)]
-        return in_threads(_learn, shares, barrier)
+        return all(in_threads(_learn, shares, barrier))
 
     def _blocks(self, vector: Float32) -> _Blocks:
         form, nothing = layout(self.machine), np.empty((0, 0), np.float32)

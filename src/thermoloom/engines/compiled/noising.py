@@ -13,6 +13,7 @@ from thermoloom.machine.action import step_constants
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
+from thermoloom.streams import PATH_STREAMS, Purpose
 from thermoloom.threads import in_threads, thread_count, unit_ranges
 
 Float32 = NDArray[np.float32]
@@ -23,21 +24,19 @@ def noising_path(
     field: Float32,
     seed: int,
     trajectory: int,
-    stream: str = "",
+    purpose: Purpose = "training",
     out: Float32 | None = None,
 ) -> Float32:
     """States x(t_0) … x(t_K) of one noising trajectory, shape (K + 1, N), float32.
 
     ``trajectory`` counts the trajectories of a seed. Bits do not depend on the threads.
-    ``stream`` = "validation " selects the validation streams instead of the training streams.
     """
     units = field.size
     path = np.empty((machine.steps + 1, units), np.float32) if out is None else out
     held, released = (a.astype(np.float32) for a in (preparation(machine), ramp(machine)))
     constants = step_constants(machine)
     no_path = np.empty((0, 0), np.float32)
-    prepare_key = stream_key(seed, f"{stream}preparation")
-    noise_key = stream_key(seed, f"{stream}noising")
+    prepare_key, noise_key = (stream_key(seed, name) for name in PATH_STREAMS[purpose])
 
     def evolve(low: int, high: int) -> None:
         s = field[low:high]
@@ -60,14 +59,19 @@ def _drives(path, constants, out):  # type: ignore[no-untyped-def]
 def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Float32:
     """Residuals under the onsite potential alone, which all learners of a path share."""
     drives = np.empty((len(path) - 1, path.shape[1]), np.float32) if out is None else out
-    constants = step_constants(machine)
+    uneven = isinstance(machine, BuiltMachine) or machine.generating
+    kernel = uneven_drives if uneven else _drives
 
-    kernel = uneven_drives if isinstance(machine, BuiltMachine) else _drives
-
-    def steps(first: int, last: int) -> None:
+    def steps(stage: int, first: int, last: int) -> None:
+        constants = step_constants(machine, stage=stage)
         kernel(path[first : last + 1], constants, drives[first:last])
 
-    in_threads(steps, unit_ranges(len(drives), thread_count()))
+    pieces = [
+        (stage, begin + first, begin + last)
+        for stage, (begin, end) in enumerate(machine.stage_windows)
+        for first, last in unit_ranges(end - begin, thread_count())
+    ]
+    in_threads(steps, pieces)
     return drives
 
 

@@ -27,12 +27,12 @@ def _add_terms(path, coupling, amplitude, field, constants, sums):  # type: igno
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = 0.0
         a = amplitude[k]
         for i in range(path.shape[1]):
+            before, after = np.float64(path[k, i]), np.float64(path[k + 1, i])
             t = step_terms(
-                constants,
-                np.float64(path[k, i]),
-                np.float64(path[k + 1, i]),
-                np.float64(coupling[k, i]),
-                a * np.float64(field[i]),
+                constants.drift,
+                after - before,
+                constants.onsite.gradient(before) - a * np.float64(field[i]),
+                constants.onsite.gradient(after) + np.float64(coupling[k, i]),
             )
             s0 += t[0]
             s1 += t[1]

@@ -11,6 +11,7 @@ per sample and step for 784 + 512 units; with few wires, 4 FLOP per wire.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +134,7 @@ class _Plan:
         if self.clamped is not None:
             self.free[self.clamped] = 0
         self.windows = generation_windows(self.machine)
-        stages = range(self.machine.stages)
+        stages = range(len(self.windows))
         self.forces = [_Forces(self.theta, stage, self.twisted) for stage in stages]
 
 
@@ -142,12 +143,12 @@ class _Books:
 
     def __init__(self, theta: Parameters, samples: int) -> None:
         machine, self._parts = theta.machine, theta.layout.parts
-        shape = samples, machine.stages
+        shape = samples, len(theta.vector)
         self.initial = np.zeros((samples, machine.units), np.float32)
         self.final = np.empty_like(self.initial)
         self.starts, self.ends = np.zeros((2, *shape, len(self._parts)))
         self.clamp_work, self.path_heat, self.active_work = np.zeros((3, *shape))
-        self.switched = np.zeros((samples, machine.stages - 1))
+        self.switched = np.zeros((samples, len(theta.vector) - 1))
 
     def parts(self, book: Float64) -> EnergyParts:
         """Energies by the names of their parts."""
@@ -245,7 +246,8 @@ class _Group:
         previous_stage = self.plan.windows[position - 1][0]
         book = self._books.switched[self._rows, position - 1]
         for share, x, word in self._shares():
-            book[share] = switching_work(self.plan.wide, x, previous_stage, stage, word)
+            switch = previous_stage, stage, word, self.plan.clamped
+            book[share] = switching_work(self.plan.wide, x, *switch)
 
     def _enter_energies(self, book: Float64, stage: int) -> None:
         for share, x, word in self._shares():
@@ -319,11 +321,9 @@ class _Relaxing:
         self._group, self._x, self._free = group, x, plan.free
         self._forces, self._clamped = plan.forces[stage], group.clamped
         self._bias, self._row = _bias_rows(plan.theta, stage, group.word, len(x))
-        self._key, self._constants = (
-            stream_key(plan.seed, "generation"),
-            step_constants(plan.machine),
-        )
-        self._coupled_step = coupled_stepping(plan.machine)
+        self._key = stream_key(plan.seed, "generation")
+        self._constants = step_constants(plan.machine, stage=stage)
+        self._coupled_step = coupled_stepping(self._constants)
         self._coupling, self._turned, self._moved = np.zeros((3, *x.shape), np.float32)
         self._z = np.empty((len(x), STEPS_PER_BLOCK, x.shape[1]), np.float32)
         self._pulled: Pulled | None = None
@@ -356,8 +356,8 @@ class _Relaxing:
     def end(self, step: int) -> None:
         """Add the half of the last step's heat that needs the gradient at its end."""
         self._feel(step)
-        potential = self._group.plan.machine.potential.astype(np.float32)
-        gradient = potential.gradient(self._x) + (self._coupling + self._bias[self._row])
+        onsite: Any = self._constants.onsite
+        gradient = onsite.gradient(self._x) + (self._coupling + self._bias[self._row])
         self.heat -= 0.5 * (gradient * self._moved).sum(axis=1, dtype=np.float64)
 
     def _feel(self, step: int) -> None:

@@ -20,10 +20,11 @@ from thermoloom.engines.compiled.compiling import inner
 from thermoloom.engines.compiled.vector_registers import everywhere
 
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
-LANES = 16 if WIDE else 8
-"""Numbers in a vector."""
-TALL, FLAT = (16 if WIDE else 8), 4
-"""Rows of the tiles: with fewer than FLAT, products wait for the latency of each other."""
+LANES = 16
+"""Numbers in a vector: one register of AVX-512, or two of AVX2."""
+TALL, FLAT = (16, 4) if WIDE else (6, 3)
+"""Rows of the tiles: the sums of a tall tile fill the registers. With fewer than FLAT rows,
+products wait for the latency of each other."""
 
 _INDEX, _SMALL = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)

@@ -29,9 +29,11 @@ def stepping(
     return uneven_steps, of_units(constants, low, high)
 
 
-def coupled_stepping(machine: Machine) -> Callable[..., None]:
+def coupled_stepping(constants: StepConstants) -> Callable[..., None]:
     """The kernel for the coupled units of samples."""
-    step: Callable[..., None] = uneven_step if isinstance(machine, BuiltMachine) else coupled_step
+    onsite: Any = constants.onsite
+    uneven = any(np.ndim(coefficient) for coefficient in (*onsite, constants.drift))
+    step: Callable[..., None] = uneven_step if uneven else coupled_step
     return step
 
 

@@ -19,7 +19,6 @@ from pathlib import Path as Folder
 import numpy as np
 from numba import config
 
-from thermoloom.engines.compiled.learner import compile_for
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.settings import Imperfections, Settings
@@ -47,18 +46,17 @@ def warm_up(
     names = _names(models, learning, generating)
     with _second_process(names):
         for name in names:
-            if name != "strips":  # "plain" compiles them too
-                _JOBS[name]()
+            _JOBS[name]()
 
 
 def _names(
     models: Iterable[Settings] | None, learning: bool = True, generating: bool = True
 ) -> list[str]:
-    """Names of the jobs: the longest first, and its last kernels last, for the second process."""
+    """Names of the jobs: the longest first, for the second process."""
     if models is None:
         names = list(_JOBS)
     else:
-        names = ["plain", "terms", "generation", "strips"]
+        names = ["plain", "terms", "generation"]
         for model in models:
             names += _errors(model.imperfections)
             names += ["sparse", "sparse generation"] if model.machine.sparse else []
@@ -84,7 +82,8 @@ def _learn(machine: Machine, errors: str) -> None:
 
     path = compiled.path(machine, np.zeros(machine.units, np.float32), 0, 0)
     settings = Settings(machine=machine).updated({"imperfections": ERRORS[errors]})
-    compiled.learner(settings).learn(Parameters.zeros(machine), path)
+    learner, theta = compiled.learner(settings), Parameters.zeros(machine)
+    learner.update(theta, learner.init(theta), path)
 
 
 def _terms() -> None:
@@ -109,7 +108,6 @@ _JOBS: dict[str, Callable[[], None]] = {
     "sparse generation": partial(_generate, SPARSE),
     "generation": partial(_generate, DENSE),
     "terms": _terms,
-    "strips": partial(compile_for, DENSE),
 }
 
 

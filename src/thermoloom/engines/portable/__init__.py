@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from thermoloom.engines import Learner as AnyLearner
-from thermoloom.engines import NoisyLearner, OnSnapshot, Path
+from thermoloom.engines import OnSnapshot, Path
+from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
 from thermoloom.engines.portable.generation import Sampler
 from thermoloom.engines.portable.learner import Learner, Rule
 from thermoloom.engines.portable.library import NumPy, library
@@ -30,6 +31,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
+from thermoloom.streams import Purpose
 
 
 @dataclass(frozen=True)
@@ -39,33 +41,34 @@ class PortableEngine:
     library: NumPy
     GROUP: int = 50
 
-    def warm_up(self, models: Any = None, learning: bool = True, generating: bool = True) -> None:
+    def warm_up(self, *models: Any, **uses: Any) -> None:
         """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
 
     def path(
         self, machine: Machine, field: Any, seed: int, number: int, word: Any = None,
-        stream: str = "", reuse: Path | None = None,
+        purpose: Purpose = "training", reuse: Path | None = None,
     ) -> Path:  # fmt: skip
         """One noising trajectory; several are cheaper by ``paths``."""
-        return self.paths(machine, [field], seed, [number], [word], stream)[0]
+        return self.paths(machine, [field], seed, [number], [word], purpose)[0]
 
     def paths(
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
-        stream: str = "",
+        purpose: Purpose = "training",
     ) -> list[Path]:  # fmt: skip
         """Trajectories ``numbers`` of a seed, simulated together; fields (S, N), words (S, L)."""
-        together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, stream)
+        together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, purpose)
         states = np.ascontiguousarray(np.swapaxes(self.library.numpy(together), 0, 1))
         words = [None] * len(numbers) if words is None else words
         return [Path(machine, *each) for each in zip(states, numbers, words, strict=True)]
 
     def learner(self, settings: Settings) -> AnyLearner:
         """The learner of these settings."""
+        amplitude = settings.imperfections.update_noise
         grid = Grid.of(settings.machine, settings.imperfections)
-        parts = self.library, settings, Rule(settings.built, settings.period, grid)
-        if amplitude := settings.imperfections.update_noise:
-            return NoisyLearner(Learner(*parts), NoiseResponse(*parts), amplitude)
-        return Learner(*parts)
+        rule = Rule(settings.built, settings.period, grid)
+        parts = self.library, without_update_noise(settings), rule
+        clean = Learner(*parts)
+        return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean
 
     def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
         """Loss and path-action terms of a path, by their definition in float64, in NumPy."""

@@ -100,11 +100,15 @@ class Sampler:
             account.begin(stage, before, library.numpy(x))
             theta = [None if each is None else each.vector[stage] for each in (both, twisted)]
             J = [None if v is None else couplings.blocks_of(library, machine, v) for v in theta]
-            fixed = *J, word, free, step_constants(machine, library.array)
+            fixed = *J, word, free, step_constants(machine, library.array, stage)
             sums = np.zeros((3, len(numbers)))
             for step, count in chunks(begin, end, len(numbers) * machine.units):
                 z = stream.normals(numbers, step, count, machine.units)
-                aims = targets[step + 1 : step + count + 1] if moving else None
+                aims = (
+                    targets[np.minimum(np.arange(step + 1, step + count + 1), machine.steps)]
+                    if moving
+                    else None
+                )
                 states, *terms = library.run(generation_steps, machine, x, z, aims, *fixed)
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)
                 earlier = sum((each[1] for each in account.sums), start=sums[1])
@@ -131,6 +135,6 @@ class Sampler:
         values[:, clamped] = clamp.of_samples(numbers.start, numbers.stop)
         if not clamp.follow:
             return clamped, library.array(values[None])
-        path = noising_paths(library, machine, values, self.seed, numbers, "clamp ")
+        path = noising_paths(library, machine, values, self.seed, numbers, "clamp")
         backwards = library.array(np.arange(machine.steps, -1, -1), library.xp.int32)
         return clamped, path[backwards]

@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thermoloom.engines import Diverged, Path
+from thermoloom import engines
+from thermoloom.engines import Diverged, Lesson, Path, State
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.grid import moved
@@ -45,8 +46,7 @@ from thermoloom.streams import Stream
 LONGEST_BLOCK = 64
 """Most steps in a block of several updates."""
 STRONGEST_FEEDBACK = 0.5
-"""Largest 2αcB|x|²: how much the updates of a block may change its own residuals. Blocks are
-shorter where the learning rate is so large that sweeps would converge slowly."""
+"""Largest 2αcB|x|², by which a block changes its own residuals: beyond, sweeps converge slowly."""
 
 
 class Rule(NamedTuple):
@@ -106,7 +106,7 @@ def learn_blocks(
 
 
 @dataclass(frozen=True)
-class Learner:
+class Learner(engines.Learner):
     """The learner of some settings: with their residual errors, grid and device."""
 
     library: NumPy
@@ -131,9 +131,9 @@ class Learner:
             xi = self.library.xp.concatenate([xi[:1], later], 0)
         return errors.residual_offset + errors.residual_noise * xi
 
-    def learn(self, theta: Parameters, path: Path) -> Parameters:
+    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
         """θ after one noising path."""
-        return learn_together([self], [theta], [path])[0]
+        return learn_together([self], [theta], [path])[0], {}
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
         """Residuals (K, N) of units that are coupled to nothing, and what θ gets at the end."""
@@ -170,7 +170,7 @@ def learn_together(
     residual errors, not in machine, device, grid and period.
     """
     if learners[0].rule.grid is not None and len(learners) > 1:
-        return [each.learn(thetas[i], paths[i]) for i, each in enumerate(learners)]
+        return [each.update(thetas[i], {}, paths[i])[0] for i, each in enumerate(learners)]
     library, rule, settings = learners[0].library, learners[0].rule, learners[0].settings
     xp, machine, trainings = library.xp, rule.machine, list(zip(learners, paths, strict=True))
     lessons = [learner.lesson(path) for learner, path in trainings]

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.machine.action import StepConstants, drive, step_constants
+from thermoloom.machine.action import StepConstants, drives, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
-from thermoloom.streams import Stream
+from thermoloom.streams import PATH_STREAMS, Purpose, Stream
 
 NORMALS_AT_ONCE = 40_000
 """Normals that are drawn together, so that the arrays on the way to them stay in the cache."""
@@ -61,11 +61,11 @@ def evolve(
 
 
 def noising_paths(
-    library: NumPy, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], stream: str
+    library: NumPy, machine: Machine, fields: Any, seed: int, numbers: Any, purpose: Purpose
 ) -> Array:
     """x(t_0) … x(t_K) of trajectories ``numbers`` from fields (S, N): (K + 1, S, N)."""
     s = library.array(fields)
-    prepare, noise = (Stream(library, seed, stream + name) for name in ("preparation", "noising"))
+    prepare, noise = (Stream(library, seed, name) for name in PATH_STREAMS[purpose])
     x = evolve(library, machine, 0 * s, s, preparation(machine), prepare, numbers)[0]
     after = evolve(library, machine, x, s, ramp(machine), noise, numbers)[1]
     return library.xp.concatenate([x[None], *after], 0)
@@ -73,8 +73,7 @@ def noising_paths(
 
 def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
     """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step of a path (K + 1, N), in NumPy: (K, N)."""
-    expected = (machine.steps + 1, machine.units)
-    if states.shape != expected:
-        raise ValueError(f"a path of shape {states.shape}; this machine has {expected}")
-    x = library.array(states)
-    return drive(step_constants(machine, library.array), x[:-1], x[1:])
+    if states.shape != (machine.steps + 1, machine.units):
+        raise ValueError(f"a path of shape {states.shape} is of another machine")
+    stages = drives(machine, library.array(states), library.array)
+    return library.xp.concatenate([*stages], 0)

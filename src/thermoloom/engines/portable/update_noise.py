@@ -116,9 +116,7 @@ class NoiseResponse(Learner):
 
     def __post_init__(self) -> None:
         if self.rule.machine.sparse:
-            raise UserError(
-                "imperfections.update_noise: needs complete wiring; take residual_noise"
-            )
+            raise UserError("imperfections.update_noise: take complete wiring, or residual_noise")
 
     def updates(self, states: Array) -> int:
         """n: updates that W takes at once, from the first of these states on; a power of two."""

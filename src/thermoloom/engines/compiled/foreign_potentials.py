@@ -1,0 +1,58 @@
+"""Potentials of users that Numba cannot compile: the portable engine computes with them.
+
+Kernels call ``onsite.gradient(x)`` of a number x. A gradient that is more than arithmetic, NumPy
+functions and coefficients runs in NumPy instead, which is slower, and a warning says so once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any
+
+import numba
+from numba import njit, types
+from numba.core.errors import NumbaError
+
+from thermoloom.engines.portable import select
+from thermoloom.extensions import is_extension
+from thermoloom.machine.action import step_constants
+from thermoloom.machine.machine import Machine
+
+
+def portable_if_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of an engine that leaves machines with such a potential to the portable engine."""
+
+    @wraps(function)
+    def choose(subject: Any, *arguments: Any, **options: Any) -> Any:
+        machine = subject if isinstance(subject, Machine) else subject.machine
+        if is_extension(machine.onsite) and not _compiles(machine.onsite):
+            return getattr(select(), function.__name__)(subject, *arguments, **options)
+        return function(subject, *arguments, **options)
+
+    return choose
+
+
+@lru_cache(maxsize=64)
+def _compiles(onsite: str) -> bool:
+    """Whether Numba compiles the gradient; if not, a warning says so."""
+    potential = step_constants(Machine(onsite=onsite)).onsite
+
+    @njit
+    def gradient(potential, x):  # type: ignore[no-untyped-def]
+        return potential.gradient(x)
+
+    try:
+        signature = numba.typeof(potential), types.float32
+        gradient.compile(signature)
+        if isinstance(gradient.overloads[signature].signature.return_type, types.Float):
+            return True
+    except NumbaError:
+        pass
+    warnings.warn(
+        f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "
+        "engine computes, more slowly; plain arithmetic and number parameters avoid this",
+        stacklevel=4,
+    )
+    return False

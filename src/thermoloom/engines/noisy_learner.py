@@ -1,0 +1,43 @@
+"""Update noise of strength σ: θ = θ⁰ + σ Δ, by two learners that do not know σ.
+
+Noise is added to updates, and updates are linear in θ. One learner therefore learns θ⁰ without
+noise, the other learns Δ from noise of strength 1 alone. Computers that differ in σ alone and learn
+from the same paths share both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from thermoloom.engines import Diverged, Learner, Lesson, Path, State
+from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
+
+
+def without_update_noise(settings: Settings) -> Settings:
+    """The settings of θ⁰ and Δ, which computers that differ in σ alone have in common."""
+    return replace(settings, imperfections=replace(settings.imperfections, update_noise=0.0))
+
+
+@dataclass(frozen=True)
+class NoisyLearner:
+    """Learns θ = θ⁰ + σ Δ; its state is θ⁰ and Δ."""
+
+    clean: Learner
+    response: Learner
+    amplitude: float
+
+    def init(self, theta: Parameters) -> State:
+        return {"clean": theta.vector, "response": np.zeros_like(theta.vector)}
+
+    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
+        clean, response = (
+            path.learned(learner, theta.with_vector(state[part]), {})[0].vector
+            for learner, part in ((self.clean, "clean"), (self.response, "response"))
+        )
+        vector = clean + np.float32(self.amplitude) * response
+        if not np.isfinite(vector).all():
+            raise Diverged("couplings are no longer finite")
+        return theta.with_vector(vector), {"clean": clean, "response": response}
