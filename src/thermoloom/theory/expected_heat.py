@@ -45,23 +45,25 @@ def expected_heats(
     """The expected heat of every stage, in one pass over the patterns (P, N)."""
     edges = sorted({edge for window in machine.stage_windows for edge in window})
     means = np.concatenate([marginals.start, marginals.mean])[edges]
-    energies = marginals.energy[edges]
     form = layout(machine)
     products = np.zeros((len(edges), form.size))
-    onsite = np.zeros(len(edges))
+    onsite = np.zeros((machine.stages, len(edges)))
     for first in range(0, len(fields), _PATTERNS_AT_ONCE):
         some = np.asarray(fields[first : first + _PATTERNS_AT_ONCE], np.float64)
         clamped = {"one": np.ones((len(some), 1))}
         if words is not None:
             clamped["label"] = words[first : first + _PATTERNS_AT_ONCE].astype(np.float64)
         m = marginals.interpolation(some, "mean") @ means.T
-        onsite += (marginals.interpolation(some, "energy") @ energies.T).sum(axis=(0, 1))
+        for stage in range(machine.stages if marginals.generating else 1):
+            onsite[stage] += _onsite_energies(marginals, some, stage, edges)
         for edge in range(len(edges)):
             states = clamped | {g: m[:, where, edge] for g, where in machine.groups.items()}
             for block in form.blocks:
                 block.matrix(products[edge])[...] += states[block.rows].T @ states[block.columns]
     products /= len(fields)
     onsite /= len(fields)
+    if not marginals.generating:
+        onsite[:] = onsite[0]
     for block in form.blocks:
         if block.symmetric:
             for edge in range(len(edges)):
@@ -69,6 +71,19 @@ def expected_heats(
     form.mask(products)
     at = {edge: position for position, edge in enumerate(edges)}
     return [
-        ExpectedHeat(form, float(onsite[at[b]] - onsite[at[a]]), products[at[b]] - products[at[a]])
-        for a, b in machine.stage_windows
+        ExpectedHeat(form, float(V[at[b]] - V[at[a]]), products[at[b]] - products[at[a]])
+        for V, (a, b) in zip(onsite, machine.stage_windows, strict=True)
     ]
+
+
+def _onsite_energies(
+    marginals: Marginals, fields: Array64, stage: int, edges: list[int]
+) -> Array64:
+    """E[V_onsite] of a stage after these numbers of steps, summed over patterns."""
+    total = np.zeros(len(edges))
+    parts = marginals.machine.groups.items() if marginals.generating else [("", slice(None))]
+    for group, where in parts:
+        under = marginals.under(group, stage) if group else marginals
+        energies = under.energy[edges].T
+        total += (under.interpolation(fields[:, where], "energy") @ energies).sum(axis=(0, 1))
+    return total

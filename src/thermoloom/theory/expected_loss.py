@@ -69,9 +69,12 @@ class TimeModes:
         self.one: Array64 = basis.sum(axis=0)
         self._marginals = marginals
         self._mean = mean.T @ basis
-        self._drift = marginals.drift[window].T @ basis
         self._variance = marginals.variance[window].sum(axis=0)
-        self._square = marginals.square[window].sum(axis=0)
+        self._of_theta = [
+            (where, under.drift[window].T @ basis, under.square[window].sum(axis=0))
+            for where, under in _potentials_in(marginals, start, stop)
+        ]
+        """Units that share a potential, their d in modes, and their Σ_k q."""
 
     @property
     def linear(self) -> bool:
@@ -80,7 +83,8 @@ class TimeModes:
 
     def per_field(self) -> tuple[Array64, Array64, Array64, Array64]:
         """m and d of a field of 1, in modes; Σ_k v and Σ_k q of harmonic units as c₀ + c₁ s²."""
-        return self._mean[0], self._drift[0], self._variance, self._square
+        ((_, drift, square),) = self._of_theta
+        return self._mean[0], drift[0], self._variance, square
 
     def interpolation(self, fields: Fields) -> tuple[Array64, Array64]:
         """Interpolation in the field of odd and of even functions, (P, N, nodes) each."""
@@ -94,13 +98,39 @@ class TimeModes:
 
     def modes_of(self, odd: Array64, even: Array64, dtype: Any = np.float64) -> PathModes:
         """The same from interpolations; m and d in this precision."""
+        drifts, squares = [], []
+        for where, drift, square in self._of_theta:
+            of_drift, of_square = odd[:, where], even[:, where]
+            if self._marginals.generating:  # neither odd nor even
+                of_drift = of_square = np.concatenate([of_drift, of_square], axis=-1)
+            drifts.append((of_drift @ drift).astype(dtype))
+            squares.append((of_square @ square).sum(axis=-1))
         return PathModes(
             mean=(odd @ self._mean).astype(dtype),
-            drift=(odd @ self._drift).astype(dtype),
+            drift=np.concatenate(drifts, axis=1),
             one=self.one.astype(dtype),
             variance=even @ self._variance,
-            square=(even @ self._square).sum(axis=-1),
+            square=np.sum(squares, axis=0),
         )
+
+
+def _potentials_in(marginals: Marginals, start: int, stop: int) -> list[tuple[slice, Marginals]]:
+    """Units that share a potential of V_θ in a window of steps, with their moments under it."""
+    machine = marginals.machine
+    if not marginals.generating:
+        return [(slice(None), marginals)]
+    windows = enumerate(machine.stage_windows)
+    stages = [t for t, (first, last) in windows if first < stop and start < last]
+    parts = []
+    for group, where in machine.groups.items():
+        if len({machine.group_potential(group, stage) for stage in stages}) > 1:
+            raise UserError(
+                f"machine.generating: steps {start} to {stop} have more than one potential; "
+                "use windows within one stage"
+            )
+        if machine.size_of(group):
+            parts.append((where, marginals.under(group, stages[0])))
+    return parts
 
 
 class ExpectedLoss:
@@ -141,15 +171,16 @@ class ExpectedLoss:
         """∇L at a flat parameter vector."""
         return self._response(theta, with_drift=True)
 
-    def _response(self, theta: Array64, with_drift: bool) -> Array64:
+    def _response(self, theta: Array64 | None, with_drift: bool) -> Array64:
+        """H θ, with g₀ if ``with_drift``; θ = None is 0, which needs no products."""
         response = np.empty(self.layout.size)
         self.moments.correlate(theta, response, with_drift)
         for block, variance in zip(self.layout.blocks, self._variances, strict=True):
-            out, couplings = block.matrix(response), block.matrix(theta)
+            out = block.matrix(response)
             for first in range(0, len(out), _ROWS_AT_ONCE):
                 rows = slice(first, first + _ROWS_AT_ONCE)
-                if variance is not None:
-                    out[rows] += couplings[rows] * variance[rows]
+                if variance is not None and theta is not None:
+                    out[rows] += block.matrix(theta)[rows] * variance[rows]
                 out[rows] *= self.machine.residual_scale
             if block.symmetric:
                 np.fill_diagonal(out, 0)
@@ -169,17 +200,18 @@ class ExpectedLoss:
     @cached_property
     def zero_gradient(self) -> Array64:
         """g₀ = ∇L(0)."""
-        return self.slope(np.zeros(self.layout.size))
+        return self._response(None, with_drift=True)
 
     @property
     def zero_value(self) -> float:
         """L₀ = E[L(0)]."""
         return self.moments.square / (4 * self.machine.drift * self.machine.kT)
 
-    def total(self, theta: Array64) -> float:
-        """E[L] at a flat parameter vector."""
-        twice = self.layout.inner(self.zero_gradient + self.slope(theta), theta)
-        return self.zero_value + 0.5 * twice
+    def total(self, theta: Array64, curvature: Array64 | None = None) -> float:
+        """E[L] at a flat parameter vector; ``curvature`` is H θ where it is known."""
+        if curvature is None:
+            curvature = self.curvature(theta)
+        return self.zero_value + self.layout.inner(self.zero_gradient + 0.5 * curvature, theta)
 
 
 def expected_losses(
@@ -257,7 +289,7 @@ class Factored:
         self.variance: Array64 = paths.variance.mean(axis=0)
         self.square = float(paths.square.mean())
 
-    def correlate(self, theta: Array64, out: Array64, with_drift: bool) -> None:
+    def correlate(self, theta: Array64 | None, out: Array64, with_drift: bool) -> None:
         """Σ f_i m_j + f_j m_i over steps, f the mean force of θ (and of d), for every edge."""
         force = {group: self._force(theta, group, with_drift) for group in self.drift}
         right = {g: np.hstack([self.mean[g], force[g]]).T for g in force}
@@ -268,8 +300,10 @@ class Factored:
             else:
                 block.matrix(out)[...] = force[a] @ self.mean[b].T
 
-    def _force(self, theta: Array64, group: str, with_drift: bool) -> Array64:
+    def _force(self, theta: Array64 | None, group: str, with_drift: bool) -> Array64:
         force: Array64 = self.drift[group] * float(with_drift)
+        if theta is None:
+            return force
         for block, transposed in self.layout.partners(group):
             J = block.matrix(theta)
             force += J.T @ self.mean[block.rows] if transposed else J @ self.mean[block.columns]
@@ -290,7 +324,7 @@ def dense_moments(
     """Moments of many patterns in each of some windows, in one pass over the patterns."""
     if modes[0].linear:
         return linear_moments(machine, modes, fields, words)
-    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    moments_by_window = [Dense(machine, float(each.one @ each.one), len(fields)) for each in modes]
     wide = np.float64 if len(fields) <= MANY else np.float32
     interpolation = modes[0].interpolation
     for first in range(0, len(fields), _PATTERNS_AT_ONCE):
@@ -327,7 +361,7 @@ def linear_moments(
         both += some.T @ some / count
         with_clamped += (sparse.T @ some.astype(np.float64)).T / count
         among += (sparse.T @ sparse).toarray() / count
-    moments_by_window = [Dense(machine, float(each.one @ each.one)) for each in modes]
+    moments_by_window = [Dense(machine, float(each.one @ each.one), len(fields)) for each in modes]
     for moments, each in zip(moments_by_window, modes, strict=True):
         moments.set_linear(each, both, with_clamped, among)
     return moments_by_window
@@ -336,8 +370,9 @@ def linear_moments(
 class Dense:
     """Moments of many patterns as sums over all units, added some patterns at a time."""
 
-    def __init__(self, machine: Machine, steps: float) -> None:
+    def __init__(self, machine: Machine, steps: float, patterns: int) -> None:
         self.layout = layout(machine)
+        self.patterns = patterns
         units, free = self.layout.positions["one"].stop, machine.units
         self._free = tuple(machine.groups)
         self._units = free
@@ -383,7 +418,7 @@ class Dense:
         n = self._units
         self.second[n:, :n] = self.second[:n, n:].T
 
-    def correlate(self, theta: Array64, out: Array64, with_drift: bool) -> None:
+    def correlate(self, theta: Array64 | None, out: Array64, with_drift: bool) -> None:
         """The same as ``Factored.correlate``, from J S + (J S)ᵀ."""
         rows = {group: self._rows(theta, group, with_drift) for group in self._free}
         for block in self.layout.blocks:
@@ -392,9 +427,11 @@ class Dense:
             if b in rows:
                 block.matrix(out)[...] += rows[b][:, self.layout.positions[a]].T
 
-    def _rows(self, theta: Array64, group: str, with_drift: bool) -> Array64:
+    def _rows(self, theta: Array64 | None, group: str, with_drift: bool) -> Array64:
         """Σ_k f_i m_j of the units i of a group with the units j that they are wired to."""
         positions = self.layout.positions
+        if theta is None:
+            return self.cross[positions[group]]
         partners = {
             (block.rows if transposed else block.columns): block.matrix(theta).T
             if transposed

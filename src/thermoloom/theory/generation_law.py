@@ -109,6 +109,12 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
     ``word`` (L,) is the state of the label units, or words (W, L); covariances do not depend on it.
     """
     machine = theta.machine
+    if machine.generating or machine.development:
+        raise UserError(
+            "machine.generating, machine.development: the law of states is known for the reference "
+            "potential only; "
+            "generate instead"
+        )
     if not is_harmonic(machine):
         raise UserError(
             f"machine.J4 = {machine.J4:g}: states are Gaussian only where it is 0; generate instead"

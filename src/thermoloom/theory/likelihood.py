@@ -39,7 +39,12 @@ def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) 
         for stage, (start, stop) in enumerate(machine.stage_windows):
             steps = stop - start
             mean = odd @ marginals.mean[start:stop].mean(axis=0)
-            alone = odd @ marginals.drift[start:stop].mean(axis=0) * constants.inverse_2kT
+            alone = np.empty_like(mean)
+            for group, where in machine.groups.items():
+                under = marginals.under(group, stage)
+                drift = under.drift[start:stop].mean(axis=0)
+                alone[:, where] = under.interpolation(batch[:, where], "drift") @ drift
+            alone *= constants.inverse_2kT
             coupling = coupling_gradient(wide, mean, stage, silent)
             sums[first : first + len(batch), stage] = steps * residual(constants, alone, coupling)
     return sums
@@ -48,13 +53,13 @@ def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) 
 def path_residuals(theta: Parameters, path: Path) -> Array64:
     """R_t of one noising path without labels, (T, N)."""
     machine = theta.machine
-    constants = step_constants(machine, np.float64)
     x = path.states.astype(np.float64)
     silent = np.zeros(machine.size_of("label"))
     wide = theta.astype(np.float64)
     sums = np.empty((machine.stages, machine.units))
     for stage, (start, stop) in enumerate(machine.stage_windows):
         before, after = x[start:stop], x[start + 1 : stop + 1]
+        constants = step_constants(machine, np.float64, stage)
         coupling = coupling_gradient(wide, after, stage, silent)
         sums[stage] = residual(constants, drive(constants, before, after), coupling).sum(axis=0)
     return sums

@@ -10,13 +10,20 @@ c(κ) = E[exp(−iκx)] on a box: there a field is a phase and the thermal kick 
 and only the last factor, one matrix for all fields and steps, mixes the coefficients. Results
 are tabulated at Chebyshev nodes of asinh(s/β), because m(s) has its nearest singularities on
 the imaginary axis (the zeros of the partition function) and this map moves them away.
+
+Only the fitted drift D = −Δx + μΔt φ_g(x′) knows the generating force φ_g, which may have a centre.
+Then d and q are neither odd nor even in s. A path of −s mirrors one of s, so
+
+    d(−s; φ_g) = −d(s; mirrored φ_g),   q(−s; φ_g) = q(s; mirrored φ_g)
+
+and their odd and even parts follow from the densities of positive fields.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
@@ -25,6 +32,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.onsite import CentredQuartic, Onsite
 from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, preparation, ramp
 from thermoloom.threads import threads
 
@@ -38,8 +46,12 @@ _CHUNK = 256
 _REFINEMENT = 1.3
 _ATTEMPTS = 8
 _MOST_MODES = 1024  # 120 for MNIST fields; the cost grows with the cube
+_ENERGY = 13
+"""Column of the energy among the observables."""
 _NAMES = ("mean", "variance", "drift", "square", "start", "energy")
 _ODD = ("mean", "drift", "start")
+_OF_THETA = ("drift", "square", "energy")
+"""Moments that know the potential of V_θ."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,12 @@ class Marginals:
     """E[V_onsite(x)] before the first and after each step, K + 1 rows, even in s."""
     error: float
     """Estimated error of these tables, each relative to its largest entry."""
+    generating: dict[Onsite, GeneratingMarginals] = field(default_factory=dict)
+    """The same under every generating potential; empty where the reference potential is the one."""
+
+    def under(self, group: str, stage: int) -> Marginals:
+        """The moments of a group's units under their potential in V_θ of a stage."""
+        return self.generating.get(self.machine.group_potential(group, stage), self)
 
     def at(self, name: str, fields: Array64) -> Array64:
         """``mean``, ``variance``, ``drift``, ``square`` … at these fields, shape (K, fields)."""
@@ -110,7 +128,33 @@ class Marginals:
 
     def interpolation(self, fields: Array64, name: str) -> Array64:
         """Interpolation matrix (fields, nodes) with the parity of the named function."""
+        if self.generating and name in _OF_THETA:
+            raise UserError(
+                "machine.generating: this prediction knows one onsite potential only; train instead"
+            )
         return self.nodes.interpolation(fields, odd=name in _ODD)
+
+
+class GeneratingMarginals(Marginals):
+    """The same under a generating potential: d, q and E[V] have odd columns, then even ones."""
+
+    @classmethod
+    def of(cls, reference: Marginals, tables: Tables, mirrored: Tables) -> GeneratingMarginals:
+        """From the tables under a potential and under its mirror image."""
+        parts = {}
+        for name, values, reflected in zip(_NAMES, tables, mirrored, strict=True):
+            if name in _OF_THETA:
+                parity = (values + reflected) / 2, (values - reflected) / 2
+                parts[name] = np.hstack(parity if name in _ODD else parity[::-1])
+        tables_of = {name: getattr(reference, name) for name in _NAMES} | parts
+        return cls(reference.machine, reference.nodes, error=reference.error, **tables_of)
+
+    def interpolation(self, fields: Array64, name: str) -> Array64:
+        """Odd columns, then even ones, for functions of either parity."""
+        if name not in _OF_THETA:
+            return super().interpolation(fields, name)
+        parities = [self.nodes.interpolation(fields, odd) for odd in (True, False)]
+        return np.concatenate(parities, axis=-1)
 
 
 class HarmonicMarginals(Marginals):
@@ -127,7 +171,9 @@ class HarmonicMarginals(Marginals):
 
 
 def is_harmonic(machine: Machine) -> bool:
-    """Whether V′ is linear, so that the moments of a unit have a closed form."""
+    """Whether V′ is x times a number, so that the moments of a unit have a closed form."""
+    if machine.generating:
+        return False
     bends = machine.potential.taylor(np.array([0.0, 1.0]))[2:]
     return not any(np.any(term) for term in bends)
 
@@ -184,8 +230,13 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
         with threads(1):  # these matrices are too small to share
             tables = _tabulate(machine, nodes.fields, largest, refinement)
             exact = _tabulate(machine, checked, largest, refinement * _REFINEMENT)
-        marginals = Marginals(machine, nodes, *tables, error)
-        error = _largest_difference(marginals, checked, exact)
+        marginals = _marginals(machine, nodes, tables)
+        reference = replace(marginals, generating={})
+        by_potential = {machine.potential: reference, **marginals.generating}
+        error = max(
+            _largest_difference(moments, checked, exact[potential])
+            for potential, moments in by_potential.items()
+        )
         if error <= tolerance:
             return replace(marginals, error=error)
         refinement *= _REFINEMENT
@@ -193,6 +244,29 @@ def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1
         f"machine.dt = {machine.dt}: the density of a unit did not converge for fields up to "
         f"{largest:.3g} (error {error:.1e}, required {tolerance:.0e}); use a smaller step"
     )
+
+
+def _potentials(machine: Machine) -> list[Onsite]:
+    """The reference potential, then every other one of V_θ."""
+    of_theta = [
+        machine.group_potential(group, stage)
+        for group in machine.groups
+        for stage in range(machine.stages)
+        if machine.size_of(group)
+    ]
+    return [*dict.fromkeys([machine.potential, *of_theta])]
+
+
+def _marginals(machine: Machine, nodes: FieldNodes, tables: dict[Onsite, Tables]) -> Marginals:
+    reference, *others = _potentials(machine)
+    marginals = Marginals(machine, nodes, *tables[reference], math.inf)
+    for potential in others:
+        assert isinstance(potential, CentredQuartic)
+        mirrored = tables[potential.mirrored]
+        marginals.generating[potential] = GeneratingMarginals.of(
+            marginals, tables[potential], mirrored
+        )
+    return marginals
 
 
 def _check_force(machine: Machine) -> None:
@@ -288,8 +362,13 @@ def _field_nodes(
 # The propagation.
 
 
-def _tabulate(machine: Machine, fields: Array64, largest: float, refinement: float) -> Tables:
-    """m, v, d, q of each step for these fields, each (K, fields); then E[x₀] and E[V_onsite]."""
+def _tabulate(
+    machine: Machine, fields: Array64, largest: float, refinement: float
+) -> dict[Onsite, Tables]:
+    """m, v, d, q of each step for these fields, each (K, fields); then E[x₀] and E[V_onsite].
+
+    For the reference potential, and for each generating potential and its mirror image.
+    """
     low, high, modes = _box(machine, largest, refinement)
     grid = low + (high - low) * np.arange(4 * modes) / (4 * modes)
     spacing = (high - low) / len(grid)
@@ -297,7 +376,10 @@ def _tabulate(machine: Machine, fields: Array64, largest: float, refinement: flo
     density = _density_from_coefficients(wave, grid)
     relaxed = grid - machine.drift * machine.potential.gradient(grid)
     transition = density @ (_interleaved(np.exp(-1j * np.outer(relaxed, wave))) * spacing)
-    observables = density @ (_observables(machine, grid) * spacing)
+    potentials = _potentials(machine)
+    potentials += [p.mirrored for p in potentials if isinstance(p, CentredQuartic)]
+    every = [density @ (_observables(machine, p, grid) * spacing) for p in potentials]
+    observables = np.hstack(every)
     damping = np.exp(-((machine.noise_amplitude * wave) ** 2) / 2).astype(complex)
     kick = np.outer(fields, wave).astype(complex) * (-1j * machine.drift)
 
@@ -313,8 +395,13 @@ def _tabulate(machine: Machine, fields: Array64, largest: float, refinement: flo
         if len(history) == _CHUNK or k == machine.steps:
             values[k - len(history) + 1 : k + 1] = np.stack(history) @ observables
             history.clear()
-    moments = _assemble(machine, np.outer(ramp(machine), fields), values)
-    return *moments, values[:1, :, 0], values[:, :, -1]
+    external, first, tables = np.outer(ramp(machine), fields), 0, {}
+    for potential, columns in zip(potentials, every, strict=True):
+        own = values[:, :, first : first + columns.shape[1]]
+        moments = _assemble(machine, external, own)
+        tables[potential] = *moments, own[:1, :, 0], own[:, :, _ENERGY]
+        first += columns.shape[1]
+    return tables
 
 
 def _prepared(machine: Machine, fields: int, transition: Array64, phase: Complex) -> Array64:
@@ -367,18 +454,22 @@ def _density_from_coefficients(wave: Array64, grid: Array64) -> Array64:
     return matrix
 
 
-def _observables(machine: Machine, x: Array64) -> Array64:
-    """Columns x, x², φ, φ², φ', then φ̃⁽ⁿ⁾(y)/n! and φ φ̃⁽ⁿ⁾(y)/n! for n = 0 … 3, then V.
+def _observables(machine: Machine, generating: Onsite, x: Array64) -> Array64:
+    """Columns x, x², φ, φ², φ_g', then φ̃⁽ⁿ⁾(y)/n! and φ φ̃⁽ⁿ⁾(y)/n! for n = 0 … 3, then V_g, and
+    φ_g, φ_g² where they are not φ, φ².
 
-    φ̃(y) = E_ξ[φ(y + σξ)] = φ(y) + σ² φ''(y)/2 is exact for a cubic force.
+    φ̃(y) = E_ξ[φ_g(y + σξ)] = φ_g(y) + σ² φ_g''(y)/2 is exact for a cubic force.
     """
-    force, stiffness = machine.potential.gradient(x), machine.potential.curvature(x)
-    terms = machine.potential.taylor(x - machine.drift * force)
+    force, stiffness = machine.potential.gradient(x), generating.curvature(x)
+    terms = generating.taylor(x - machine.drift * force)
     square = machine.noise_amplitude**2
     smoothed = [terms[0] + square * terms[2], terms[1] + 3 * square * terms[3], *terms[2:]]
     columns = [x, x**2, force, force**2, stiffness]
     weighted = [force * value for value in smoothed]
-    return np.stack([*columns, *smoothed, *weighted, machine.potential.energy(x)], axis=1)
+    columns += [*smoothed, *weighted, generating.energy(x)]
+    if generating is not machine.potential:
+        columns += [generating.gradient(x), generating.gradient(x) ** 2]
+    return np.stack(columns, axis=1)
 
 
 def _assemble(
@@ -388,11 +479,11 @@ def _assemble(
 
     With δ = μΔt a s and g = δ − μΔt φ(x), so that Δx = g + σξ:
 
-        d = −δ + μΔt (E[φ(x)] + E[φ(x')])
-        q = σ² + E[g²] + (μΔt)² E[φ(x')²] − 2μΔt (E[g φ(x')] + σ² E[φ'(x')])
+        d = −δ + μΔt (E[φ(x)] + E[φ_g(x')])
+        q = σ² + E[g²] + (μΔt)² E[φ_g(x')²] − 2μΔt (E[g φ_g(x')] + σ² E[φ_g'(x')])
 
-    where E[g φ(x')] = E[g φ̃(y + δ)] is expanded in δ, exactly, and the last term is Stein's
-    lemma for E[σξ φ(x')].
+    where E[g φ_g(x')] = E[g φ̃(y + δ)] is expanded in δ, exactly, and the last term is Stein's
+    lemma for E[σξ φ_g(x')].
     """
     rate = machine.drift
     variance = machine.noise_amplitude**2
@@ -400,11 +491,12 @@ def _assemble(
     delta = rate * external
     move_square = delta**2 - 2 * delta * rate * before[2] + rate**2 * before[3]
     smoothed, weighted = before[5:9], before[9:13]
+    force, force_square = after[_ENERGY + 1 :] if len(after) > _ENERGY + 1 else after[2:4]
     powers = [delta**n for n in range(4)]
     move_force = sum(
         p * (delta * s - rate * w) for p, s, w in zip(powers, smoothed, weighted, strict=True)
     )
     mean = after[0].copy()
-    square = variance + move_square + rate**2 * after[3]
+    square = variance + move_square + rate**2 * force_square
     square -= 2 * rate * (move_force + variance * after[4])
-    return mean, after[1] - mean**2, rate * (before[2] + after[2]) - delta, square
+    return mean, after[1] - mean**2, rate * (before[2] + force) - delta, square

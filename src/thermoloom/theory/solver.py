@@ -30,6 +30,7 @@ from thermoloom.theory.expected_loss import (
     Factored,
     expected_losses,
 )
+from thermoloom.theory.lyapunov import Lyapunov
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.threads import threads
 
@@ -77,21 +78,26 @@ def solve_optimum(
     total = initial = largest = 0.0
     iterations = 0
     heats: list[ExpectedHeat] = []
+    solve: CompletelyWired | None = None
     if heat_weight or len(fields) <= MANY:
         heats = expected_heats(machine, fields, marginals, words)
     for stage, loss in enumerate(expected_losses(machine, fields, marginals, words)):
         linear = loss.zero_gradient
         if heat_weight:
             linear = linear + (heat_weight / machine.kT) * heats[stage].slope
+        if isinstance(loss.moments, Dense):
+            solve = CompletelyWired(loss, solve)
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
             theta[stage], steps = conjugate_gradients(
-                loss, tolerance, progress, max_iterations, linear, ridge
+                loss, tolerance, progress, max_iterations, linear, ridge, solve
             )
         iterations += steps
-        total += loss.total(theta[stage])
+        curvature = loss.curvature(theta[stage])
+        total += loss.total(theta[stage], curvature)
         initial += loss.zero_value
-        largest = max(largest, _relative_gradient(loss, theta[stage], linear, ridge))
+        gradient = curvature + linear + ridge * theta[stage]
+        largest = max(largest, _relative_size(loss, gradient, linear))
     vector = layout(machine).symmetrized(theta).astype(np.float32)
     return Solution(
         parameters=Parameters(machine, vector).with_styles_of(words),
@@ -105,10 +111,10 @@ def solve_optimum(
     )
 
 
-def _relative_gradient(loss: ExpectedLoss, theta: Array64, linear: Array64, ridge: float) -> float:
-    inner, slope = loss.layout.inner, loss.curvature(theta) + linear + ridge * theta
-    first = inner(linear, linear)
-    return (inner(slope, slope) / first) ** 0.5 if first else 0.0
+def _relative_size(loss: ExpectedLoss, gradient: Array64, first: Array64) -> float:
+    inner = loss.layout.inner
+    size = inner(first, first)
+    return (inner(gradient, gradient) / size) ** 0.5 if size else 0.0
 
 
 class CompletelyWired:
@@ -125,7 +131,8 @@ class CompletelyWired:
     in the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
-    def __init__(self, loss: ExpectedLoss) -> None:
+    def __init__(self, loss: ExpectedLoss, similar: CompletelyWired | None = None) -> None:
+        """``similar``: the equations of another stage, whose eigenvectors are near."""
         moments = loss.moments
         assert isinstance(moments, Dense)
         n = loss.machine.units
@@ -143,9 +150,16 @@ class CompletelyWired:
         self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
         self._gain = self._with_clamped @ self._inverse
         self._hub = _hub(loss)
+        self.lyapunov: Lyapunov | None = None
         if self._hub.start == self._hub.stop:
             return  # free units are coupled to clamped ones alone
         conditional = second - self._gain @ self._with_clamped.T
+        if _every_pair(loss):
+            near = None if similar is None else similar.lyapunov
+            start = None if near is None else near.vectors
+            noise = float(moments.variance.min())
+            self.lyapunov = Lyapunov(conditional, noise, moments.patterns, start)
+            return
         if loss.machine.sparse:
             values = np.diagonal(conditional)
         else:
@@ -160,7 +174,11 @@ class CompletelyWired:
         full = form.coupling_matrix(residual)
         clamped = full[:, self._clamped]
         if hub.start < hub.stop:
-            solve = self._on_wires if self._loss.machine.sparse else self._everywhere
+            solve = self._everywhere
+            if self.lyapunov is not None:
+                solve = self._between_all
+            elif self._loss.machine.sparse:
+                solve = self._on_wires
             full[:, hub], forces = solve(full[:, :n], clamped)
             full[hub, :n] = full[:, hub].T
             clamped = clamped - forces
@@ -190,11 +208,25 @@ class CompletelyWired:
         forces = Q @ (J @ (Q.T @ self._with_clamped.astype(np.float32)))
         return Q @ (J @ Q[hub].T), forces.astype(np.float64)
 
+    def _between_all(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
+        """The same with J_ii = 0, which is exact where all pairs are wired."""
+        assert self.lyapunov is not None
+        shared = (clamped @ self._gain.T).astype(np.float32)
+        J = self.lyapunov.with_zero_diagonal(R.astype(np.float32) - shared - shared.T)
+        return J.astype(np.float64), (J @ self._with_clamped.astype(np.float32)).astype(np.float64)
+
     def _on_wires(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
         """The same with the diagonal of J C + C J alone."""
         shared = clamped @ self._gain.T
         J = (R - shared - shared.T) * (adjacency(self._loss.machine) / self._sums)
         return J[:, self._hub], J @ self._with_clamped
+
+
+def _every_pair(loss: ExpectedLoss) -> bool:
+    """Whether every two free units are wired."""
+    machine = loss.machine
+    edges = sum(b.edges for b in loss.layout.blocks if b.columns in machine.groups)
+    return edges == machine.units * (machine.units - 1) // 2
 
 
 def _hub(loss: ExpectedLoss) -> slice:
@@ -215,13 +247,15 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     linear_term: Array64 | None = None,
     ridge: float = 0.0,
+    solve: CompletelyWired | None = None,
 ) -> tuple[Array64, int]:
     """θ with (H + ρ) θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
 
-    Where S is formed, the completely wired machine preconditions the equations.
+    Where S is formed, ``solve``, the completely wired machine, preconditions the equations.
     """
     inner = loss.layout.inner
-    solve = CompletelyWired(loss) if isinstance(loss.moments, Dense) else None
+    if solve is None and isinstance(loss.moments, Dense):
+        solve = CompletelyWired(loss)
     residual = -(loss.zero_gradient if linear_term is None else linear_term)
     theta = np.zeros_like(residual)
     direction = solve(residual) if solve else residual.copy()
