@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -10,6 +11,13 @@ import pytest
 from machines import MACHINES, some_fields
 
 from thermoloom.machine.machine import Machine
+from thermoloom.presentation.style import STYLE
+
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+"""Compiling takes JAX longer than computing does at the size of tests."""
+
+STYLE["pdf.fonttype"] = 3
+"""Most of the time of a PDF goes into its fonts; ``test_figures`` draws with those of users."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

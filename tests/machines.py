@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thermoloom.engines import Path, engine
+from thermoloom.engines import Learner, Path, engine
 from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import WIRES, Machine
@@ -72,6 +72,11 @@ def path_of(
 ) -> Path:
     """Any states as a path of the machine."""
     return Path(machine, states, number, word, drives_of(machine, states))
+
+
+def learned_once(learner: Learner, theta: Parameters, path: Path) -> Parameters:
+    """θ after one path, from the first state of the learner."""
+    return learner.update(theta, learner.init(theta), path)[0]
 
 
 def trained(

@@ -46,8 +46,8 @@ def learn_stepwise(
     machine = theta.machine
     theta = theta.astype(np.float64)
     x = np.asarray(path, np.float64)
-    constants = step_constants(machine, np.float64)
     for stage, (first, last) in enumerate(machine.stage_windows):
+        constants = step_constants(machine, np.float64, stage)
         pending = np.zeros_like(theta.vector[stage])
         for k in range(first, last):
             after = x[k + 1]

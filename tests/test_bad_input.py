@@ -458,6 +458,7 @@ def test_verify_takes_the_folder_on_either_side(
 # --- Python ---------------------------------------------------------------------------------------
 
 SMALL_MACHINE = Machine(visible=12, hidden=8, duration=0.05)
+pytestmark = pytest.mark.filterwarnings("ignore::thermoloom.errors.DataWarning")
 FIELDS = np.random.default_rng(1).normal(size=(2, 20)).astype(np.float32)
 BRIEF = Settings(machine=SMALL_MACHINE).updated({"training": {"cycles": 1}})
 
@@ -516,7 +517,7 @@ def bound() -> tl.Computer:
         (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12]), "no classes"),
         (lambda: tl.Machine(visible=12, labels=2).train(FIELDS[:, :12], [0, 2]), "labels = 3"),
         (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], [0]), "1 classes"),
-        (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], ["a", "b"]), "classes"),
+        (lambda: tl.Machine(visible=12, labels=2).solve(FIELDS[:, :12], [0.5, 1]), "classes"),
         (lambda: tl.Machine(visible=12).train(FIELDS[:, :12], cycls=3), "cycls"),
         (lambda: tl.Machine(visible=12).train(FIELDS[:, :12], rule="optimum"), "optimum"),
         (lambda: tl.Machine(visible=12, code="given").train(FIELDS[:, :12]), "given"),

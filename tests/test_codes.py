@@ -13,7 +13,8 @@ from thermoloom.machine import machine
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns.codes import CODES, cluster_words, clusters, projection
 from thermoloom.patterns.drive import unit_fields
-from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
+from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.patterns.scale import normalized
 from thermoloom.settings import PatternSettings
 from thermoloom.threads import threads
 

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from machines import MACHINES, SMALL, random_parameters, some_fields, some_path, some_word, trained
+from machines import (
+    MACHINES,
+    SMALL,
+    learned_once,
+    random_parameters,
+    some_fields,
+    some_path,
+    some_word,
+    trained,
+)
 from plain_rules import learn_stepwise
 from typer.testing import CliRunner
 
@@ -59,7 +68,7 @@ def learned(device: Device, machine: Machine = MACHINE, **training: object) -> P
     """θ after one path on a device."""
     settings = Settings(machine=machine, device=device).updated({"training": training})
     theta = wired_parameters(machine).on(settings.built)
-    return engine().learner(settings).learn(theta, some_path(settings.built))
+    return learned_once(engine().learner(settings), theta, some_path(settings.built))
 
 
 # --- the definition -------------------------------------------------------------------------------

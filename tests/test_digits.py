@@ -46,6 +46,7 @@ DIGITS = study("digits")
 TOY = {
     "machine": {
         "styles": 2, "stages": 2, "dt": 5e-3, "duration": 0.1, "wiring": ["visible-label"],
+        "development": [{"J2": -1.4, "J4": 0.45, "centre": 0.9, "duration": 0.05}],
     },
     "generation": {"samples": 20},
     "study": {
@@ -84,7 +85,9 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     assert [row["cycles"] for row in summary["online"]] == [2, 5]
     inpainted = [(row["known"], row["style"]) for row in summary["inpainting"]["rows"]]
     assert inpainted == [(half, style) for half in ("top", "left") for style in ("die", "nearest")]
-    assert [row["model"] for row in summary["peers"]] == ["this machine", "gaussian"]
+    beside = ["… with the noise of the data", "… before development"]
+    assert [row["model"] for row in summary["peers"]] == ["this machine", *beside, "gaussian"]
+    assert len(summary["machine"]["panel"]) > 1
     assert summary["machine"]["measured"]["images"] == 20
     assert not summary["machine"]["held_out"]
     for name in ("sheet", "denoising", "confusion", "curves", "curve-energies", "unlabelled"):
@@ -129,7 +132,7 @@ def test_presets_and_what_is_refused() -> None:
         plan = DIGITS.plan("quick", {"machine": machine})
         with pytest.raises(UserError, match=reason):
             DIGITS.cases(plan, Path())
-    with pytest.raises(UserError, match="digits come from MNIST"):
+    with pytest.raises(UserError, match="classes are needed"):
         DIGITS.plan("quick", {"patterns": {"source": "images", "path": "x.npy"}})
 
 

@@ -151,7 +151,7 @@ OWN_IMAGES: dict[str, dict[str, Any]] = {
     "patterns": {"source": "images", "path": "own-images", "resize": True},
     "training": {"cycles": 200, "validation_every": 20},
     "generation": {"samples": 8},
-    "study": {"seeds": [1, 2, 3], "paths_per_pattern": 1},
+    "study": {"seeds": [1, 2], "paths_per_pattern": 1},
 }
 
 BLIND_TO_IMAGES = """

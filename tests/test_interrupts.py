@@ -168,7 +168,7 @@ def test_a_cycle_that_breaks_off_has_not_happened(
     with monkeypatch.context() as patch:
         if where == "learner":
             last = getattr(trainee.learner, "response", trainee.learner)  # of a noisy learner
-            patch.setattr(last, "learn", after(last.learn))
+            patch.setattr(last, "update", after(last.update))
         else:
             watch = engine().watch
             patch.setattr(engine(), "watch", lambda path: after(watch(path)))

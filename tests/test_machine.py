@@ -125,9 +125,11 @@ def test_gradient_of_the_loss_by_finite_differences(machine: Machine) -> None:
 
 
 @every_machine
-@pytest.mark.parametrize("period", [1, 7, 10, 30, 100, 200])
-@pytest.mark.parametrize("rate", [4e-4, 0.02, 0.5])
-@pytest.mark.parametrize("with_errors", [False, True])
+@pytest.mark.parametrize(
+    ("period", "rate", "with_errors"),
+    [(1, 4e-4, True), (1, 0.02, False), (1, 0.5, True), (7, 0.02, True), (7, 0.5, False),
+     (30, 4e-4, False), (30, 0.5, True), (100, 0.02, True), (200, 4e-4, True), (200, 0.5, False)],
+)  # fmt: skip
 def test_blocks_equal_the_stepwise_rule(
     machine: Machine, period: int, rate: float, with_errors: bool
 ) -> None:

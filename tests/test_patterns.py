@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from thermoloom.errors import UserError
+from thermoloom.errors import DataWarning, UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.patterns import mnist
 from thermoloom.patterns.drive import drive_of, unit_fields
@@ -22,10 +22,8 @@ from thermoloom.patterns.patterns import (
     from_images,
     in_turn,
     load_patterns,
-    moments,
-    normalized,
-    scaled,
 )
+from thermoloom.patterns.scale import normalized, sample_scale
 from thermoloom.settings import PatternSettings
 
 SMALL = Machine(visible=6, hidden=4)
@@ -326,7 +324,7 @@ def test_sixteen_bit_png_keeps_its_depth(tmp_path: Path) -> None:
 
 def test_transparent_png_is_refused_opaque_is_not(tmp_path: Path) -> None:
     pixels = np.zeros((2, 3, 4), np.uint8)
-    pixels[..., 0] = [[0, 1, 2], [3, 4, 5]]
+    pixels[..., :3] = np.arange(6).reshape(2, 3, 1)
     pixels[..., 3] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
     assert len(load_patterns(own(tmp_path), SMALL)) == 1
@@ -341,7 +339,8 @@ def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", values.reshape(2, 3, 2))
     np.save(tmp_path / "flat.npy", values.reshape(2, 6))
     images = load_patterns(own(tmp_path / "images.npy"), SMALL)
-    flat = load_patterns(own(tmp_path / "flat.npy"), SMALL)
+    with pytest.warns(DataWarning, match="row of 6 values"):
+        flat = load_patterns(own(tmp_path / "flat.npy"), SMALL)
     assert (images.shape, flat.shape) == ((3, 2), None)
     assert images.labels == flat.labels == ("0", "1")
     assert np.array_equal(images.patterns, flat.patterns)
@@ -349,7 +348,7 @@ def test_npy_images_and_flat_patterns(tmp_path: Path) -> None:
 
 def test_wrong_size_names_the_size_and_the_way_out(tmp_path: Path) -> None:
     Image.fromarray(np.eye(4, 5, dtype=np.uint8)).save(tmp_path / "small.png")
-    with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*patterns\.resize = true"):
+    with pytest.raises(UserError, match=r"small: is 4 × 5 pixels.*resize=True or visible=20"):
         load_patterns(own(tmp_path), Machine())
     with pytest.raises(UserError, match=r"pattern 0: is 28 × 28 .*machine\.visible = 196"):
         load_patterns(PatternSettings(), Machine(visible=196))
@@ -392,10 +391,12 @@ def test_unreadable_sources_are_named(tmp_path: Path) -> None:
             load_patterns(own(path), SMALL)
         return one_line(error)
 
-    assert "no PNG image in this folder" in message(tmp_path)
-    assert "no such folder" in message(tmp_path / "absent")
+    assert "no picture and no IDX file in this folder" in message(tmp_path)
+    assert "no such file or folder" in message(tmp_path / "absent")
     (tmp_path / "image.txt").write_text("x")
-    assert "must be a folder of PNG images or an .npy file" in message(tmp_path / "image.txt")
+    assert "must be a picture, an IDX file, an .npy file or a folder" in message(
+        tmp_path / "image.txt"
+    )
     (tmp_path / "text.npy").write_text("x")
     assert "not a readable .npy array" in message(tmp_path / "text.npy")
     np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
@@ -405,7 +406,7 @@ def test_unreadable_sources_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "complex.npy", np.ones((2, 6), complex))
     assert "real numbers" in message(tmp_path / "complex.npy")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    assert "broken.png: not a readable PNG image" in message(tmp_path)
+    assert "broken.png: not a readable picture" in message(tmp_path)
 
 
 def test_all_images_of_each_class_in_turn() -> None:
@@ -423,7 +424,7 @@ def test_patterns_do_not_depend_on_how_many_are_normalized_at_once(
 ) -> None:
     rows = bundled_digits()[0].reshape(100, -1)
     whole = normalized(rows)
-    monkeypatch.setattr("thermoloom.patterns.patterns.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("thermoloom.patterns.scale.ROWS_AT_ONCE", 7)
     assert np.array_equal(normalized(rows), whole)
-    again = scaled(rows, *moments(rows))
+    again = sample_scale(rows).fields(rows)
     assert np.array_equal(again, whole)

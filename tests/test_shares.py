@@ -42,7 +42,7 @@ def test_all_shares_and_the_plain_command_give_what_it_gives_alone(tmp_path: Pat
     seen = Counted()
     performed = compute(chosen, plan, tmp_path, Resources(1), seen)
     assert seen.before
-    assert set(seen.now) <= {"replay"}  # it needs a computer of another share
+    assert all(name.startswith("replay") for name in seen.now)  # needs a computer of another share
     alone = two_pairs().path
     for table in ("models", "samples", "curves"):
         ours = (performed.path / f"{table}.csv").read_bytes()

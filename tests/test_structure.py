@@ -13,6 +13,7 @@ ROOT = Path(thermoloom.__file__).parent
 ORDER = (
     ("errors",),
     ("inputs", "interrupts", "numerics"),
+    ("extensions",),
     ("sections", "streams", "threads"),
     ("machine",),
     ("settings",),

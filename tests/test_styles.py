@@ -21,7 +21,8 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.codes import kmeans
 from thermoloom.patterns.drive import Drive, drive_of, styles_of
-from thermoloom.patterns.patterns import Patterns, load_patterns, normalized
+from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.patterns.scale import normalized
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.theory.expected_loss import ExpectedLoss

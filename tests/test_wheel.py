@@ -47,7 +47,11 @@ def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_the_wheel_ships_types_data_and_templates(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src" / "thermoloom"
-    wanted = [source / "py.typed", *source.rglob("*.py"), *(source / "data").iterdir()]
+    wanted = [
+        source / "py.typed",
+        *source.rglob("*.py"),
+        *(f for f in (source / "data").rglob("*") if f.is_file()),
+    ]
     wanted += (source / "presentation" / "templates").iterdir()
     for file in wanted:
         assert file.relative_to(ROOT / "src").as_posix() in names

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.drawn import Drawn
@@ -25,15 +25,19 @@ from thermoloom.machine.device import Device, build
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.measures.classifier import classifier_in
 from thermoloom.patterns.clamps import clamp_of
+from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
-from thermoloom.patterns.sources import Source
+from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.settings import Settings
+from thermoloom.theory.distance import distance_from_optimum
 from thermoloom.theory.solver import Solution
 
 if TYPE_CHECKING:
+    from thermoloom.computers.development_search import OnCandidate
     from thermoloom.computers.learning import OnCycle
 
 Array = NDArray[Any]
@@ -129,12 +133,30 @@ class Computer:
     def __repr__(self) -> str:
         training = self.settings.training
         how = "solved" if self.settings.solved else f"{training.rule}, {training.cycles} cycles"
-        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
+        distance = self.__dict__.get("_distance")
+        far = "" if distance is None else f", {100 * distance:.2g} % from its optimum"
+        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how}{far})"
+
+    @cached_property
+    def _distance(self) -> float:
+        self.patterns.needed_for("distance_from_optimum")
+        return distance_from_optimum(self.parameters, drive_of(self.patterns, self.machine))
+
+    def distance_from_optimum(self) -> float:
+        """Expected loss above the optimum's, as a fraction of that at θ = 0: 0 at the optimum, 1
+        where nothing was learned. The optimum is solved for once; ``repr`` then shows the distance.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> abs(machine.solve(tl.digits(0, 1), resize=True).distance_from_optimum()) < 1e-4
+        True
+        """
+        return self._distance
 
     def train(
         self,
         images: Source | None = None,
-        classes: Sequence[int] | None = None,
+        classes: ArrayLike | None = None,
         *,
         cycles: int = 300,
         resize: bool = False,
@@ -177,12 +199,53 @@ class Computer:
         theta = self.parameters.on(settings.built)
         return replace(self, settings=settings, parameters=theta)
 
+    def develop(
+        self,
+        images: Source,
+        *,
+        noise: float | None = None,
+        classifier: str = "",
+        samples: int = 1000,
+        evaluations: int = 40,
+        seed: int | None = None,
+        resize: bool = False,
+        on_candidate: OnCandidate | None = None,
+    ) -> Computer:
+        """A computer with the same θ and a window of development, chosen for these images.
+
+        ``images``: about as many as ``samples``, neither learned nor used to test. The window
+        brings samples nearest to them in the features of a ``classifier`` (a folder; the bundled
+        one if empty). ``noise``: variance of the thermal noise that the images receive, by default
+        that of the reference potential; use a small one for grey images. ``on_candidate`` receives
+        each of the ``evaluations`` windows that are compared, about five seconds apart.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(hidden=0, labels=10, wiring=["visible-visible", "visible-label"],
+        ...                      biases=["visible"], J4=0.0, duration=0.1, dt=0.01)
+        >>> images = tl.digits()
+        >>> sharp = machine.solve(images).develop(images, samples=20, evaluations=1)
+        >>> len(sharp.machine.development)
+        1
+        """
+        from thermoloom.computers.development_search import Search
+
+        patterns = patterns_from_source(
+            images, None, self.machine, resize, scale=self.patterns.scale
+        )
+        judge = classifier_in(classifier)
+        seed = self.settings.generation_seed if seed is None else seed
+        search = Search.of(self.parameters, patterns.patterns, noise, judge, samples, seed)
+        window = search.best(evaluations, on_candidate).window
+        machine = replace(self.machine, development=(window,))
+        settings = replace(self.settings, machine=machine)
+        return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
+
     def generate(
         self,
         samples: int = 200,
         seed: int | None = None,
         *,
-        classes: Sequence[int] | int | None = None,
+        classes: ArrayLike | None = None,
         clamp: ArrayLike | None = None,
         mask: ArrayLike | None = None,
         hold: bool = False,
@@ -190,12 +253,13 @@ class Computer:
     ) -> Drawn:
         """Samples of the frozen computer, and the heat that it gives off.
 
-        ``seed``: 90000 + the training seed by default. ``classes``: the classes that the label
-        units request, in turn; by default all classes. ``clamp``: an image with some known pixels,
-        or several in turn; ``mask`` is true where pixels are known (by default, where the image is
-        finite). Known pixels follow their reversed noising path, as in training, or are held at
-        rest (``hold``). Their grey values are scaled to those of the learned patterns at the same
-        pixels; unknown pixels have no influence.
+        ``seed``: 90000 + the training seed by default. ``classes``: the classes, by number or name,
+        that the label units request, in turn; by default all classes. ``clamp``: an image with some
+        known pixels, or several in turn; ``mask`` is true where pixels are known (by default, where
+        the image is finite). Known pixels follow their reversed noising path, as in training, or
+        are held at rest (``hold``). They are in the units of the data; where every image was scaled
+        by itself, they are scaled to the learned patterns at the same pixels. Unknown pixels have
+        no influence.
 
         >>> import numpy as np, thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -208,9 +272,12 @@ class Computer:
         if clamp is None and (mask is not None or hold):
             raise UserError("mask, hold: say which pixels of an image are known; give clamp too")
         count, known = whole_number("samples", samples, 1), None
+        if classes is not None:
+            classes = self.patterns.class_numbers(classes)
         if clamp is not None:
-            marked = None if mask is None else np.asarray(mask)
-            known = clamp_of(machine, self.patterns, np.asarray(clamp), count, marked, hold)
+            marked = None if mask is None else numpy_array("mask", mask)
+            image = numpy_array("clamp", clamp)
+            known = clamp_of(machine, self.patterns, image, count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
         request = SampleRequest(count, seed, classes, known)
         generated = request.draw(self.parameters, self.settings, on_progress)

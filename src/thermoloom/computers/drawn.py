@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class Drawn:
         return len(self.states)
 
     def __repr__(self) -> str:
-        work = f", work {self.work.mean():.1f}" if self.computer.machine.stages > 1 else ""
+        work = f", work {self.work.mean():.1f}" if self.computer.machine.switches else ""
         return f"Drawn({len(self)} samples, heat {self.heat.mean():.1f}{work} E0)"
 
     @property
@@ -51,17 +52,51 @@ class Drawn:
         return self.generated.final_states
 
     @property
-    def samples(self) -> NDArray[np.float32]:
-        """Final states of the visible units in the shape of the data: (samples, h, w) for images,
-        (samples, N_v) otherwise.
+    def samples(self) -> NDArray[Any]:
+        """The samples in the units and the shape of the data: (samples, h, w) or (samples, h, w,
+        c) for images, (samples, N_v) otherwise.
+
+        Where every image was scaled by itself (``scale="sample"``), samples have the mean and the
+        contrast of a typical image. ``states`` are the units of the machine as they are.
         """
-        visible = self.states[:, : self.computer.machine.visible]
-        return visible.reshape(len(visible), *(self.computer.patterns.shape or (-1,)))
+        machine, patterns = self.computer.machine, self.computer.patterns
+        data = patterns.scale.data(machine, self.states[:, : machine.visible])
+        return data.reshape(len(data), *(patterns.shape or (-1,)))
 
     @property
-    def images(self) -> NDArray[np.float32]:
+    def images(self) -> NDArray[Any]:
         """``samples``, by the name that fits where they are images."""
         return self.samples
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Name of the class requested for each sample, where the machine has labels."""
+        return None if self.classes is None else self.computer.patterns.names_of(self.classes)
+
+    def to(self, library: str) -> Any:
+        """``samples`` as an array of ``"torch"``, ``"jax"`` or ``"numpy"``, or a table of
+        ``"pandas"`` with the names of the columns.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> rows = np.random.default_rng(0).normal([5, 100], [1, 20], (50, 2))
+        >>> drawn = tl.Machine(visible=2, hidden=0, J4=0).solve(rows, scale="feature").generate(9)
+        >>> type(drawn.to("torch")).__name__, drawn.to("pandas").shape
+        ('Tensor', (9, 2))
+        """
+        samples = self.samples
+        if library == "numpy":
+            return samples
+        module = {"torch": "torch", "jax": "jax.numpy", "pandas": "pandas"}.get(library)
+        if module is None:
+            raise UserError(f"to {library!r}: must be numpy, torch, jax or pandas")
+        try:
+            target = import_module(module)
+        except ImportError:
+            raise UserError(f"to {library!r}: {library} is not installed") from None
+        if library == "pandas":
+            columns = self.computer.patterns.columns or None
+            return target.DataFrame(samples.reshape(len(samples), -1), columns=columns)
+        return target.asarray(samples) if library == "jax" else target.from_dlpack(samples)
 
     @property
     def heat(self) -> NDArray[np.float64]:
@@ -93,7 +128,8 @@ class Drawn:
     def quality(self, classifier: str = "") -> Quality:
         """How recognizable and diverse the samples are, and how close to a pattern.
 
-        ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty.
+        ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty. A
+        panel of classifiers judges beside it: ``ranges()`` says how far they are apart.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -101,10 +137,11 @@ class Drawn:
         >>> drawn.quality().samples
         5
         """
+        from thermoloom.measures.classifier import panel
         from thermoloom.measures.quality import measure_quality
 
-        flat = self.images.reshape(len(self), -1)
-        return measure_quality(flat, self.computer.patterns, classifier)
+        visible = self.states[:, : self.computer.machine.visible]
+        return measure_quality(visible, self.computer.patterns, classifier, panel())
 
     def show(self, most: int = 60) -> Figure:
         """The first samples on one sheet: a matplotlib figure, which notebooks display.
@@ -119,6 +156,5 @@ class Drawn:
         shape = self.computer.patterns.shape
         if shape is None:
             raise UserError("the visible layer is not an image, so there is nothing to show")
-        names = None if self.classes is None else [str(number) for number in self.classes]
         title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
-        return sample_figure(self.images, shape, title, most, names)
+        return sample_figure(self.images, shape, title, most, self.class_names)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import named
@@ -39,24 +39,24 @@ OnIteration = Callable[[int, float], None]
 def train_machine(
     machine: Machine,
     images: Source,
-    classes: Sequence[int] | None,
+    classes: ArrayLike | None,
     *,
-    resize: bool,
-    code: Array | None,
     device: Device | None,
     on_cycle: OnCycle | None,
+    data: dict[str, Any],
     **settings: Any,
 ) -> Computer:
     """Train a machine from θ = 0; ``settings`` of [training] and [imperfections] by name."""
+    patterns = patterns_from_source(images, classes, machine, **data)
+    machine = replace(machine, scale=patterns.scale.kind)
     learning = _settings(machine, device, (Training, Imperfections), settings)
-    patterns = patterns_from_source(images, classes, machine, resize, code)
     return train_computer(learning, patterns, Reached(Parameters.zeros(learning.built)), on_cycle)
 
 
 def continue_training(
     computer: Computer,
     images: Source | None,
-    classes: Sequence[int] | None,
+    classes: ArrayLike | None,
     cycles: int,
     *,
     resize: bool,
@@ -78,7 +78,8 @@ def continue_training(
         computer.patterns.needed_for("train")
         patterns = computer.patterns
     else:
-        patterns = patterns_from_source(images, classes, machine, resize, code)
+        scale = computer.patterns.scale
+        patterns = patterns_from_source(images, classes, machine, resize, code, scale)
     return train_computer(further, patterns, reached, on_cycle)
 
 
@@ -118,17 +119,17 @@ def train_computer(
 def solve_machine(
     machine: Machine,
     images: Source,
-    classes: Sequence[int] | None,
+    classes: ArrayLike | None,
     *,
-    resize: bool,
-    code: Array | None,
     on_iteration: OnIteration | None,
+    data: dict[str, Any],
     **settings: Any,
 ) -> Computer:
     """A machine with the parameters of least expected loss; ``settings`` of [solver] by name."""
+    patterns = patterns_from_source(images, classes, machine, **data)
+    machine = replace(machine, scale=patterns.scale.kind)
     learning = _settings(machine, None, (Solver, Training, Imperfections), settings)
     solved = learning.updated({"solver": {}})
-    patterns = patterns_from_source(images, classes, machine, resize, code)
     return solve_computer(solved, patterns, on_iteration)
 
 

@@ -9,11 +9,13 @@ they identify a run without reading an image.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from thermoloom.errors import UserError
-from thermoloom.patterns.patterns import Patterns, load_patterns, moments, scaled
+from thermoloom.patterns.patterns import Patterns, load_patterns
+from thermoloom.patterns.scale import Scale
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.runs.manifest import MANIFEST, run_path
@@ -25,7 +27,10 @@ KIND = "patterns"
 
 def content_sha256(patterns: Patterns) -> str:
     """SHA-256 of the patterns, in their order, and of their names and classes."""
-    arrays = {name: array_sha256(array) for name, array in pattern_arrays(patterns).items()}
+    numbers = pattern_arrays(patterns)
+    if patterns.scale.kind != "sample":  # patterns alone do not tell the units of the data
+        numbers |= {"mean": patterns.scale.mean, "deviation": patterns.scale.deviation}
+    arrays = {name: array_sha256(array) for name, array in numbers.items()}
     return sha256(canonical([arrays, pattern_names(patterns)]).encode())
 
 
@@ -88,32 +93,32 @@ def read_patterns(run: RunDirectory, name: str) -> Patterns:
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
     """Patterns from the values of ``stored_arrays`` and ``pattern_names``."""
-    pixels = arrays.get("pixels")
-    if pixels is None:
-        patterns = arrays["patterns"]
-    else:
-        patterns = scaled(pixels, arrays["mean"], arrays["deviation"])
+    pixels, scale = arrays.get("pixels"), Scale(names.get("scale", "sample"))
+    if "mean" in arrays:
+        scale = replace(scale, mean=arrays["mean"], deviation=arrays["deviation"])
     return Patterns(
-        patterns,
+        arrays["patterns"] if pixels is None else scale.fields(pixels),
         tuple(names["labels"]),
         tuple(names["shape"]) if names["shape"] else None,
         tuple(names["classes"]),
         names["digits"],
         arrays.get("code"),
         pixels,
+        scale,
+        tuple(names.get("class_names", ())),
+        tuple(names.get("columns", ())),
     )
 
 
 def stored_arrays(patterns: Patterns) -> dict[str, Any]:
-    """Arrays that store the patterns. Images of bytes are stored with the mean and the deviation of
-    each, which restores the patterns to the bit in a quarter of the space.
+    """Arrays that store the patterns and their scale. Where the data are bytes, they are stored
+    instead: the scale restores the patterns to the bit, in a quarter of the space.
     """
     arrays = pattern_arrays(patterns)
     if patterns.pixels is not None:
         del arrays["patterns"]
-        mean, deviation = moments(patterns.pixels)
-        arrays |= {"pixels": patterns.pixels, "mean": mean, "deviation": deviation}
-    return arrays
+        arrays["pixels"] = patterns.pixels
+    return arrays | {"mean": patterns.scale.mean, "deviation": patterns.scale.deviation}
 
 
 def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
@@ -123,8 +128,15 @@ def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
 
 
 def pattern_names(patterns: Patterns) -> dict[str, Any]:
-    """Names, shape and classes of the patterns, as JSON."""
-    return {
+    """Names, shape, classes and kind of scale of the patterns, as JSON; those that are older than
+    a name here have its default, so it is left out.
+    """
+    later = {
+        "scale": "" if patterns.scale.kind == "sample" else patterns.scale.kind,
+        "class_names": list(patterns.class_names),
+        "columns": list(patterns.columns),
+    }
+    return {name: value for name, value in later.items() if value} | {
         "labels": list(patterns.labels),
         "shape": list(patterns.shape) if patterns.shape else None,
         "classes": list(patterns.classes),

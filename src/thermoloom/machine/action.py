@@ -9,7 +9,7 @@ and ``residual`` are the one definition of the residual: the engine compiles the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ class StepConstants(NamedTuple):
     """Coefficients of one step, in one precision."""
 
     onsite: Onsite | None
-    """The potential; None where only coupling forces are asked for."""
+    """The reference or a generating potential; None where only coupling forces are asked for."""
     drift: Any
     """μΔt"""
     kick: Any
@@ -37,11 +37,17 @@ class StepConstants(NamedTuple):
     """μΔt/(2k_BT)"""
 
 
-def step_constants(machine: Machine, dtype: Any = np.float32) -> StepConstants:
-    """The coefficients of a machine's steps: numbers, or (N,) where units differ."""
+def step_constants(
+    machine: Machine, dtype: Any = np.float32, stage: int | None = None
+) -> StepConstants:
+    """The coefficients of a machine's steps: numbers, or (N,) where units differ.
+
+    The potential is that of V_θ in a ``stage``, or without one the reference potential.
+    """
     drift, kick = machine.step
+    onsite = machine.potential if stage is None else machine.generating_potential(stage)
     return StepConstants(
-        machine.potential.astype(dtype),
+        onsite.astype(dtype),
         dtype(drift),
         dtype(kick),
         dtype(1 / (2 * machine.kT)),
@@ -59,6 +65,13 @@ def residual(constants: Any, alone: Any, coupling: Any) -> Any:
     return alone + constants.c * coupling
 
 
+def drives(machine: Machine, path: Any, dtype: Any) -> Iterator[Any]:
+    """``drive`` of every step of a path (K + 1, N), stage by stage, each (steps, N)."""
+    for stage, (first, last) in enumerate(machine.stage_windows):
+        constants = step_constants(machine, dtype, stage)
+        yield drive(constants, path[:-1][first:last], path[1:][first:last])
+
+
 def loss_scale(machine: Machine) -> float:
     """k_BT/(μΔt): L_step = scale · Σ_i r_i²."""
     return machine.kT / machine.drift
@@ -66,11 +79,12 @@ def loss_scale(machine: Machine) -> float:
 
 def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Array:
     """r for every step and unit of a path (K + 1, N); shape (K, N)."""
-    constants = step_constants(theta.machine, path.dtype.type)
-    r: Array = drive(constants, path[:-1], path[1:])
-    for stage, (first, last) in enumerate(theta.machine.stage_windows):
+    machine, after = theta.machine, path[1:]
+    constants = step_constants(machine, path.dtype.type)
+    r: Array = np.concatenate([*drives(machine, path, path.dtype.type)])
+    for stage, (first, last) in enumerate(machine.stage_windows):
         steps = slice(first, min(last, len(r)))
-        coupling = sensed_gradient(theta, path[1:][steps], stage, word)
+        coupling = sensed_gradient(theta, after[steps], stage, word)
         r[steps] = residual(constants, r[steps], coupling)
     return r
 
@@ -80,13 +94,10 @@ SUMS = ("squared", "work_theta", "work_reference", "force_theta", "force_referen
 """Σ Δx², Σ Δx·g_θ⁺, Σ Δx·g_0⁻, Σ ‖g_θ⁺‖², Σ ‖g_0⁻‖², Σ (Δx + μΔt g_0⁻)², Σ (−Δx + μΔt g_θ⁺)²"""
 
 
-def step_terms(constants: Any, before: Any, after: Any, coupling: Any, external: Any) -> Any:
+def step_terms(drift: Any, dx: Any, g_reference: Any, g_theta: Any) -> Any:
     """The seven terms of ``SUMS`` of one unit in one step."""
-    dx = after - before
-    g_reference = constants.onsite.gradient(before) - external
-    g_theta = constants.onsite.gradient(after) + coupling
-    forward = dx + constants.drift * g_reference
-    reverse = constants.drift * g_theta - dx
+    forward = dx + drift * g_reference
+    reverse = drift * g_theta - dx
     return (
         dx * dx,
         dx * g_theta,
@@ -161,15 +172,17 @@ def path_terms(
     device: forces as it has them, μ and k_BT as they were meant, so that the loss is that of r.
     """
     machine, wide = theta.machine, theta.astype(np.float64)
-    constants = step_constants(machine, np.float64)._replace(drift=machine.drift)
     amplitude, sums = ramp(machine), np.zeros(len(SUMS))
+    reference = machine.potential
     for stage, (begin, end) in enumerate(machine.stage_windows):
+        generating = machine.generating_potential(stage)
         for first in range(begin, end, STEPS_AT_ONCE):
             steps = slice(first, min(first + STEPS_AT_ONCE, end))
             x = np.asarray(path[first : steps.stop + 1], np.float64)
             coupling = sensed_gradient(wide, x[1:], stage, word)
             external = 0.0 if field is None else amplitude[steps, None] * np.float64(field)
-            terms = step_terms(constants, x[:-1], x[1:], coupling, external)
+            forces = reference.gradient(x[:-1]) - external, generating.gradient(x[1:]) + coupling
+            terms = step_terms(machine.drift, np.diff(x, axis=0), *forces)
             sums += [float(np.sum(term)) for term in terms]
     return terms_of_sums(machine, sums.tolist(), len(path) - 1)
 

@@ -65,6 +65,12 @@ class Clamp:
         return np.concatenate([self.mask, np.zeros(machine.hidden, np.bool_)])
 
 
+def fields_at_rest(machine: Machine, states: Array) -> Array:
+    """s = V′_onsite(x)/2: the field whose preparation takes a unit to x."""
+    fields: Array = machine.potential.gradient(states) / PREPARATION_AMPLITUDE
+    return fields
+
+
 def resting_states(machine: Machine, fields: Array | float) -> Array:
     """The outermost x with V′_onsite(x) = 2s: where preparation takes a unit of field s."""
     potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)

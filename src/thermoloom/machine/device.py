@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.errors import UserError
+from thermoloom.extensions import is_extension
 from thermoloom.machine.energy import coupling_gradient
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.onsite import ONSITE, Onsite
+from thermoloom.machine.onsite import ONSITE, CentredQuartic, Onsite, own_potential
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
 from thermoloom.machine.quantization import mirrored
 from thermoloom.sections import Section
@@ -118,10 +120,20 @@ class BuiltMachine(Machine):
     @cached_property
     def potential(self) -> Onsite:
         """The onsite potential of every unit."""
+        if is_extension(self.onsite):
+            return own_potential(self.onsite).astype(partial(np.broadcast_to, shape=self.units))
         coefficients = SimpleNamespace(
             J2=self.J2 * self._spread("spread_J2"), J4=self.J4 * self._spread("spread_J4")
         )
         return ONSITE[self.onsite](coefficients)  # type: ignore[arg-type]
+
+    def generating_potential(self, stage: int) -> Onsite:
+        """The onsite potential of every unit in V_θ of a stage."""
+        if not self.generating and stage < self.stages:
+            return self.potential
+        meant: Any = super().generating_potential(stage)
+        spreads = self._spread("spread_J2"), self._spread("spread_J4"), np.ones(self.units)
+        return CentredQuartic(*(a * spread for a, spread in zip(meant, spreads, strict=True)))
 
     @cached_property
     def step(self) -> tuple[Any, Any]:
@@ -154,12 +166,13 @@ class BuiltMachine(Machine):
     @property
     def stiffest(self) -> Machine:
         """A machine of equal units, with the largest of every coefficient among these."""
+        spreads = {"mobility": "mobility", "kT": "temperature"}
+        if not is_extension(self.onsite):
+            spreads |= {"J2": "J2", "J4": "J4"}
         largest = {
             key: getattr(self, key) * float(self._spread(f"spread_{name}").max())
-            for key, name in (
-                ("J2", "J2"), ("J4", "J4"), ("mobility", "mobility"), ("kT", "temperature")
-            )
-        }  # fmt: skip
+            for key, name in spreads.items()
+        }
         return Machine(**_meant(self) | largest)
 
     # what was written → what is felt
@@ -251,12 +264,17 @@ class Felt(NamedTuple):
 @lru_cache(maxsize=4)
 def build(machine: Machine, device: Device) -> Machine:
     """The machine as built; the machine itself where the device has no imperfection."""
+    if is_extension(machine.onsite) and (device.spread_J2 or device.spread_J4):
+        raise UserError(
+            "device.spread_J2, device.spread_J4: your own machine.onsite has no J₂ and J₄; leave "
+            "them at 0"
+        )
     return machine if device.ideal else BuiltMachine(**_meant(machine), device=device)
 
 
 def felt(theta: Parameters) -> Felt:
     """Couplings as the units feel them, on an ideal or a built machine."""
-    machine = theta.machine
+    machine, theta = theta.machine, theta.developed
     if isinstance(machine, BuiltMachine):
         return machine.felt(theta, machine.device.age)
     return Felt(theta, None)

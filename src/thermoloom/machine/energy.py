@@ -85,15 +85,20 @@ def energy_parts(
     x = np.asarray(states, dtype=np.float64)
     groups = group_states(theta.machine, x, word)
     parts = dict.fromkeys(theta.layout.parts, np.zeros(x.shape[:-1]))
-    onsite = theta.machine.potential.energy(x)
-    if clamped is not None:
-        onsite = np.where(clamped, 0.0, onsite)
-    parts["onsite"] = onsite.sum(-1)
+    parts["onsite"] = _onsite_energy(theta.machine, x, stage, clamped)
     for block in theta.layout.blocks:
         J = block.matrix(theta.vector[stage]).astype(np.float64, copy=False)
         term = ((groups[block.rows] @ J) * groups[block.columns]).sum(-1)
         parts[block.part] = parts[block.part] + (0.5 * term if block.symmetric else term)
     return EnergyParts(parts)
+
+
+def _onsite_energy(machine: Machine, x: Array, stage: int, clamped: Array | None) -> Array:
+    energies = machine.generating_potential(stage).energy(x)
+    if clamped is not None:
+        energies = np.where(clamped, 0.0, energies)
+    total: Array = energies.sum(-1)
+    return total
 
 
 def energy(
@@ -108,14 +113,24 @@ def energy(
 
 
 def switching_work(
-    theta: Parameters, states: Array, before: int, after: int, word: Array | None = None
+    theta: Parameters,
+    states: Array,
+    before: int,
+    after: int,
+    word: Array | None = None,
+    clamped: Array | None = None,
 ) -> Array:
-    """V_after(x) − V_before(x) in float64, from the difference of the two stages' θ alone."""
+    """V_after(x) − V_before(x) in float64, from what the two stages differ in alone."""
     change = np.zeros_like(theta.vector, np.float64)
     change[0] = theta.vector[after].astype(np.float64) - theta.vector[before]
     parts = energy_parts(theta.with_vector(change), states, 0, word).parts
     learned = [values for part, values in parts.items() if part != "onsite"]
-    return sum(learned, start=np.zeros(()))
+    work = sum(learned, start=np.zeros(()))
+    if theta.machine.generating or theta.machine.development:
+        x = np.asarray(states, np.float64)
+        for stage, sign in ((after, 1), (before, -1)):
+            work = work + sign * _onsite_energy(theta.machine, x, stage, clamped)
+    return work
 
 
 def coupling_gradient(

@@ -119,7 +119,7 @@ class Account:
     starts: list[EnergyParts] = field(default_factory=list)
     ends: list[EnergyParts] = field(default_factory=list)
     switched: list[Float64] = field(default_factory=list)
-    """Work of each switch between stages, from the difference of their θ alone, (S,)."""
+    """Work of each switch between stages, from what they differ in alone, (S,)."""
     sums: list[Float64] = field(default_factory=list)
     """Path heat, clamp work and active work of each stage, (3, S)."""
     snapshots: dict[int, tuple[Any, Any]] = field(default_factory=dict)
@@ -130,7 +130,8 @@ class Account:
     def begin(self, stage: int, before: int | None, states: Any) -> None:
         """A stage begins; ``before`` is the one that has ended."""
         if before is not None:
-            self.switched.append(switching_work(self.theta, states, before, stage, self.words))
+            switch = before, stage, self.words, self.clamped
+            self.switched.append(switching_work(self.theta, states, *switch))
         self.starts.append(energy_parts(self.theta, states, stage, self.words, self.clamped))
         self.states.append(states)
 

@@ -15,15 +15,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.errors import UserError
+from thermoloom.extensions import is_extension
 from thermoloom.inputs import LARGEST, LARGEST_COUNT, SMALLEST
-from thermoloom.machine.onsite import ONSITE, Onsite
+from thermoloom.machine.onsite import (
+    EXTENSION,
+    ONSITE,
+    CentredQuartic,
+    Development,
+    Onsite,
+    Well,
+    own_potential,
+)
 from thermoloom.machine.protocol import RAMPS, windows
-from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency
+from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency, neighbours
 from thermoloom.sections import Section, require
 
 if TYPE_CHECKING:
@@ -43,6 +53,8 @@ WIRES = (
 """Pairs of groups that can be coupled."""
 CODE_NAMES = ["projection", "copy", "signs", "clusters", "given"]
 """Names of the codes of hidden units; ``thermoloom.patterns.codes`` defines each of them."""
+SCALES = ("sample", "feature", "fixed", "none")
+"""Names of the scales of data; ``thermoloom.patterns.scale`` defines each of them."""
 _ROUND_OFF = 1e-6
 """t_f/Δt may differ from a whole number by this fraction of it: 0.3/0.1 is 2.9999999999999996, and
 numbers that were float32 once are off by 1e-7."""
@@ -108,12 +120,19 @@ class Machine(Section):
     """Size of the words ±A of the codes signs and clusters."""
     code_clusters: int = 10
     """Clusters per class in the code clusters; each has its own word."""
-    onsite: str = "quartic"
-    """Onsite potential: quartic, J₂x² + J₄x⁴."""
+    onsite: Annotated[Any, EXTENSION] = "quartic"
+    """Onsite potential: quartic, J₂x² + J₄x⁴; or your own, an object with energy and gradient (on
+    the command line module:object)."""
     J2: float = 1.0
     """Quadratic onsite coefficient, in E₀."""
     J4: float = 1.0
     """Quartic onsite coefficient, in E₀."""
+    generating: tuple[Well, ...] = ()
+    """Onsite potentials of V_θ that differ from the reference potential, which rules preparation
+    and noising; each a table of J2, J4, centre, groups and stages."""
+    development: tuple[Development, ...] = ()
+    """Windows appended to generation after t_f; each a table of J2, J4, centre, neighbours,
+    learned and duration."""
     kT: float = 0.1
     """Thermal energy k_BT, in E₀."""
     mobility: float = 1.0
@@ -122,12 +141,18 @@ class Machine(Section):
     """Integration step Δt, in the time unit of μ."""
     duration: float = 2.5
     """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
+    scale: str = "sample"
+    """How data becomes patterns: every sample has zero mean and unit variance (sample, the
+    paper's), every column has (feature, for tables), patterns.mean and patterns.deviation are
+    given (fixed), or data is taken as it is (none)."""
 
     def check(self) -> None:
         self._positive("visible", "styles", "stages", "code_clusters", "code_amplitude")
         self._positive("kT", "mobility", "dt", "duration", "label_amplitude")
         self._positive("ramp_end", "ramp_power")
-        self._non_negative("hidden", "J2", "J4", "labels", "code_seed", "topology_seed")
+        self._non_negative("hidden", "J4", "labels", "code_seed", "topology_seed")
+        must = "must not be negative: in a double well a noising path never forgets its pattern; "
+        self._require("J2", self.J2 >= 0, must + "machine.generating may have one")
         must = "at least one must be positive, or no unit is confined"
         self._require("J2, J4", self.J2 > 0 or self.J4 > 0, must)
         must = "styles are label units of a class; set machine.labels, or use 1 style"
@@ -136,11 +161,23 @@ class Machine(Section):
         _among("wiring", self.wiring, WIRES)
         _among("biases", self.biases, FREE)
         _among("code", (self.code,), CODE_NAMES)
-        _among("onsite", (self.onsite,), tuple(ONSITE))
+        self._check_onsite()
         _among("ramp", (self.ramp,), tuple(RAMPS))
+        _among("scale", (self.scale,), SCALES)
         self._check_time()
         self._check_windows()
+        self._check_generating()
         self._check_topology()
+        self._check_development()
+
+    def _check_onsite(self) -> None:
+        if not is_extension(self.onsite):
+            return _among("onsite", (self.onsite,), tuple(ONSITE))
+        must = f"means something for {', '.join(ONSITE)} only, and machine.onsite is your own"
+        for key in ("J2", "J4"):
+            self._require(key, getattr(self, key) == getattr(Machine, key), must)
+        own_potential(self.onsite)
+        return None
 
     def _check_time(self) -> None:
         must = f"must be at least one step, machine.dt = {self.dt}"
@@ -181,6 +218,44 @@ class Machine(Section):
             list(self.windows),
             "must rise, by at least one step from stage to stage",
         )
+
+    def _check_generating(self) -> None:
+        if not self.generating:
+            return
+        must = "machine.generating replaces the quartic potential only; use onsite = 'quartic'"
+        self._require("onsite", self.onsite == "quartic", must)
+        for well in self.generating:
+            _among("generating.groups", well.groups, FREE)
+            must = f"must be stages from 0 to {self.stages - 1}"
+            known = all(0 <= stage < self.stages for stage in well.stages)
+            require(known, "machine.generating.stages", list(well.stages), must)
+        for stage in range(self.stages):
+            for group in FREE:
+                entries = sum(well.rules(group, stage) for well in self.generating)
+                must = f"{entries} potentials for {group} units in stage {stage}; use one"
+                require(entries < 2, "machine.generating", entries, must)
+
+    def _check_development(self) -> None:
+        if not self.development:
+            return
+        must = "machine.development replaces the quartic potential only; use onsite = 'quartic'"
+        self._require("onsite", self.onsite == "quartic", must)
+        for window in self.development:
+            must = f"must be at least one step, machine.dt = {self.dt}"
+            key = "machine.development.duration"
+            require(window.duration >= self.dt, key, window.duration, must)
+            if window.neighbours:
+                self._check_springs(window)
+
+    def _check_springs(self, window: Development) -> None:
+        """Springs are couplings and biases, so they need wires between neighbours and biases."""
+        pairs = neighbours(self.visible)
+        wired = self.wired("visible-visible") and "visible" in self.biases
+        if wired and self.topology != "complete":
+            wired = bool(adjacency(self)[tuple(pairs.T)].all())
+        must = "needs wires between neighbouring pixels and visible biases; add visible-visible to "
+        must += "machine.wiring and visible to machine.biases, or use 0"
+        require(wired, "machine.development.neighbours", window.neighbours, must)
 
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
@@ -256,7 +331,58 @@ class Machine(Section):
     @cached_property
     def potential(self) -> Onsite:
         """The onsite potential, with float64 coefficients."""
+        if is_extension(self.onsite):
+            return own_potential(self.onsite)
         return ONSITE[self.onsite](self)
+
+    @cached_property
+    def development_steps(self) -> tuple[int, ...]:
+        """Steps of each window of development."""
+        return tuple(max(1, round(window.duration / self.dt)) for window in self.development)
+
+    @property
+    def generation_steps(self) -> int:
+        """Steps of generation: K and those of the development."""
+        return self.steps + sum(self.development_steps)
+
+    @property
+    def switches(self) -> bool:
+        """Whether V_θ is switched during generation."""
+        return self.stages > 1 or bool(self.development)
+
+    def group_potential(self, group: str, stage: int) -> Onsite:
+        """The onsite potential of a group's units in V_θ of a stage."""
+        if not self.generating:
+            return self.potential
+        wells = (well for well in self.generating if well.rules(group, stage))
+        well = next(wells, Well(self.J2, self.J4))
+        return CentredQuartic(2.0 * well.J2, 4.0 * well.J4, well.centre)
+
+    def generating_potential(self, stage: int) -> Onsite:
+        """The onsite potential in V_θ of a stage: numbers, or (N,) where groups differ.
+
+        Windows of development count as stages after the last.
+        """
+        if stage >= self.stages:
+            return self._developing_potential(self.development[stage - self.stages])
+        if not self.generating:
+            return self.potential
+        coefficients = np.zeros((3, self.units))
+        for group, where in self.groups.items():
+            potential: Any = self.group_potential(group, stage)
+            coefficients[:, where] = np.array(potential)[:, None]
+        if np.all(coefficients == coefficients[:, :1]):
+            return CentredQuartic(*coefficients[:, 0].tolist())
+        return CentredQuartic(*coefficients)
+
+    def _developing_potential(self, window: Development) -> Onsite:
+        """Wells of the visible units, with the part of the springs in (x_i − m)²."""
+        coefficients = np.array([[2.0 * self.J2], [4.0 * self.J4], [0.0]]) * np.ones(self.units)
+        springs = np.bincount(neighbours(self.visible).ravel(), minlength=self.visible)
+        well = 2 * window.J2 + window.neighbours * springs, 4 * window.J4, window.centre
+        for row, value in zip(coefficients, well, strict=True):
+            row[: self.visible] = value
+        return CentredQuartic(*coefficients)
 
     @cached_property
     def stage_windows(self) -> tuple[tuple[int, int], ...]:
@@ -272,17 +398,45 @@ class Machine(Section):
         ]
         return f"Machine({', '.join(changed)})"
 
-    # A computer comes from its machine, so these two methods are a door to a room further down:
-    # the only one. They import it when they are called.
+    @classmethod
+    def paper(cls) -> Machine:
+        """The paper's machine, which is also ``Machine()``.
+
+        >>> import thermoloom as tl
+        >>> tl.Machine.paper() == tl.Machine()
+        True
+        """
+        return cls()
+
+    # A computer comes from its machine, so these methods are a door to a room further down: the
+    # only one. They import it when they are called.
+
+    @classmethod
+    def for_data(cls, data: Source, classes: ArrayLike | None = None) -> Machine:
+        """A machine that works well for this data: its sizes, labels, styles and scale.
+
+        Units are harmonic and wired completely, so ``solve`` is exact and quick. Tables are scaled
+        by column, images by sample. ``dataclasses.replace`` changes single settings.
+
+        >>> import thermoloom as tl
+        >>> tl.Machine.for_data(tl.digits(0, 1, per_class=10)).labels
+        2
+        """
+        from thermoloom.computers.machine_for_data import machine_for
+
+        return machine_for(data, classes)
 
     def train(
         self,
         images: Source,
-        classes: Sequence[int] | None = None,
+        classes: ArrayLike | None = None,
         *,
         rule: str = "online",
         cycles: int = 300,
         seed: int = 101,
+        scale: str | None = "",
+        mean: ArrayLike | None = None,
+        deviation: ArrayLike | None = None,
         resize: bool = False,
         code: NDArray[Any] | None = None,
         device: Device | None = None,
@@ -291,12 +445,15 @@ class Machine(Section):
     ) -> Computer:
         """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
 
-        ``images``: arrays (n, h, w) or (n, N_v), what ``digits`` or ``images`` gives, or a path.
-        ``classes``: one number per image; a machine with labels needs them. ``resize``: resize the
-        images to the square visible layer. ``code``: fields of the hidden units, (n, N_h), where
-        the machine's code is ``given``. ``device``: what the machine is built of, if that is not
-        as it should be. ``settings``: any other of ``[training]`` and ``[imperfections]``, such as
-        ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+        ``images``: arrays (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
+        table, what ``digits`` or ``images`` gives, or a path. ``classes``: one number or name per
+        image; a machine with labels needs them. ``scale``: every sample has zero mean and unit
+        variance ("sample", the paper's), every column has ("feature", for tables), ``mean`` and
+        ``deviation`` are given ("fixed"), or data stays as it is (None); by default the machine's.
+        ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
+        units, (n, N_h), where the machine's code is ``given``. ``device``: what the machine is
+        built of, if that is not as it should be. ``settings``: any other of ``[training]`` and
+        ``[imperfections]``, such as ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -307,16 +464,20 @@ class Machine(Section):
         from thermoloom.computers.learning import train_machine
 
         settings |= {"rule": rule, "cycles": cycles, "seed": seed}
+        data = {"scale": scale, "mean": mean, "deviation": deviation}
+        data |= {"resize": resize, "code": code}
         return train_machine(
-            self, images, classes, resize=resize, code=code, device=device, on_cycle=on_cycle,
-            **settings,
-        )  # fmt: skip
+            self, images, classes, device=device, on_cycle=on_cycle, data=data, **settings
+        )
 
     def solve(
         self,
         images: Source,
-        classes: Sequence[int] | None = None,
+        classes: ArrayLike | None = None,
         *,
+        scale: str | None = "",
+        mean: ArrayLike | None = None,
+        deviation: ArrayLike | None = None,
         resize: bool = False,
         code: NDArray[Any] | None = None,
         on_iteration: OnIteration | None = None,
@@ -334,8 +495,10 @@ class Machine(Section):
         """
         from thermoloom.computers.learning import solve_machine
 
+        data = {"scale": scale, "mean": mean, "deviation": deviation}
+        data |= {"resize": resize, "code": code}
         return solve_machine(
-            self, images, classes, resize=resize, code=code, on_iteration=on_iteration, **settings
+            self, images, classes, on_iteration=on_iteration, data=data, **settings
         )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import FREE, WIRES, Machine
-from thermoloom.machine.wires import adjacency
+from thermoloom.machine.wires import adjacency, neighbours
 
 Array = NDArray[Any]
 
@@ -198,7 +198,8 @@ class Parameters:
 
     def __post_init__(self) -> None:
         expected = (self.machine.stages, layout(self.machine).size)
-        if self.vector.shape != expected:
+        windows = len(self.machine.development)
+        if self.vector.shape not in (expected, (expected[0] + windows, expected[1])):
             raise UserError(
                 f"parameters of shape {self.vector.shape}: this machine has {expected} "
                 "(stages, couplings and biases)"
@@ -259,6 +260,29 @@ class Parameters:
     def on(self, machine: Machine) -> Parameters:
         """The same θ, written on another machine of this layout."""
         return Parameters(machine, self.vector, self.style_weights)
+
+    @property
+    def developed(self) -> Parameters:
+        """The same with a row for each window of development, after those of the stages.
+
+        K/2 Σ (x_i − x_j)² is −K Σ x_i x_j, a bias K m n_i with n_i neighbours, and an onsite part
+        (``Machine.generating_potential``), but for a constant.
+        """
+        machine, rows = self.machine, []
+        if not machine.development or len(self.vector) > machine.stages:
+            return self
+        pairs = neighbours(machine.visible)
+        counts = np.bincount(pairs.ravel(), minlength=machine.visible)
+        for window in machine.development:
+            row = window.learned * self.vector[0]
+            if window.neighbours:
+                springs = self.layout["visible_visible"].matrix(row)
+                springs[tuple(pairs.T)] -= window.neighbours
+                springs[tuple(pairs.T[::-1])] -= window.neighbours
+                bias = self.layout["visible_bias"].matrix(row)
+                bias[:, 0] += window.neighbours * window.centre * counts
+            rows.append(row.astype(self.vector.dtype))
+        return self.with_vector(np.stack([*self.vector, *rows]))
 
     def with_styles_of(self, words: Array | None) -> Parameters:
         """The same, with the styles drawn as often as they occur among these words (P, L)."""

@@ -11,7 +11,7 @@ alone. Generation runs through the windows backwards, from the noisy end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,11 @@ def ramp(machine: Machine) -> NDArray[np.float64]:
     return PREPARATION_AMPLITUDE * RAMPS[machine.ramp](machine)
 
 
+def largest_amplitude(machine: Machine) -> float:
+    """Largest |a| of preparation and noising path."""
+    return float(max(np.abs(preparation(machine)).max(), np.abs(ramp(machine)).max()))
+
+
 def power_ramp(machine: Machine) -> NDArray[np.float64]:
     """[1 − t/(e t_f)]₊ⁿ, with e = ``machine.ramp_end`` and n = ``machine.ramp_power``."""
     time = np.arange(machine.steps) / (machine.ramp_end * machine.steps)
@@ -52,15 +57,21 @@ def windows(machine: Machine) -> tuple[tuple[int, int], ...]:
 
 
 def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
-    """(stage, first, last) in the order of generation, in steps of generation."""
+    """(stage, first, last) in the order of generation, in steps of generation.
+
+    Windows of development follow, as stages T, T + 1, …
+    """
     steps = machine.steps
     spans = reversed(list(enumerate(windows(machine))))
-    return tuple((stage, steps - last, steps - first) for stage, (first, last) in spans)
+    learned = [(stage, steps - last, steps - first) for stage, (first, last) in spans]
+    ends = pairwise(accumulate(machine.development_steps, initial=steps))
+    later = [(machine.stages + n, first, last) for n, (first, last) in enumerate(ends)]
+    return (*learned, *later)
 
 
 def watched_steps(machine: Machine, spans: int) -> list[int]:
     """Steps of generation that cut it into so many equal spans, and every switch of stages."""
-    even = np.linspace(0, machine.steps, spans + 1).round().astype(int)
+    even = np.linspace(0, machine.generation_steps, spans + 1).round().astype(int)
     return sorted({*even.tolist(), *(first for _, first, _ in generation_windows(machine))})
 
 

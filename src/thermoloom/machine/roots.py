@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST
+
 _ITERATIONS = 60
 
 
@@ -28,6 +31,8 @@ def outermost_root(
     x: NDArray[np.float64] = np.asarray(start, np.float64)
     while (inside := side * function(x) < 0).any():
         x = np.where(inside, 2 * x, x)
+        if np.abs(x).max() > LARGEST:
+            raise UserError("machine.onsite: does not confine its units against their fields")
     for _ in range(_ITERATIONS):
         x = x - function(x) / np.maximum(slope(x), 1e-12)
     return x

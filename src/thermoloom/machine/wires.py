@@ -59,6 +59,15 @@ def distances(machine: Machine) -> NDArray[np.int16]:
     return apart
 
 
+def neighbours(visible: int) -> Pairs:
+    """(i, j) with i < j of every two pixels side by side in an image, (E, 2)."""
+    columns = isqrt(visible - 1) + 1
+    pixel = np.arange(visible)
+    right = pixel[(pixel % columns < columns - 1) & (pixel + 1 < visible)]
+    above = pixel[pixel + columns < visible]
+    return np.concatenate([np.stack([right, right + 1], 1), np.stack([above, above + columns], 1)])
+
+
 @lru_cache(maxsize=8)
 def adjacency(machine: Machine) -> NDArray[np.bool_]:
     """(N, N): which units are joined by a wire; symmetric, with an empty diagonal."""

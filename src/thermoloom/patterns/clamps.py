@@ -4,7 +4,7 @@
 
 m and σ are the mean and the standard deviation of the learned patterns on the same pixels. If all
 pixels are known, this is the normalization of patterns, m = 0 and σ = 1. Unknown pixels have no
-influence.
+influence. Where columns have a scale, or a scale is given, known values are scaled by it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import is_folder
 from thermoloom.machine.clamp import Clamp, resting_states
 from thermoloom.machine.machine import Machine
-from thermoloom.patterns.images import read_npy, read_png
+from thermoloom.patterns import images as files
+from thermoloom.patterns.images import read_npy
 from thermoloom.patterns.patterns import Patterns
 
 Float64 = NDArray[np.float64]
@@ -38,17 +40,20 @@ def clamp_of(
     stay at the rest position of their field instead of following their reversed noising path.
     """
     patterns.needed_for("clamp")
-    values = _pixels("clamp", images, machine, patterns)
+    values = _pixels("clamp", _unmasked(images), machine, patterns)
     if mask is None:
         known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=0))
     else:
-        (known,) = _pixels("mask", mask, machine, patterns).astype(bool)
+        known = _known(_pixels("mask", mask, machine, patterns))
     if not known.any():
         raise UserError("mask: no pixel is known; generate without a clamp, or mark some")
     if not np.isfinite(values[:, known]).all():
         raise UserError("clamp: has known pixels that are not finite; mask them")
     fields = np.zeros_like(values)
-    fields[:, known] = known_fields(values[:, known], patterns.patterns[:, known])
+    if patterns.scale.kind == "sample":
+        fields[:, known] = known_fields(values[:, known], patterns.patterns[:, known])
+    else:
+        fields[:, known] = patterns.scale.fields(values)[:, known]
     clamped = (resting_states(machine, fields) if hold else fields).astype(np.float32)
     in_turn = clamped[0] if len(clamped) == 1 else clamped[np.arange(samples) % len(clamped)]
     return Clamp(known, in_turn, follow=not hold)
@@ -58,13 +63,31 @@ def known_fields(values: Float64, patterns: NDArray[Any]) -> Float64:
     """Known pixels (n, k) on the scale of the patterns (P, k) there; without contrast, their m."""
     learned = patterns.astype(np.float64)
     mean, deviation = learned.mean(), np.sqrt(learned.var(axis=1).mean())
+    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    largest = np.maximum(abs(low), abs(high))
+    # squares of values beyond 1e±154 are not float64 numbers; a power of two changes no digit
+    values = np.ldexp(values, -np.frexp(largest)[1])
     centred = values - values.mean(axis=1, keepdims=True)
     spread = values.std(axis=1, keepdims=True)
-    flat = values.min(axis=1, keepdims=True) == values.max(axis=1, keepdims=True)
-    fields: Float64 = mean + deviation * np.divide(
-        centred, spread, out=np.zeros_like(values), where=~flat & (spread > 0)
+    contrast = np.divide(
+        centred, spread, out=np.zeros_like(values), where=(low < high) & (spread > 0)
     )
+    fields: Float64 = mean + deviation * contrast
     return fields
+
+
+def _unmasked(images: NDArray[Any]) -> NDArray[Any]:
+    """Unknown values of a masked array as NaN."""
+    if not isinstance(images, np.ma.MaskedArray) or images.dtype.kind not in "biuf":
+        return images
+    return np.where(np.ma.getmaskarray(images), np.nan, np.asarray(images))
+
+
+def _known(mask: NDArray[np.float64]) -> NDArray[np.bool_]:
+    if not np.isfinite(mask).all():
+        raise UserError("mask: has values that are not finite; must be true where a pixel is known")
+    known: NDArray[np.bool_] = mask[0].astype(bool)
+    return known
 
 
 def _pixels(
@@ -75,9 +98,11 @@ def _pixels(
     if array.dtype.kind not in "biuf":
         raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
     shape = patterns.shape or (machine.visible,)
+    if len(shape) == 3 and array.shape == shape[:2]:  # the same for all colours
+        array = np.repeat(array[..., None], shape[2], axis=2)
     if array.shape == (machine.visible,) or array.shape == shape:
         return array.reshape(1, -1).astype(np.float64)
-    is_stack = array.ndim > 1 and array.size == len(array) * machine.visible
+    is_stack = array.ndim > 1 and array.shape[1:] in ((machine.visible,), shape)
     if name == "mask" or not is_stack or not len(array):
         size = " × ".join(str(n) for n in array.shape)
         wanted = " × ".join(str(n) for n in shape)
@@ -88,20 +113,18 @@ def _pixels(
 # --- files ----------------------------------------------------------------------------------------
 
 
-def read_picture(name: str, path: Path) -> NDArray[Any]:
-    """A PNG image (grey values) or an .npy array, for the option ``name``."""
-    if path.suffix.lower() == ".png":
-        return read_png(path)
-    if path.suffix == ".npy":
-        return read_npy(path)
-    raise UserError(f"{name} {path}: must be a PNG image or an .npy array")
+def read_picture(name: str, path: Path, grey: bool = False) -> NDArray[Any]:
+    """A picture or an .npy array, for the option ``name``."""
+    if is_folder(name, path):
+        raise UserError(f"{name} {path}: must be a picture or an .npy array")
+    return read_npy(path) if path.suffix == ".npy" else files.read_picture(path, grey)
 
 
-def read_mask(name: str, path: Path) -> NDArray[np.bool_]:
-    """Where pixels are known: the light ones of a PNG image, those not 0 of an .npy array."""
-    picture = read_picture(name, path)
+def read_mask(name: str, path: Path) -> NDArray[Any]:
+    """Where pixels are known: the light ones of a picture, those not 0 of an .npy array."""
+    picture = read_picture(name, path, grey=True)
     if path.suffix == ".npy":
-        return picture.astype(bool)
+        return picture
     half = np.iinfo(picture.dtype).max // 2 if picture.dtype.kind in "iu" else 0.5
     light: NDArray[np.bool_] = picture > half
     return light

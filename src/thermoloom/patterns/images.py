@@ -1,55 +1,80 @@
-"""The user's own images: PNG files and .npy arrays, read strictly."""
+"""The user's own data in files: pictures, folders of them, IDX files and .npy arrays."""
 
 from __future__ import annotations
 
+import gzip
 import io
+import math
 import os
+import re
 import warnings
+import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from thermoloom.errors import UserError
 from thermoloom.feasibility import require_memory
 from thermoloom.inputs import is_folder, read_file
 
-PNG_BYTES = 1 << 28
+PICTURE_BYTES = 1 << 28
+IDX_BYTES = 1 << 33
+IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+Array = NDArray[Any]
+Labelled = tuple[list[Array] | Array, list[str], list[str] | list[int]]
+"""Data, a name for each sample, and a class for each (a number or a name), or []."""
 
 
-def read_images(path: Path) -> tuple[list[NDArray[Any]], list[str], list[int]]:
-    """The user's images, their names and, if they come in folders, their classes.
+def read_images(path: Path, grey: bool = False, labels: Path | None = None) -> Labelled:
+    """Data at a path, with names and classes.
 
-    A folder of PNG, by name; a folder of folders of PNG, one for each class, by name; or an .npy
-    array.
+    A picture, a folder of pictures, a folder of folders of them (one for each class), an IDX file
+    with its labels beside it or in the file ``labels``, a folder of these, or an .npy array.
+    ``grey``: colours are reduced to their luminance.
     """
     if is_folder("patterns.path", path):
-        return _read_folder(path)
+        return _read_folder(path, grey, labels)
     if not path.exists():
-        raise UserError(f"patterns.path = {str(path)!r}: no such folder or .npy file")
-    if path.suffix != ".npy":
-        raise UserError(
-            f"patterns.path = {str(path)!r}: must be a folder of PNG images or an .npy file"
-        )
-    return *_read_array(path), []
+        raise UserError(f"patterns.path = {str(path)!r}: no such file or folder")
+    if path.suffix == ".npy":
+        return *_read_array(path), []
+    if _is_idx(path):
+        return _read_idx_pair(path, labels)
+    if path.suffix.lower() in _picture_suffixes():
+        return [read_picture(path, grey)], [_label(path)], []
+    raise UserError(
+        f"patterns.path = {str(path)!r}: must be a picture, an IDX file, an .npy file or a folder"
+    )
 
 
-def _read_folder(folder: Path) -> tuple[list[NDArray[Any]], list[str], list[int]]:
-    paths = _png_in(folder)
+def _read_folder(folder: Path, grey: bool, labels: Path | None) -> Labelled:
+    paths = _pictures_in(folder)
     if paths:
-        return [read_png(path) for path in paths], [_label(path) for path in paths], []
-    subfolders = [_png_in(entry) for entry in _entries(folder) if entry.is_dir()]
-    by_class = [class_paths for class_paths in subfolders if class_paths]
+        return _alike([read_picture(path, grey) for path in paths]), _labels(paths), []
+    by_class = {}
+    for entry in _entries(folder):
+        if entry.is_dir() and (class_paths := _pictures_in(entry)):
+            by_class[entry] = class_paths
     if not by_class:
-        raise UserError(f"patterns.path = {str(folder)!r}: no PNG image in this folder")
+        return _read_idx_pair(_idx_in(folder), labels)
     images, names, classes = [], [], []
-    for number, class_paths in enumerate(by_class):
-        images += [read_png(path) for path in class_paths]
-        names += [f"{_label(path.parent)}/{_label(path)}" for path in class_paths]
-        classes += [number] * len(class_paths)
-    return images, names, classes
+    for entry, class_paths in by_class.items():
+        images += [read_picture(path, grey) for path in class_paths]
+        names += [f"{_label(entry)}/{name}" for name in _labels(class_paths)]
+        classes += [_label(entry)] * len(class_paths)
+    return _alike(images), names, classes
+
+
+def _alike(images: list[Array]) -> list[Array]:
+    """Grey pictures among coloured ones with three equal colours."""
+    if len({image.ndim for image in images}) == 1:
+        return images
+    return [np.stack([image] * 3, axis=2) if image.ndim == 2 else image for image in images]
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -59,8 +84,20 @@ def _entries(folder: Path) -> list[Path]:
         raise UserError(f"patterns.path = {str(folder)!r}: {error.strerror}") from None
 
 
-def _png_in(folder: Path) -> list[Path]:
-    return [path for path in _entries(folder) if path.suffix.lower() == ".png"]
+def _pictures_in(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if path.suffix.lower() in _picture_suffixes()]
+
+
+@cache
+def _picture_suffixes() -> frozenset[str]:
+    """Suffixes of all formats that Pillow reads."""
+    return frozenset(
+        suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN
+    )
+
+
+def _labels(paths: list[Path]) -> list[str]:
+    return [_label(path) for path in paths]
 
 
 def _label(path: Path) -> str:
@@ -69,40 +106,114 @@ def _label(path: Path) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in stem)
 
 
-def read_png(path: Path) -> NDArray[Any]:
-    """Grey values of a PNG image; colours are taken by their luminance."""
-    content = read_file(path, PNG_BYTES, "PNG image")
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def read_picture(path: Path, grey: bool = False) -> Array:
+    """Values of a picture in any format of Pillow: (h, w), or (h, w, 3) if it has colours."""
+    content = read_file(path, PICTURE_BYTES, "picture")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            with Image.open(io.BytesIO(content)) as image:
                 image.load()
-                if "A" in image.getbands() or "transparency" in image.info:
-                    lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
-                    if lowest < 255:  # type: ignore[operator]
-                        raise UserError(
-                            f"{path}: is partly transparent, its grey values are undefined; "
-                            "put it on a background"
-                        )
-                grey = image if image.mode.startswith(("I", "F")) else image.convert("L")
-                return np.asarray(grey)  # 16-bit images (mode I;16) keep their depth
+                return _values(path, image, grey)
     except UserError:
         raise
+    except UnidentifiedImageError:  # its message names an address in memory
+        raise UserError(f"{path}: not a readable picture") from None
     except Exception as error:  # a damaged file can raise nearly anything in a decoder
-        raise UserError(f"{path}: not a readable PNG image ({error})") from None
+        raise UserError(f"{path}: not a readable picture ({error})") from None
 
 
-def _read_array(path: Path) -> tuple[list[NDArray[Any]], list[str]]:
+def _values(path: Path, image: Image.Image, grey: bool) -> Array:
+    if getattr(image, "n_frames", 1) > 1:
+        raise UserError(f"{path}: has {image.n_frames} frames; save one of them")  # type: ignore[attr-defined]
+    if "A" in image.getbands() or "transparency" in image.info:
+        lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
+        if lowest < 255:  # type: ignore[operator]
+            raise UserError(
+                f"{path}: is partly transparent, its values are undefined; put it on a background"
+            )
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith(("I", "F")):
+        return np.asarray(upright)  # 16-bit images (mode I;16) keep their depth
+    if grey or upright.mode in ("L", "LA", "1"):
+        return np.asarray(upright.convert("L"))
+    colours = np.asarray(upright.convert("RGB"))
+    has_colour = (colours != colours[..., :1]).any()
+    return colours if has_colour else colours[..., 0].copy()
+
+
+# --- IDX ------------------------------------------------------------------------------------------
+
+
+def read_idx(path: Path) -> Array:
+    """The array of an IDX file, plain or .gz; a length that contradicts its header is refused."""
+    content = read_file(path, IDX_BYTES, "IDX file")
+    try:
+        if path.suffix == ".gz":
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(IDX_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error}); fetch it again") from None
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
+        raise UserError(f"{path}: not an IDX file")
+    dtype, offset = np.dtype(IDX_TYPES[content[2]]), 4 + 4 * content[3]
+    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, offset, 4)]
+    if len(content) != offset + math.prod(shape) * dtype.itemsize:
+        raise UserError(f"{path}: has {len(content):,} bytes, not those of its header")
+    numbers = np.frombuffer(content, dtype, offset=offset).reshape(shape)
+    return numbers.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _is_idx(path: Path) -> bool:
+    return re.search(r"idx\d|ubyte", path.name) is not None
+
+
+def _idx_in(folder: Path) -> Path:
+    """The IDX file of images in a folder: the only one, or the one for training."""
+    files = [entry for entry in _entries(folder) if _is_idx(entry) and "images" in entry.name]
+    training = [file for file in files if "train" in file.name]
+    if len(files) == 1 or len(training) == 1:
+        return (training or files)[0]
+    if files:
+        names = ", ".join(file.name for file in files)
+        raise UserError(f"patterns.path = {str(folder)!r}: name one of its files: {names}")
+    raise UserError(f"patterns.path = {str(folder)!r}: no picture and no IDX file in this folder")
+
+
+def _read_idx_pair(path: Path, labels: Path | None) -> Labelled:
+    images = read_idx(path)
+    if images.ndim < 2 or not len(images):
+        raise UserError(f"{path}: holds numbers of shape {images.shape}, not images; name those")
+    file = _labels_beside(path) if labels is None else labels
+    classes = [] if file is None else read_idx(file).tolist()
+    if classes and len(classes) != len(images):
+        raise UserError(f"{file}: {len(classes)} labels for the {len(images)} images of {path}")
+    names = [str(number) for number in (classes or range(len(images)))]
+    return images, names, classes
+
+
+def _labels_beside(path: Path) -> Path | None:
+    stem = re.sub(r"idx\d", "idx1", path.name.removesuffix(".gz").replace("images", "labels"))
+    beside = [path.with_name(stem + end) for end in ("", ".gz")]
+    return next((file for file in beside if file.name != path.name and file.is_file()), None)
+
+
+# --- .npy -----------------------------------------------------------------------------------------
+
+
+def _read_array(path: Path) -> tuple[list[Array], list[str]]:
     array = read_npy(path)
-    if array.ndim not in (2, 3) or array.dtype.kind not in "biuf" or array.size == 0:
+    if array.ndim not in (2, 3, 4) or array.dtype.kind not in "biuf" or array.size == 0:
         raise UserError(
             f"{path}: {array.dtype} array of shape {array.shape}; expected real numbers of "
-            "shape (n, h, w) or (n, machine.visible), n ≥ 1"
+            "shape (n, h, w), (n, h, w, c) or (n, machine.visible), n ≥ 1"
         )
     return list(array), [str(i) for i in range(len(array))]
 
 
-def read_npy(path: Path) -> NDArray[Any]:
+def read_npy(path: Path) -> Array:
     """The array in an .npy file; a file whose length contradicts its header is refused."""
     head = read_file(path, 1 << 62, ".npy array", first=8)
     if head[:6] != b"\x93NUMPY":

@@ -62,7 +62,7 @@ def load_mnist(folder: str | Path | None = None, part: str = "train") -> tuple[B
 
 def _mnist_bytes(folder: str | Path | None, name: str) -> bytes:
     """Decompressed and verified bytes of one of the four MNIST files."""
-    path = _download(name) if folder is None else _mnist_path(user_path("MNIST", folder), name)
+    path = _download(name) if folder is None else idx_path(user_path("MNIST", folder), name)
     content = read_file(path, MNIST_BYTES, "MNIST file")
     try:
         if path.suffix == ".gz":
@@ -76,13 +76,15 @@ def _mnist_bytes(folder: str | Path | None, name: str) -> bytes:
     return content
 
 
-def _mnist_path(folder: Path, name: str) -> Path:
+def idx_path(folder: Path, name: str, alternative: str = "") -> Path:
+    """The file of this name in a folder, plain or compressed, in either spelling."""
     # some distributions spell the files train-images.idx3-ubyte
     spellings = (name, name.replace("-idx", ".idx"))
     for candidate in (folder / (stem + end) for stem in spellings for end in ("", ".gz")):
         if candidate.is_file():
             return candidate
-    raise UserError(f"{folder}: MNIST file {name} or {name}.gz is not in this folder")
+    names = ", ".join(filter(None, [name, f"{name}.gz", alternative]))
+    raise UserError(f"{folder}: has none of the files {names}")
 
 
 def _download(name: str) -> Path:

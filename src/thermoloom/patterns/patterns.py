@@ -1,41 +1,39 @@
-"""The patterns to learn: images of zero mean and unit variance, with names and classes."""
+"""The patterns to learn: scaled data, with names and classes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from thermoloom.errors import UserError
+from thermoloom.errors import DataWarning, UserError, advice
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, named_object, shown, user_path
 from thermoloom.machine.machine import Machine
+from thermoloom.patterns.datasets import Bytes, labelled_images
 from thermoloom.patterns.images import read_images, read_npy
-from thermoloom.patterns.mnist import Bytes, bundled_digits, load_mnist
+from thermoloom.patterns.scale import Scale, scale_of
 from thermoloom.settings import SOURCES, PatternSettings
 
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-
-ROWS_AT_ONCE = 2000
-"""Images that are normalized together: bounds the memory in float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """P patterns s, each of zero mean and unit variance, in training order."""
+    """P patterns s, the fields of visible units, in training order."""
 
     patterns: Float32
     """s, shape (P, N_v)."""
     labels: tuple[str, ...]
     """One name per pattern: the digit (MNIST), the file name stem or the index (own images)."""
-    shape: tuple[int, int] | None = None
-    """Image shape for display; None where the visible layer is not an image."""
+    shape: tuple[int, ...] | None = None
+    """Shape of an image, (h, w) or (h, w, c); None where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
     """Class of every pattern, from 0 on, or empty; label units request these classes."""
     digits: bool = False
@@ -43,8 +41,14 @@ class Patterns:
     code: Float32 | None = None
     """Fields of the hidden units for each pattern, (P, N_h), where machine.code = given."""
     pixels: Bytes | None = None
-    """Grey values (P, N_v) of the patterns, where they are bytes. ``normalized`` restores the
-    patterns, which are four times as large."""
+    """Values (P, N_v) of the data, where they are bytes. ``scale`` restores the patterns, which
+    are four times as large."""
+    scale: Scale = field(default_factory=Scale)
+    """How the data became patterns, and how samples become data."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, by number, or empty."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a table, or empty."""
 
     def __post_init__(self) -> None:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
@@ -79,6 +83,22 @@ class Patterns:
                 "table of couplings; take the run or the .safetensors file that it was made from"
             )
 
+    def names_of(self, classes: Iterable[int]) -> list[str]:
+        """Names of these classes; their numbers where they have no names."""
+        known = dict(enumerate(self.class_names))
+        return [known.get(int(number), str(number)) for number in classes]
+
+    def class_numbers(self, classes: ArrayLike) -> list[int]:
+        """Numbers of classes that are requested by name or number."""
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        requested = []
+        for wanted in np.atleast_1d(np.asarray(classes, object)).tolist():
+            if isinstance(wanted, str) and wanted not in numbers:
+                known = ", ".join(self.class_names) or "numbers only"
+                raise UserError(f"class {wanted!r}: no such class; known: {known}")
+            requested.append(numbers[wanted] if isinstance(wanted, str) else wanted)
+        return requested
+
     @property
     def targets(self) -> tuple[int, ...]:
         """The classes that are learned, each once, in training order."""
@@ -90,6 +110,7 @@ def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
     require_memory(size_memory(machine))
     code = _given_code(settings, machine)
     images, labels, classes = named_object(SOURCES[settings.source])(settings)
+    fixed = machine.scale == "fixed"
     return from_images(
         images,
         machine,
@@ -98,24 +119,27 @@ def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
         digits=settings.are_digits,
         resize=settings.resize,
         code=code,
+        mean=settings.mean if fixed else None,
+        deviation=settings.deviation if fixed else None,
     )
 
 
-Labelled = tuple[Sequence[NDArray[Any]] | NDArray[Any], Sequence[str], Sequence[int]]
-"""Images, their names, and their classes or ()."""
+Labelled = tuple[
+    Sequence[NDArray[Any]] | NDArray[Any], Sequence[str], Sequence[int] | Sequence[str]
+]
+"""Images, their names, and their classes (numbers or names) or ()."""
 
 
 def read_digits(settings: PatternSettings) -> Labelled:
-    """MNIST images: the bundled ones, or those of IDX files."""
-    bundled = settings.source == "bundled"
-    digits, classes = bundled_digits() if bundled else load_mnist(settings.path or None)
+    """Images of a labelled data set, classes in turn."""
+    images, classes = labelled_images(settings)
     order = in_turn(classes, settings.digits, settings.per_digit)
-    return digits[order], [str(digit) for digit in classes[order]], classes[order].tolist()
+    return images[order], [str(digit) for digit in classes[order]], classes[order].tolist()
 
 
 def read_own_images(settings: PatternSettings) -> Labelled:
     """Images of the user, at ``patterns.path``."""
-    return read_images(user_path("patterns.path", settings.path))
+    return read_images(user_path("patterns.path", settings.path), settings.grey)
 
 
 def _given_code(settings: PatternSettings, machine: Machine) -> Float32 | None:
@@ -135,15 +159,22 @@ def from_images(
     machine: Machine,
     labels: Sequence[str] | None = None,
     *,
-    classes: Sequence[int] = (),
+    classes: ArrayLike = (),
+    class_names: Sequence[str] = (),
+    columns: Sequence[str] = (),
     digits: bool = False,
     resize: bool = False,
     code: Float32 | None = None,
+    scale: Scale | str | None = "",
+    mean: ArrayLike | None = None,
+    deviation: ArrayLike | None = None,
 ) -> Patterns:
-    """Patterns from arrays (h, w), or (N_v,) where the visible layer is not an image.
+    """Patterns from arrays (h, w), (h, w, c), or (N_v,) where the visible layer is not an image.
 
-    Images of another size are scaled to the square visible layer with ``resize`` and refused
-    without it. ``digits``: the classes are MNIST's. ``code``: fields of the hidden units.
+    Images of another size are resized to the square visible layer with ``resize`` and refused
+    without it. ``classes``: numbers, with or without ``class_names``, or names. ``digits``: the
+    classes are MNIST's. ``code``: fields of the hidden units. ``scale``: that of other patterns, or
+    its kind; by default that of the machine.
     """
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):
@@ -152,59 +183,46 @@ def from_images(
         raise UserError(f"patterns: {len(names)} labels for {len(images)} images; one each")
     fitted = _stacked(images, names, machine, resize)
     shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
+    if scale == "" and machine.scale == "sample" and len(shape) == 1:
+        warnings.warn(_scaled_by_row(rows.shape[1]), DataWarning, stacklevel=5)
+    if not isinstance(scale, Scale):
+        scale = scale_of(rows, machine.scale if scale == "" else scale, names, mean, deviation)
+    else:
+        scale = scale.like(rows, names)
+    numbers, texts = numbered_classes(classes)
+    if not numbers and machine.labels == 1:  # data without classes is one class, of many styles
+        numbers = (0,) * len(names)
     return Patterns(
-        patterns=normalized(rows, names),
+        patterns=scale.fields(rows),
         labels=tuple(names),
-        shape=(shape[0], shape[1]) if len(shape) == 2 else None,
-        classes=tuple(int(number) for number in classes),
+        shape=tuple(shape) if len(shape) > 1 else None,
+        classes=numbers,
+        class_names=texts or tuple(class_names),
+        columns=tuple(columns),
         digits=digits,
         code=code,
         pixels=rows if rows.dtype == np.uint8 else None,
+        scale=scale,
     )
 
 
-def normalized(images: NDArray[Any], names: Sequence[str] | None = None) -> Float32:
-    """(y − mean)/sd of every row (population sd), computed in float64, cast to float32.
-
-    A row without contrast or with a value that is not finite is refused by its name.
-    """
-    rows = np.asarray(images)
-    rows = rows.reshape(len(rows), -1)
-    finite = np.isfinite(rows).all(axis=1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = moments(rows)
-        # min < max, not sd > 0: the mean of equal numbers may be off by round-off
-        varies = (rows.min(axis=1) < rows.max(axis=1)) & (deviation > 0) & np.isfinite(deviation)
-    if len(wrong := np.flatnonzero(~finite | ~varies)):
-        first = int(wrong[0])
-        why = "constant image, it has no contrast to learn; remove it"
-        if not finite[first]:
-            why = "has values that are not finite; remove the image"
-        raise UserError(f"pattern {first if names is None else names[first]}: {why}")
-    return scaled(rows, mean, deviation)
+def _scaled_by_row(count: int) -> str:
+    return (
+        f"every row of {count} values is scaled to zero mean and unit variance, as images are; for "
+        f"a table take {advice('machine.scale', 'feature')}, which scales columns"
+    )
 
 
-def moments(rows: NDArray[Any]) -> tuple[Float64, Float64]:
-    """Mean and standard deviation of every row, in float64."""
-    mean, deviation = np.empty(len(rows)), np.empty(len(rows))
-    for some in _blocks(len(rows)):
-        wide = rows[some].astype(np.float64)
-        mean[some], deviation[some] = wide.mean(axis=1), wide.std(axis=1)
-    return mean, deviation
-
-
-def scaled(rows: NDArray[Any], mean: Float64, deviation: Float64) -> Float32:
-    """(y − mean)/deviation of every row, in float32: the same bits on every machine."""
-    patterns = np.empty(rows.shape, np.float32)
-    for some in _blocks(len(rows)):
-        centred = rows[some].astype(np.float64) - mean[some, None]
-        patterns[some] = centred / deviation[some, None]
-    return patterns
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    """Rows in portions, so that few of them are in float64 at a time."""
-    return (slice(i, i + ROWS_AT_ONCE) for i in range(0, count, ROWS_AT_ONCE))
+def numbered_classes(classes: ArrayLike) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Classes as numbers, and their names if they were names, in alphabetical order."""
+    array = np.asarray(classes)
+    if (array.ndim == 1 and array.dtype.kind in "iu") or not array.size:
+        return tuple(int(number) for number in array), ()
+    are_names = array.dtype.kind == "U" or all(isinstance(name, str) for name in array.flat)
+    if array.ndim != 1 or not are_names:
+        raise UserError("classes: must be whole numbers or names, one for each image")
+    names, numbers = np.unique(array.astype(str), return_inverse=True)
+    return tuple(numbers.tolist()), tuple(names.tolist())
 
 
 def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
@@ -217,7 +235,8 @@ def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
     for digit, indices in zip(digits, by_digit, strict=True):
         if len(indices) < max(per_digit, 1):
             raise UserError(
-                f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images"
+                f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images; "
+                "take fewer, or leave it out of patterns.digits"
             )
     ranks = np.concatenate([np.arange(len(indices)) for indices in by_digit])
     turns = np.repeat(np.arange(len(by_digit)), [len(indices) for indices in by_digit])
@@ -240,8 +259,8 @@ def _stacked(
     shapes = {image.shape for image in fitted}
     if len(shapes) > 1:
         raise UserError(
-            f"patterns: images of different shapes {sorted(shapes)}; make them alike, or set "
-            "patterns.resize = true"
+            f"patterns: images of different shapes {sorted(shapes)}; make them alike, or use "
+            f"{advice('patterns.resize', True)}"
         )
     return np.stack(fitted)
 
@@ -266,33 +285,47 @@ def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
 
 def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDArray[Any]:
     """The image as it is where it has N_v values, else resized on request."""
-    if resize and image.ndim == 2:
+    if resize and image.ndim in (2, 3):
         return _resized(image, machine)
     if image.size == machine.visible:
         return image
     size = " × ".join(str(n) for n in image.shape)
-    if image.ndim == 2:
+    visible = advice("machine.visible", int(image.size))
+    if image.ndim == 3 and image[..., 0].size == machine.visible:
+        raise UserError(
+            f"pattern {name}: has {image.shape[2]} colours, {image.size} values; use {visible}, "
+            f"or {advice('patterns.grey', True)} where it is read"
+        )
+    if image.ndim in (2, 3):
         raise UserError(
             f"pattern {name}: is {size} pixels, machine.visible = {machine.visible}; "
-            "set patterns.resize = true, or change machine.visible"
+            f"use {advice('patterns.resize', True)} or {visible}"
         )
     raise UserError(
         f"pattern {name}: has {size} values, machine.visible = {machine.visible}; "
-        "make them equal (only images (n, h, w) can be resized)"
+        f"use {visible} (only images can be resized)"
     )
 
 
 def _resized(image: NDArray[Any], machine: Machine) -> NDArray[Any]:
-    """The image on the square visible layer."""
-    side = math.isqrt(machine.visible)
-    if side * side != machine.visible:
+    """The image on the square visible layer, each colour by itself."""
+    colours = image.shape[2] if image.ndim == 3 else 1
+    side = math.isqrt(machine.visible // colours)
+    if colours * side * side != machine.visible:
+        square = "square number" if colours == 1 else f"square number times {colours}"
         raise UserError(
-            f"machine.visible = {machine.visible}: patterns.resize = true needs a square "
-            f"number, such as {side * side}"
+            f"machine.visible = {machine.visible}: {advice('patterns.resize', True)} needs a "
+            f"{square}, such as {colours * side * side}"
         )
-    if image.shape == (side, side):
+    if image.shape[:2] == (side, side):
         return image
     require_memory({f"machine.visible = {machine.visible}": 16 * machine.visible})
+    layers = np.asarray(image, dtype=np.float32).reshape(*image.shape[:2], colours)
+    resized = [_on_square(layers[..., colour], side) for colour in range(colours)]
+    return resized[0] if image.ndim == 2 else np.stack(resized, axis=2)
+
+
+def _on_square(layer: Float32, side: int) -> NDArray[Any]:
     # bilinear: averages on shrinking (Pillow widens the filter) and never overshoots
-    picture = Image.fromarray(np.asarray(image, dtype=np.float32))
+    picture = Image.fromarray(np.ascontiguousarray(layer))
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))

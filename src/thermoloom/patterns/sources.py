@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from thermoloom.inputs import user_path
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.wires import text_of
 from thermoloom.patterns.edge_lists import read_edges
-from thermoloom.patterns.images import read_images, read_png
+from thermoloom.patterns.images import read_images
 from thermoloom.patterns.mnist import bundled_digits, load_mnist
-from thermoloom.patterns.patterns import Patterns, from_images, in_turn
+from thermoloom.patterns.patterns import Patterns, from_images, in_turn, numbered_classes
+from thermoloom.patterns.scale import Scale
 from thermoloom.settings import PatternSettings
 
 Array = NDArray[Any]
@@ -34,19 +35,30 @@ class Images:
     """
 
     pixels: Array | Sequence[Array]
-    """Grey values, (n, h, w), or (n, N_v) where the visible layer is not an image."""
+    """Values, (n, h, w) or (n, h, w, c), or (n, N_v) where the visible layer is not an image."""
     classes: tuple[int, ...] = ()
     """Class of every image, from 0 on, or empty."""
     names: tuple[str, ...] | None = None
     """One name per image; its number if None."""
     digits: bool = False
     """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, by number, or empty."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a table, or empty."""
+
+    def __repr__(self) -> str:
+        shapes = sorted({np.shape(values) for values in self.pixels})
+        sizes = [" × ".join(str(n) for n in shape) for shape in shapes]
+        size = sizes[0] if len(sizes) == 1 else "different sizes"
+        classes = f", {len(set(self.classes))} classes" if self.classes else ""
+        return f"Images({len(self)} of {size}{classes})"
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def __getitem__(self, index: int) -> Array:
-        """The grey values of one image."""
+        """The values of one image."""
         return self.pixels[index]
 
 
@@ -69,19 +81,22 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
     return Images(pixels[order], digit_of_each, names, digits=True)
 
 
-def images(path: str | Path) -> Images:
-    """A PNG image, a folder of them, a folder of folders (one for each class), or an .npy array.
+def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = None) -> Images:
+    """A picture in any format that Pillow reads, a folder of pictures, a folder of folders (one for
+    each class), an IDX file or a folder of them, or an .npy array.
+
+    ``grey``: reduce colours to their luminance. ``labels``: the IDX file of the classes, if it is
+    not beside the images.
 
     >>> import numpy as np, thermoloom as tl
     >>> np.save("stripes.npy", np.tile([0, 255], (3, 4, 2)))
     >>> tl.images("stripes.npy").names
     ('0', '1', '2')
     """
-    file = user_path("images", path)
-    if file.suffix.lower() == ".png" and file.is_file():
-        return Images([read_png(file)], names=(file.stem,))
-    pixels, names, classes = read_images(file)
-    return Images(pixels, tuple(classes), tuple(names))
+    classes_file = None if labels is None else user_path("labels", labels)
+    pixels, names, classes = read_images(user_path("images", path), grey, classes_file)
+    numbers, class_names = numbered_classes(classes)
+    return Images(pixels, numbers, tuple(names), class_names=class_names)
 
 
 def edges(source: str | Path | ArrayLike) -> str:
@@ -102,41 +117,72 @@ Source = Images | str | Path | ArrayLike
 
 def patterns_from_source(
     source: Source,
-    classes: Sequence[int] | None,
+    classes: ArrayLike | None,
     machine: Machine,
     resize: bool = False,
     code: Array | None = None,
+    scale: Scale | str | None = "",
+    mean: ArrayLike | None = None,
+    deviation: ArrayLike | None = None,
 ) -> Patterns:
-    """Patterns from images of any source, fitted to the machine."""
-    if isinstance(source, str | Path):
-        source = images(source)
-    elif not isinstance(source, Images):
-        source = Images(_pixels(source))
+    """Patterns from data of any source, fitted to the machine."""
+    data = as_images(source)
     return from_images(
-        list(source.pixels),
+        list(data.pixels),
         machine,
-        source.names,
-        classes=source.classes if classes is None else _classes(classes),
-        digits=source.digits and classes is None,
+        data.names,
+        classes=data.classes if classes is None else classes,
+        class_names=data.class_names if classes is None else (),
+        columns=data.columns,
+        digits=data.digits and classes is None,
         resize=resize,
         code=None if code is None else np.asarray(code, np.float32),
+        scale=scale,
+        mean=mean,
+        deviation=deviation,
     )
 
 
-def _pixels(source: ArrayLike) -> Sequence[Array]:
+def as_images(source: Source) -> Images:
+    """Data of any source: a path, a pandas table, an array of any library, a list of arrays."""
+    if isinstance(source, Images):
+        return source
+    if isinstance(source, str | Path):
+        return images(source)
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
+        return _table(source)
     try:
-        array = np.asanyarray(source)
-    except ValueError:
-        return list(source)  # type: ignore[arg-type]  # of different sizes: refused, or resized
-    if array.ndim not in (2, 3):
+        array = numpy_array("images", source)
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        return Images(list(source))  # type: ignore[arg-type]  # of different sizes: refused, or resized
+    if array.ndim not in (2, 3, 4):
         raise UserError(
-            f"images: an array of shape {array.shape}; expected (n, h, w) or (n, machine.visible)"
+            f"images: an array of shape {array.shape}; expected (n, h, w), (n, h, w, c) or "
+            "(n, machine.visible)"
         )
-    return list(array)
+    return Images(array)
 
 
-def _classes(classes: Iterable[int]) -> tuple[int, ...]:
-    array = np.asarray(classes)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UserError("classes: must be whole numbers, one for each image")
-    return tuple(int(number) for number in array)
+def _table(table: Any) -> Images:
+    """A pandas table; columns that are not numbers are refused by name."""
+    text = [str(name) for name, kind in table.dtypes.items() if kind.kind not in "biuf"]
+    if text:
+        raise UserError(f"columns {', '.join(text)}: not numbers; encode them, or leave them out")
+    numbers = table.to_numpy(dtype=np.float64, na_value=np.nan)
+    return Images(numbers, columns=tuple(str(name) for name in table.columns))
+
+
+def numpy_array(name: str, source: Any) -> Array:
+    """An array of any library that speaks DLPack, such as PyTorch and JAX, or of NumPy."""
+    if isinstance(source, np.ndarray) or not hasattr(source, "__dlpack__"):
+        return np.asanyarray(source)
+    try:
+        return np.from_dlpack(source.detach() if hasattr(source, "detach") else source)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{name}: this {type(source).__name__} cannot be read ({reason}); move it to the CPU, "
+            "as float32"
+        ) from None
