@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer as Computer
     from thermoloom.computers.computer_files import load as load
     from thermoloom.computers.drawn import Drawn as Drawn
+    from thermoloom.errors import DataWarning as DataWarning
     from thermoloom.errors import UserError as UserError
     from thermoloom.machine.device import Device as Device
     from thermoloom.machine.machine import Machine as Machine
+    from thermoloom.machine.onsite import Development as Development
+    from thermoloom.machine.onsite import Well as Well
+    from thermoloom.patterns import densities as densities
     from thermoloom.patterns.sources import Images as Images
     from thermoloom.patterns.sources import digits as digits
     from thermoloom.patterns.sources import edges as edges
@@ -32,12 +36,16 @@ if TYPE_CHECKING:
 # `thermoloom --help`, should not wait for modules that it does not need.
 _HOME = {
     "Computer": "computers.computer",
+    "DataWarning": "errors",
+    "Development": "machine.onsite",
     "Device": "machine.device",
     "Drawn": "computers.drawn",
     "Images": "patterns.sources",
     "Machine": "machine.machine",
     "Results": "runs.results",
     "UserError": "errors",
+    "Well": "machine.onsite",
+    "densities": "patterns",
     "digits": "patterns.sources",
     "edges": "patterns.sources",
     "images": "patterns.sources",
@@ -50,6 +58,8 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'thermoloom' has no attribute {name!r}")
+    if name == "densities":  # a module
+        return import_module("thermoloom.patterns.densities")
     return getattr(import_module(f"thermoloom.{_HOME[name]}"), name)
 
 

@@ -1,9 +1,16 @@
-"""The one exception that a user is meant to see."""
+"""The one exception that a user is meant to see, the one warning, and advice in their language."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-class UserError(Exception):
+_COMMAND_LINE = ContextVar("command_line", default=False)
+
+
+class UserError(ValueError):
     """Something the user can put right: one line that names what is wrong and the way out.
 
     The command line prints it without a traceback and exits with code 2. Whatever a file name or
@@ -17,6 +24,31 @@ class UserError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__("".join(c if c.isprintable() else _visible(c) for c in message))
+
+
+class DataWarning(UserWarning):
+    """A result that is probably not what the user wants: one line, like an error.
+
+    >>> import warnings, thermoloom as tl
+    >>> warnings.simplefilter("error", tl.DataWarning)  # to stop instead
+    """
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Advice inside is for the command line."""
+    token = _COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _COMMAND_LINE.reset(token)
+
+
+def advice(setting: str, value: object) -> str:
+    """A setting as the caller writes it: ``resize=True``, or ``--set patterns.resize=true``."""
+    if _COMMAND_LINE.get():
+        return f"--set {setting}={value if isinstance(value, str) else json.dumps(value)}"
+    return f"{setting.rpartition('.')[2]}={value!r}"
 
 
 def _visible(character: str) -> str:

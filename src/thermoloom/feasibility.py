@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import whole_number
+from thermoloom.extensions import is_extension
+from thermoloom.inputs import LARGEST, SMALLEST, whole_number
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.onsite import CentredQuartic, Onsite
 from thermoloom.machine.parameters import layout
-from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, largest_amplitude
 from thermoloom.machine.roots import outermost_root
 
 SIZE = "machine.visible, machine.hidden"
@@ -28,6 +35,7 @@ SAMPLES = "generation.samples"
 RAREST = 25.0
 """States of probability below exp(−25) ≈ 10⁻¹¹ count as unreachable: less than one in the 10⁹ unit
 steps of a training."""
+_STATES = 1001
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -75,8 +83,9 @@ def size_memory(machine: Machine) -> dict[str, int]:
     path: training and validation path, drives, errors and sums of them. Blocks of steps are in
     large pages, at least a few of them.
     """
-    theta = machine.stages * layout(machine).size
-    projection, form = machine.visible * machine.hidden, (2 * machine.stages + 1) * machine.units**2
+    stages = machine.stages + len(machine.development)
+    theta = stages * layout(machine).size
+    projection, form = machine.visible * machine.hidden, (2 * stages + 1) * machine.units**2
     return {
         f"{SIZE} = {machine.visible}, {machine.hidden}": 24 * theta
         + 20 * projection
@@ -136,8 +145,80 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
     this is between −1 and 1 wherever a unit can be; beyond it, states overshoot the potential
     more with every step, and no training can mend that.
     """
-    stiffness = machine.potential.curvature(farthest_state(machine, field))
-    return 2 / (machine.mobility * float(stiffness))
+    if is_extension(machine.onsite):
+        stiffness = machine.potential.curvature(_reachable_states(machine, field)).max()
+    else:
+        stiffness = machine.potential.curvature(farthest_state(machine, field))
+    generating = [
+        machine.group_potential(group, stage)
+        for stage in range(machine.stages if machine.generating else 0)
+        for group in machine.groups
+    ]
+    # the stiffest mode of springs, in which neighbours move against each other, has 8K
+    developing = [
+        CentredQuartic(2 * window.J2 + 8 * window.neighbours, 4 * window.J4, window.centre)
+        for window in machine.development
+    ]
+    for potential in generating + developing:
+        states = _reachable_states(machine, potential=potential)
+        stiffness = max(stiffness, potential.curvature(states).max())
+    return 2 / (machine.mobility * max(float(stiffness), SMALLEST))
+
+
+def _reachable_states(machine: Machine, field: float = 0.0, potential: Onsite | None = None) -> Any:
+    """Equally spaced states where V(x) ∓ 2|s|x is less than 25 k_BT above its minimum.
+
+    This holds for potentials of any shape.
+    """
+    potential, reach = potential or machine.potential, 1.0
+    while reach < LARGEST:
+        x = np.linspace(-reach, reach, _STATES)
+        pull = largest_amplitude(machine) * abs(field) * x
+        energy = potential.energy(x)
+        below = np.logical_or(*(
+            side < side.min() + RAREST * machine.kT for side in (energy - pull, energy + pull)
+        ))  # fmt: skip
+        if not below[0] and not below[-1]:
+            inside = x[below]
+            if len(inside) > _STATES // 8:
+                return inside
+            return np.linspace(inside[0], inside[-1], _STATES)
+        reach *= 2
+    raise UserError(
+        f"machine.onsite = {machine.onsite:.80}: does not confine its units against fields up to "
+        f"{field:.3g}; its energy must rise on both sides"
+    )
+
+
+@lru_cache(maxsize=64)
+def warn_of_memory(machine: Machine) -> None:
+    """Warn where a noising path cannot forget its pattern, as in a double well with a high barrier.
+
+    The slowest relaxation of a unit alone has the rate λ₁ of the Fokker–Planck operator, here as
+    jumps between neighbouring states in detailed balance.
+    """
+    if not is_extension(machine.onsite):
+        return
+    from scipy.linalg import eigh_tridiagonal
+
+    x = _reachable_states(machine)
+    half_steps = np.diff(machine.potential.energy(x)) / (2 * machine.kT)
+    if np.count_nonzero(np.diff(np.sign(half_steps)) > 0) < 2:  # a single well
+        return
+    attempt = machine.mobility * machine.kT / (x[1] - x[0]) ** 2
+    leaving = np.zeros(len(x))
+    leaving[:-1] += attempt * np.exp(-half_steps)
+    leaving[1:] += attempt * np.exp(half_steps)
+    neighbours = np.full(len(x) - 1, -attempt)
+    rate = eigh_tridiagonal(leaving, neighbours, eigvals_only=True, select="i", select_range=(1, 1))
+    relaxation = 1 / max(float(rate[0]), SMALLEST)
+    if relaxation > machine.duration:
+        warnings.warn(
+            f"machine.onsite = {machine.onsite:.80}: a unit relaxes within {relaxation:.3g}, which "
+            f"is longer than machine.duration = {machine.duration:g}, so noising paths do not "
+            "forget their pattern; lower its barriers, or take a longer duration",
+            stacklevel=3,
+        )
 
 
 def check_step(machine: Machine, field: float = 0.0) -> None:

@@ -56,7 +56,7 @@ def generate(
     samples = check_generation(machine, samples, snapshots)
     seed = seed_number("generation.seed", seed)
     for step in snapshot_steps:
-        whole_number("snapshot steps", step, 0, machine.steps)
+        whole_number("snapshot steps", step, 0, machine.generation_steps)
     for sample in snapshot_samples:
         whole_number("snapshot samples", sample, 0, samples - 1)
     if clamp is not None:
@@ -251,7 +251,7 @@ def trajectories(
 ) -> Trajectories:
     """Sample a computer and return the states at equally spaced times, with the heat up to each."""
     machine = theta.machine
-    shown = [round(step) for step in np.linspace(0, machine.steps, frames)]
+    shown = [round(step) for step in np.linspace(0, machine.generation_steps, frames)]
     steps = watched_steps(machine, frames - 1)
     generated = generate(theta, samples, seed, classes, None, steps, range(samples))
     energies = course(theta, generated, steps, drawn_words(theta, samples, seed, classes))

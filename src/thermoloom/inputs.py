@@ -133,6 +133,8 @@ def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> byt
             return file.read(first)
     except FileNotFoundError:
         raise UserError(f"{path}: no such {kind}") from None
+    except UserError:
+        raise
     except (OSError, ValueError) as error:
         raise UserError(f"{shown(str(path))}: cannot be read ({_why(error)})") from None
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self, get_args, get_type_hints
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from thermoloom.errors import UserError
+from thermoloom.extensions import Extensible
 from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real_number, shown, whole_number
+
+
+@cache
+def _type_hints(section: type) -> dict[str, Any]:
+    """Evaluated once for each class: it takes longer than reading all of its values."""
+    return get_type_hints(section, include_extras=True)
 
 
 def require(condition: bool, key: str, value: object, must: str) -> None:
@@ -42,7 +50,7 @@ class Section:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _type_hints(type(self))  # type: ignore[arg-type]
         for entry in fields(self):  # type: ignore[arg-type]
             key = f"{self.name}.{entry.name}"
             value = fitted(key, hints[entry.name], getattr(self, entry.name))
@@ -80,12 +88,17 @@ _OTHERS = {bool: "true or false", str: "text"}
 
 def fitted(key: str, hint: Any, value: Any) -> Any:
     """``value`` as the type of the setting ``key``, or an error that names both."""
+    if get_origin(hint) is Annotated:
+        extensible: Extensible = hint.__metadata__[0]
+        return extensible.text(key, value)
     if type(None) in get_args(hint):
         return None if value is None else fitted(key, get_args(hint)[0], value)
     if get_args(hint):  # tuple[int, ...]
         kind = get_args(hint)[0]
         if not isinstance(value, (list, tuple)):
-            raise UserError(f"{key} = {shown(value)}: expected a list of {_LISTS[kind]}")
+            raise UserError(
+                f"{key} = {shown(value)}: expected a list of {_LISTS.get(kind, 'tables')}"
+            )
         return tuple(fitted(key, kind, entry) for entry in value)
     if hint is float:
         return real_number(key, value)
@@ -93,6 +106,12 @@ def fitted(key: str, hint: Any, value: Any) -> Any:
         # the sections check signs; seeds have 63 bits, all other numbers 31
         highest = LARGEST_SEED if key.rpartition(".")[2].rstrip("s").endswith("seed") else None
         return whole_number(key, value, None, highest or LARGEST_COUNT)
+    if issubclass(hint, Section):
+        if isinstance(value, Mapping):
+            return hint(**value)
+        if not isinstance(value, hint):
+            raise UserError(f"{key}: expected tables of {', '.join(f.name for f in fields(hint))}")
+        return value
     if type(value) is not hint:
         raise UserError(f"{key} = {shown(value)}: expected {_OTHERS[hint]}")
     return value

@@ -27,6 +27,7 @@ from thermoloom.sections import Section, require, unknown
 SOURCES = {
     "bundled": "thermoloom.patterns.patterns:read_digits",
     "mnist": "thermoloom.patterns.patterns:read_digits",
+    "dataset": "thermoloom.patterns.patterns:read_digits",
     "images": "thermoloom.patterns.patterns:read_own_images",
 }
 """Every source of patterns: ``module:function``, which is called with the ``PatternSettings`` and
@@ -48,15 +49,27 @@ class PatternSettings(Section):
 
     source: str = "bundled"
     """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
-    files, or downloaded once if no path is given) or ``images`` (your own, at ``path``)."""
+    files, or downloaded once if no path is given), ``dataset`` (any other labelled data set, at
+    ``path``) or ``images`` (your own, at ``path``)."""
     digits: tuple[int, ...] = (0, 1, 2)
-    """Classes taken from MNIST, in training order."""
+    """Classes taken from MNIST or another data set, in training order."""
     per_digit: int = 1
     """Number of training images per class, from the first on; 0 takes all."""
     path: str = ""
-    """Folder of IDX files (``mnist``); folder of PNG images or an .npy array (``images``)."""
+    """Folder of IDX files (``mnist``, ``dataset``) or of arrays train-images.npy, train-labels.npy,
+    test-images.npy and test-labels.npy (``dataset``); pictures, a folder of them (or of one folder
+    per class), IDX files or an .npy array (``images``)."""
+    threshold: float | None = None
+    """Pixels are white where their grey value, from 0 to 1, exceeds it and black elsewhere; grey
+    if not given."""
     resize: bool = False
     """Resize your own images to the visible layer, which must then be square."""
+    grey: bool = False
+    """Reduce the colours of your own images to their luminance."""
+    mean: float = 0.0
+    """m of y = m + σs where machine.scale = fixed."""
+    deviation: float = 1.0
+    """σ of y = m + σs where machine.scale = fixed."""
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     content: str = ""
@@ -68,12 +81,19 @@ class PatternSettings(Section):
         self._non_negative("per_digit")
         must = "ten images per class are bundled; use patterns.source = 'mnist' for more"
         self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
-        must = "must name a folder of PNG images or an .npy file"
+        self._positive("deviation")
+        must = "must name a picture, a folder, an IDX file or an .npy file"
         self._require("path", self.source != "images" or self.path.strip() != "", must)
+        must = "must name a folder of IDX files or arrays"
+        self._require("path", self.source != "dataset" or self.path.strip() != "", must)
+        must = "must be from 0 to 1, and is for labelled data sets only"
+        usable = self.threshold is None or (0 <= self.threshold < 1 and self.source != "images")
+        self._require("threshold", usable, must)
         if self.path:
             user_path("patterns.path", self.path)
-        are_classes = len(self.digits) > 0 and all(0 <= d <= 9 for d in self.digits)
-        self._require("digits", are_classes, "must be classes from 0 to 9, at least one")
+        last = 255 if self.source == "dataset" else 9
+        are_classes = len(self.digits) > 0 and all(0 <= d <= last for d in self.digits)
+        self._require("digits", are_classes, f"must be classes from 0 to {last}, at least one")
         once = len(set(self.digits)) == len(self.digits)
         self._require("digits", once, "must not repeat a class")
         hexadecimal = re.fullmatch("([0-9a-f]{64})?", self.content) is not None
@@ -210,7 +230,8 @@ class MeasureSettings(Section):
     name: ClassVar[str] = "measures"
 
     classifier: str = ""
-    """Folder of a classifier made by ``thermoloom classifier train``; the bundled one if empty."""
+    """Folder of a classifier made by ``thermoloom classifier train``; if empty, MNIST digits are
+    judged by the bundled one and other data sets are not judged."""
 
     def check(self) -> None:
         if self.classifier:
@@ -244,10 +265,10 @@ class Settings:
             f"α = {self.learning_rate:.2g} is not a float32 number",
         )
         require(
-            self.measures.classifier == "" or self.patterns.are_digits,
+            self.measures.classifier == "" or self.patterns.source != "images",
             "measures.classifier",
             self.measures.classifier,
-            "an MNIST classifier does not judge your own images "
+            "a classifier does not judge your own images "
             f"(patterns.source = {self.patterns.source!r})",
         )
         if self.training.rule == "delayed":
@@ -303,11 +324,6 @@ class Settings:
         return self.learning_rate if decay is None else self.learning_rate / (1 + cycle / decay)
 
     @property
-    def silent(self) -> Settings:
-        """The settings without update noise, which computers that are learned together share."""
-        return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
-
-    @property
     def generation_seed(self) -> int:
         seed = self.generation.seed
         return 90000 + self.training.seed if seed is None else seed
@@ -317,7 +333,7 @@ class Settings:
 
         Without a solver, its section is left out.
         """
-        as_lists: dict[str, dict[str, Any]] = json.loads(json.dumps(asdict(self)))
+        as_lists: dict[str, dict[str, Any] | None] = json.loads(json.dumps(asdict(self)))
         return {section: values for section, values in as_lists.items() if values is not None}
 
     def to_toml(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
@@ -287,7 +287,7 @@ def generate(
     device = None if settings.device == trained_on else settings.device
     order = SampleRequest(samples, settings.generation_seed, requested, known, device)
     compile_now([settings], learning=False)
-    total, done = samples * machine.steps, 0
+    total, done = samples * machine.generation_steps, 0
     with progress("generating", total, "sample-steps") as advance:
 
         def on_progress(new_steps: int) -> None:
@@ -309,7 +309,7 @@ def generate(
     if math.isfinite(error):
         results["mean_discretization_error"] = error
         lines.append(f"  discretization error {error:+.3f} E0 (heat summed along the steps − heat)")
-    if machine.stages > 1 or known is not None or settings.device.non_reciprocity:
+    if machine.switches or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
     emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
@@ -382,8 +382,9 @@ def show(
     else:
         name, generated, requested = latest
         heading = f"{title}: {name}, mean heat {generated.heat.mean():.1f} E0"
-        images = generated.final_states[:, : settings.machine.visible]
-        names = None if requested is None else [str(number) for number in requested]
+        states = generated.final_states[:, : settings.machine.visible]
+        images = patterns.scale.data(settings.machine, states)
+        names = None if requested is None else patterns.names_of(requested)
         sheet = sample_figure(images, patterns.shape, heading, samples, names)
         pictures["samples.png"] = png(sheet)
     if movie and patterns.shape is None:
@@ -396,7 +397,7 @@ def show(
     emit(as_json, {"pictures": paths, "notes": notes}, [*paths, *notes])
 
 
-def _movie(run: Path, shape: tuple[int, int] | None) -> bytes:
+def _movie(run: Path, shape: Sequence[int] | None) -> bytes:
     """Animation of ten samples from noise to image, one per class where there are labels."""
     from thermoloom.computers.computer_files import open_computer
     from thermoloom.generation import trajectories

@@ -138,7 +138,7 @@ def units(
     heat = work = None
     if latest is not None:
         heat, work = float(latest[1].heat.mean()), float(latest[1].work.mean())
-    summary = realization.summary(heat, work if machine.stages > 1 else None)
+    summary = realization.summary(heat, work if machine.switches else None)
     lines = realization.lines(summary)
     lines += [] if latest else [f"no samples yet, so no heat: thermoloom generate {run}"]
     samples = None if latest is None else latest[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.errors import UserError
+from thermoloom.errors import DataWarning, UserError, command_line
 from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
@@ -54,6 +54,12 @@ def prepare_streams(
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+    warnings.filterwarnings("always", category=DataWarning)
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    typer.echo(f"warning: {message}", err=True)
 
 
 _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -65,7 +71,8 @@ class OneLineErrors(TyperGroup):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
-            code = super().main(*args, **(extra | {"standalone_mode": False}))
+            with command_line():
+                code = super().main(*args, **(extra | {"standalone_mode": False}))
         except _ClickError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()

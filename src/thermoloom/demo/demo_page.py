@@ -94,13 +94,14 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
 def _stages(drawn: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Heat and work by stage, as means over the samples."""
     rows = []
-    for stage in range(drawn["stages"]):
+    for stage in range(drawn["windows"]):
         work = drawn["switching_work"][:, stage - 1].mean() if stage else None
         energies = {name: float(drawn[name][:, stage].mean()) for name in ("starts", "ends")}
         heat = drawn["stage_heat"][:, stage]
         spread = float(heat.std(ddof=1)) if len(heat) > 1 else None
+        name = stage + 1 if stage < drawn["stages"] else "development"
         rows.append(
-            {"stage": stage + 1, "work": None if work is None else float(work),
+            {"stage": name, "work": None if work is None else float(work),
              "heat": float(heat.mean()), "spread": spread, **energies}
         )  # fmt: skip
     return rows

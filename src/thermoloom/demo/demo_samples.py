@@ -4,7 +4,8 @@
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
 The machine has harmonic units, all coupled with each other, and a label unit for each class and
-style. ``demo.demo_page`` builds the page from the arrays and numbers returned here.
+style; a window of development makes its images sharp. ``demo.demo_page`` builds the page from the
+arrays and numbers returned here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from thermoloom.generation import course, drawn_words, generate, requested_classes
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.presets import HARMONIC
+from thermoloom.machine.presets import SHARP
 from thermoloom.machine.protocol import watched_steps
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
@@ -25,7 +26,7 @@ from thermoloom.patterns.patterns import load_patterns
 from thermoloom.settings import PatternSettings
 from thermoloom.theory.solver import Solution, solve_optimum
 
-MACHINE = replace(HARMONIC, styles=10)
+MACHINE = replace(SHARP, styles=10)
 """A label unit for each of the hundred bundled images."""
 DIGITS = PatternSettings(digits=tuple(range(10)), per_digit=10)
 TOLERANCE = 1e-3
@@ -65,7 +66,8 @@ def draw_demo(
         "units": machine.visible,
         "stages": machine.stages,
         "styles": machine.styles,
-        "time_steps": machine.steps,
+        "windows": len(generated.stage_heat.T),
+        "time_steps": machine.generation_steps,
         "kT": machine.kT,
         "seed": seed,
         "seconds": seconds,

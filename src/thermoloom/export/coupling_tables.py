@@ -32,7 +32,7 @@ TITLE = b"# thermoloom couplings 1, SHA-256 of all lines below: "
 COLUMNS = "stage,block,i,j,code,value"
 SECTIONS = ("machine", "training", "imperfections", "solver")
 
-Shape = tuple[int, int] | None
+Shape = tuple[int, ...] | None
 
 
 def is_table(path: Path) -> bool:
@@ -124,6 +124,8 @@ def decode_couplings(data: bytes, where: str) -> tuple[Settings, Parameters, Sha
             for block in layout(settings.machine).blocks:
                 span = ranges[block.name][stage] if block.name in ranges else None
                 _fill(block, theta.vector[stage], reader.read(stage, block), bits, span)
+    except UserError:
+        raise
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"{where}: no complete table of couplings ({error})") from None
     weights = about.get("style_weights")
@@ -132,7 +134,7 @@ def decode_couplings(data: bytes, where: str) -> tuple[Settings, Parameters, Sha
     )
     theta.check()
     shape = about.get("image")
-    return settings, theta, None if shape is None else (shape[0], shape[1])
+    return settings, theta, None if shape is None else tuple(shape)
 
 
 class _RowReader:

@@ -140,6 +140,11 @@ def netlist_text(
             f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
             "sample after the other, and does not scale; take format table"
         )
+    if machine.generating or machine.development:
+        raise UserError(
+            "machine.generating, machine.development: a netlist has one onsite potential for all "
+            "times; use format table"
+        )
     whole_number("samples", samples, 1, MOST_SAMPLES)
     scale = realization or reduced(machine)
     G, V0, C = scale.conductance, scale.voltage, scale.capacitance
@@ -175,17 +180,32 @@ def _units(theta: Parameters) -> Iterator[str]:
     for unit, (G, potential) in enumerate(
         zip(_conductances(machine), _onsite(machine), strict=True)
     ):
-        onsite = potential.gradient(Expression(f"(v(u{unit})/{{V0}})"))
+        onsite = _current(machine, potential, f"(v(u{unit})/{{V0}})")
         yield f"C{unit} u{unit} 0 {{C}} ic=0"
         yield f"B{unit} u{unit} 0 I={{{G}*V0}}*{onsite.text}"
         yield f"I{unit} 0 u{unit} dc 0 trnoise({{{_times('noise', strength[unit])}}} {{dt}} 0 0)"
 
 
+def _current(machine: Machine, potential: Any, state: str) -> Expression:
+    """The onsite force as a SPICE formula."""
+    try:
+        force = potential.gradient(Expression(state))
+    except (TypeError, AttributeError):
+        force = None
+    if not isinstance(force, Expression):
+        raise UserError(
+            f"machine.onsite = {machine.onsite:.80}: a netlist needs a gradient of plain "
+            "arithmetic (+, −, ·, /)"
+        )
+    return force
+
+
 def _onsite(machine: Machine) -> Iterator[Any]:
     """The potential of each unit."""
     shared: Any = machine.potential
-    for coefficients in zip(*(np.broadcast_to(c, machine.units) for c in shared), strict=True):
-        yield type(shared)(*map(float, coefficients))
+    by_unit = [np.broadcast_to(coefficient, machine.units) for coefficient in shared]
+    for unit in range(machine.units):
+        yield type(shared)(*(float(coefficient[unit]) for coefficient in by_unit))
 
 
 def _conductances(machine: Machine) -> list[str]:

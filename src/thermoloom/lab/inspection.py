@@ -47,7 +47,8 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     stage = _stage_at(machine, step)
     J = theta.coupling_matrix(stage)[unit]
     held = scene.clamp is not None and bool(scene.clamp.units(machine)[unit])
-    forces = {"onsite": -float(machine.potential.gradient(x[: machine.units])[unit])}
+    onsite = machine.generating_potential(stage)
+    forces = {"onsite": -float(onsite.gradient(x[: machine.units])[unit])}
     forces |= {name: -float(J[where] @ x[where]) for name, where in _wired(theta, unit).items()}
     total = sum(forces.values())
     drift, kick = (np.broadcast_to(each, machine.units) for each in machine.step)
@@ -58,10 +59,10 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     partner = order.partner
     if partner is None and len(order_of):
         partner = int(order_of[0])
-    if not len(scene.computer.patterns):
-        partner = None  # a table of couplings: nothing to learn from
+    if not len(scene.computer.patterns) or stage >= machine.stages:
+        partner = None  # a table of couplings, or development: nothing is learned
     numbers = {
-        "sample": sample, "frame": frame, "step": step, "stage": stage,
+        "sample": sample, "frame": frame, "step": step, "stage": _windows_left(machine, stage),
         "unit": unit, "name": name_of(machine, unit), "x": float(x[unit]), "held": held,
         "forces": forces, "total": total,
         "drift": drift[unit] * total, "kick": kick[unit],
@@ -99,7 +100,7 @@ def local_rule(scene: Scene, sample: int, step: int, stage: int, i: int, j: int)
     others = np.linspace(first, last - 1, min(AVERAGED, last - first)).round().astype(int)
     steps = np.array([now, *others])
     before, after = path.states[steps], path.states[steps + 1]
-    constants = step_constants(machine)
+    constants = step_constants(machine, stage=stage)
     alone = drive(constants, before, after)
     r = residual(constants, alone, sensed_gradient(theta, after, stage, word))
     nothing = np.zeros((len(steps), machine.size_of("label") + 1), np.float32)
@@ -169,6 +170,12 @@ def _all_states(
 ) -> NDArray[np.float64]:
     labels = np.zeros(0) if word is None else word
     return np.concatenate([free, labels, [1.0]]).astype(np.float64)
+
+
+def _windows_left(machine: Machine, stage: int) -> int:
+    """Windows of generation that follow that of a stage."""
+    stages = [each for each, _, _ in generation_windows(machine)]
+    return len(stages) - 1 - stages.index(stage)
 
 
 def _stage_at(machine: Machine, step: int) -> int:

@@ -78,7 +78,10 @@ class Scene(Prepared):
 
 def picture_shape(computer: Computer) -> tuple[int, int]:
     """Rows and columns in which visible units are shown; nearly square if they are not an image."""
-    return computer.patterns.shape or nearly_square(computer.machine.visible)
+    shape = computer.patterns.shape
+    if shape is None:
+        return nearly_square(computer.machine.visible)
+    return shape[0], math.prod(shape[1:])  # the colours of a pixel beside each other
 
 
 def nearly_square(count: int) -> tuple[int, int]:
@@ -140,7 +143,7 @@ class _Live:
 
     def __call__(self, step: int, first: int, states: NDArray[np.float32]) -> None:
         machine = self._prepared.computer.machine
-        shown = step in (0, machine.steps) or time.monotonic() >= self._due
+        shown = step in (0, machine.generation_steps) or time.monotonic() >= self._due
         if not shown and not self._course.needs(step):
             return
         with np.errstate(all="ignore"):
@@ -156,9 +159,10 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
     """Steps that are shown: evenly spaced, and every switch of stages."""
     machine = computer.machine
     most = KEPT_BYTES // (4 * samples * machine.units)
-    if most < 2 + machine.stages:
+    windows = machine.stages + len(machine.development)
+    if most < 2 + windows:
         raise UserError(f"samples = {samples}: too many of {machine.units} units; take fewer")
-    return watched_steps(machine, min(FRAMES, most - machine.stages))
+    return watched_steps(machine, min(FRAMES, most - windows))
 
 
 def pieces(scene: Scene) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -217,7 +217,7 @@ class Viewer:
 
     def _generate(self, order: messages.Generate, task: LabTask) -> None:
         began, computer = time.perf_counter(), self.computer(order.computer)
-        done, all_steps = 0, order.samples * computer.machine.steps
+        done, all_steps = 0, order.samples * computer.machine.generation_steps
 
         def on_progress(new_steps: int) -> None:
             nonlocal done
@@ -232,8 +232,9 @@ class Viewer:
         machine, words = prepared.computer.machine, prepared.words
         about = {
             "samples": order.samples, "units": machine.units, "visible": machine.visible,
-            "times": [step / machine.steps for step in prepared.steps], "steps": prepared.steps,
-            "stages": machine.stages, "kT": machine.kT,
+            "times": [step / machine.generation_steps for step in prepared.steps],
+            "steps": prepared.steps,
+            "stages": machine.stages + len(machine.development), "kT": machine.kT,
             "words": None if words is None else words.argmax(axis=1).tolist(),
         }  # fmt: skip
 

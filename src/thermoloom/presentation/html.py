@@ -97,6 +97,9 @@ def setting(value: Any) -> Markup:
         return escape(str(value).lower() if isinstance(value, bool) else value or '""')
     if isinstance(value, (list, tuple)):
         return Markup(", ").join(setting(entry) for entry in value)
+    if isinstance(value, dict):
+        entries = (Markup("{} = {}").format(key, setting(entry)) for key, entry in value.items())
+        return Markup("{{ {} }}").format(Markup(", ").join(entries))
     return number(value, _plain(value))
 
 

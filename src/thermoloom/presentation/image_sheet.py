@@ -35,9 +35,13 @@ def grey_scale(images: NDArray[Any]) -> tuple[float, float]:
 def draw_image(
     axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
-    """A visible state between these grey limits; a strip where the layer is not an image."""
+    """A picture, grey or RGB, between these limits; a strip where the layer is not an image."""
+    picture = state.reshape(tuple(shape) if shape else (1, -1))
+    if picture.ndim == 3:
+        low, high = limits
+        picture = np.clip((picture - low) / max(high - low, 1e-12), 0, 1)
     axes.imshow(
-        state.reshape(tuple(shape) if shape else (1, -1)),
+        picture,
         cmap="gray",
         vmin=limits[0],
         vmax=limits[1],
@@ -89,7 +93,7 @@ class SampleFigure(Figure):
 
 def sample_figure(
     images: NDArray[np.float32],
-    shape: tuple[int, int],
+    shape: Sequence[int],
     title: str,
     most: int = 60,
     names: Sequence[str] | None = None,

@@ -26,7 +26,7 @@ COLUMNS, GAP, LINE = 5, 4, 26
 
 def animation(
     states: NDArray[np.float32],
-    shape: tuple[int, int],
+    shape: Sequence[int],
     heat: Sequence[float] | NDArray[Any],
     kT: float,
 ) -> bytes:
@@ -56,12 +56,15 @@ def _counted(heat: float, kT: float) -> str:
 
 def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: Any) -> Image.Image:
     """The images in rows, and a line of text below."""
-    height, width = (zoom * side + GAP for side in images.shape[1:])
+    height, width = (zoom * side + GAP for side in images.shape[1:3])
     rows = -(-len(images) // columns)
-    frame = Image.new("L", (columns * width + GAP, rows * height + GAP + LINE), 255)
+    colours = images.ndim == 4 and images.shape[3] == 3
+    size = (columns * width + GAP, rows * height + GAP + LINE)
+    frame = Image.new("RGB" if colours else "L", size, "white")
     for number, image in enumerate(images):
         row, column = divmod(number, columns)
-        large = Image.fromarray(np.kron(image, np.ones((zoom, zoom), np.uint8)))
+        plain = image if colours else image.reshape(image.shape[0], -1)
+        large = Image.fromarray(plain.repeat(zoom, axis=0).repeat(zoom, axis=1))
         frame.paste(large, (GAP + column * width, GAP + row * height))
-    ImageDraw.Draw(frame).text((GAP, rows * height + GAP + 6), text, fill=0, font=font)
+    ImageDraw.Draw(frame).text((GAP, rows * height + GAP + 6), text, "black", font)
     return frame

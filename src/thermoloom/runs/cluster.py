@@ -411,7 +411,7 @@ def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> N
             lock.release()
 
 
-def _checked(files: Mapping[str, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
+def _checked(files: Mapping[Any, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
     """``{run: {file name: bytes}}``; refused unless all are plain files of ``runs``."""
     if not isinstance(files, Mapping):
         raise UserError(f"a received archive is not an archive but {type(files).__name__}; refused")

@@ -273,6 +273,8 @@ def read_manifest(path: Path) -> Manifest:
         raise UserError(f"{path}: no run here ({MANIFEST} is missing)") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+    except UserError:
+        raise
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise DamagedFileError(
             f"{file}: damaged ({' '.join(str(error).split())}); {_WAY_OUT}"

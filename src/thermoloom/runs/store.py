@@ -234,8 +234,9 @@ class RunDirectory:
 
     def _load_arrays(self, name: str) -> tuple[dict[str, AnyArray], dict[str, Any]]:
         name = _with_suffix(name, ".safetensors")
+        data = self.load_bytes(name)
         try:
-            return decode_arrays(self.load_bytes(name))
+            return decode_arrays(data)
         except ValueError as error:
             raise DamagedFileError(f"{self.path / name}: damaged ({error})") from None
 
