@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _QUICK = re.compile(r"^(\w+ = )(.*?)  # quick: (.*)$", re.MULTILINE)
 
 @dataclass
 class Cell:
-    """A piece of text, or of code with what it left."""
+    """A piece of text, or of code with its outputs."""
 
     text: str
     is_code: bool
@@ -34,7 +34,7 @@ class Cell:
     pictures: list[bytes] = field(default_factory=list)
 
 
-def cells(page: str) -> list[Cell]:
+def cells_of_page(page: str) -> list[Cell]:
     """Text and code of a page, in turn."""
     return [
         Cell(text, is_code=bool(number % 2))
@@ -43,31 +43,31 @@ def cells(page: str) -> list[Cell]:
     ]
 
 
-def execute(page: str, quick: bool = False) -> list[Cell]:
-    """The cells of a page with what they printed and drew; files go to a folder that is removed."""
-    found = cells(page)
+def executed_cells(page: str, quick: bool = False) -> list[Cell]:
+    """The cells of a page with their outputs; files that they write go to a temporary folder."""
+    cells = cells_of_page(page)
     names: dict[str, Any] = {"__name__": "__main__"}
-    with _elsewhere():
-        for cell in found:
+    with _temporary_folder():
+        for cell in cells:
             if cell.is_code:
                 code = _QUICK.sub(r"\1\3" if quick else r"\1\2", cell.text)
                 cell.text = _QUICK.sub(r"\1\2", cell.text)
                 cell.printed, cell.pictures = _run(code, names)
-    return found
+    return cells
 
 
 @contextlib.contextmanager
-def _elsewhere() -> Iterator[None]:
+def _temporary_folder() -> Iterator[None]:
     import matplotlib
 
     matplotlib.use("agg")
-    here = Path.cwd()
+    before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             yield
         finally:
-            os.chdir(here)
+            os.chdir(before)
 
 
 def _run(code: str, names: dict[str, Any]) -> tuple[str, list[bytes]]:
@@ -90,6 +90,21 @@ def _run(code: str, names: dict[str, Any]) -> tuple[str, list[bytes]]:
     pictures = [_png(figure) for figure in figures]
     pyplot.close("all")
     return printed.getvalue(), pictures
+
+
+def save_cells(file: Path, cells: list[Cell]) -> None:
+    """Write executed cells to a JSON file."""
+    pictures = [[base64.b64encode(each).decode() for each in cell.pictures] for cell in cells]
+    records = [asdict(cell) | {"pictures": p} for cell, p in zip(cells, pictures, strict=True)]
+    file.write_text(json.dumps(records), encoding="utf-8")
+
+
+def load_cells(file: Path) -> list[Cell]:
+    """Executed cells from a JSON file."""
+    records = json.loads(file.read_text(encoding="utf-8"))
+    for record in records:
+        record["pictures"] = [base64.b64decode(each) for each in record["pictures"]]
+    return [Cell(**record) for record in records]
 
 
 def _png(figure: Any) -> bytes:
