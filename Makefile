@@ -3,13 +3,16 @@
 # make soak   set up, then hours of ill treatment make clean  remove the environment and caches
 # make docs   build the site into build/site
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there
+# make test-lowest test with the lowest allowed version of every dependency
+# make coverage    line coverage of the tests     make review  the Scientific Python repository review
+# PYTHON=python3.13 make ...  use another Python, in an environment beside .venv
 
 PYTHON ?= python3
-VENV := .venv
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test lint bench soak docs wheel-test lock clean
+.PHONY: setup run test test-lowest coverage review lint bench soak docs wheel-test lock clean
 
 setup: $(READY)
 
@@ -30,12 +33,27 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python docs/build/check_prose.py
 
 # Kernels are compiled once, while one core has nothing to do, and not by every process of the tests.
 test: $(READY)
 	@$(BIN)/python -c 'from thermoloom.engines import engine; engine().warm_up()' & \
 		$(MAKE) --no-print-directory lint && wait
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# An environment of its own: the lowest versions replace the pinned ones.
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[cluster]' --group dev
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --ignore tests/test_docs.py
+
+coverage: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov=thermoloom --cov-report=term:skip-covered
+
+review: $(READY)
+	$(BIN)/python -m repo_review .
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
@@ -45,18 +63,17 @@ soak: $(READY)
 	$(BIN)/python -m soak
 
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
-	@echo "open build/site/index.html"
+	$(BIN)/python docs/build/make_site.py
 
 wheel-test: $(READY)
 	$(BIN)/python -m pytest --wheel tests/test_wheel.py
 
 # The lock holds names, versions and hashes only: no address of any index.
 lock: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools
-	$(BIN)/python -m piptools compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
-		--no-header --no-emit-options \
-		--extra dev --extra cluster --extra docs --output-file requirements.lock pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --upgrade --python $(BIN)/python --generate-hashes --no-header \
+		--no-emit-index-url --no-emit-find-links \
+		--group dev --group docs --extra cluster --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache

@@ -87,6 +87,23 @@ def solve(prototypes: int) -> tuple[float, float]:
     return 2.0 * min(of_modes, of_sums), vectors + 8.0 * min(2 * modes * n, 2 * n * n)
 
 
+def solve_images() -> None:
+    """The optimum of 64 × 64 images: every pair wired, four stages, 1,000 patterns."""
+    from scipy.ndimage import gaussian_filter
+
+    from thermoloom.theory.solver import solve_optimum
+
+    side, patterns = 64, 1000
+    noise = np.random.default_rng(1).standard_normal((patterns, side, side))
+    blobs = gaussian_filter(noise, (0, side / 16, side / 16)) > 0
+    images = blobs.reshape(patterns, -1).astype(np.float32)
+    images = (images - images.mean(1, keepdims=True)) / images.std(1, keepdims=True)
+    machine = Machine(
+        visible=side * side, hidden=0, wiring=("visible-visible",), biases=("visible",), stages=4
+    )
+    solve_optimum(machine, Drive(images))
+
+
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 """Units of the machines whose training is watched as they grow."""
 
@@ -109,7 +126,7 @@ def train_growing(units: int) -> Spent:
     field, theta = np.ones(units, np.float32), Parameters.zeros(machine)
 
     def learn() -> None:
-        learner.learn(theta, engine().path(machine, field, 1, 0))
+        learner.update(theta, {}, engine().path(machine, field, 1, 0))
 
     seconds = clocked(learn, tries=4)()  # the first touches its memory for the first time
     flops = machine.steps * (force_flops(machine) + update_flops(machine))
@@ -118,6 +135,7 @@ def train_growing(units: int) -> Spent:
 
 WORK: dict[str, Callable[[], tuple[float, float] | None]] = {
     "training": train_both,
+    "solve images": solve_images,
     **{f"solve {n}": partial(solve, n) for n in (1, 3, 10, 100, 1000, 10000)},
 }
 

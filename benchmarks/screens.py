@@ -167,7 +167,9 @@ def _check_rounding(settings: Settings) -> None:
     zero = Parameters.zeros(path.machine)
     rate = {"training": {"learning_rate": settings.learning_rate}}  # a shorter path changes it
     ours, clean = (
-        engine().learner(replace(chosen.updated(rate), machine=path.machine)).learn(zero, path)
+        engine()
+        .learner(replace(chosen.updated(rate), machine=path.machine))
+        .update(zero, {}, path)[0]
         for chosen in (settings, settings_for())
     )
     theirs = _numpy_training(settings, CHECK_STEPS)()

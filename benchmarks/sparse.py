@@ -44,7 +44,7 @@ def learning(settings: Settings) -> Contestant:
     machine, theta = settings.machine, Parameters.zeros(settings.machine)
     path = engine().path(machine, default_fields(settings)[0], 101, 0)
     learner = engine().learner(settings)
-    return clocked(lambda: learner.learn(theta, path), machine.steps, tries=4)
+    return clocked(lambda: learner.update(theta, {}, path), machine.steps, tries=4)
 
 
 def step_bytes(settings: Settings) -> int:

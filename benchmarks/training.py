@@ -233,9 +233,8 @@ def _validation(settings: Settings, cycle: Seconds) -> Row:
     path = validation_path(settings, drive)
     loss = engine().watch(path)
     theta = Parameters.zeros(settings.machine)
-    theta = (
-        engine().learner(settings).learn(theta, engine().path(path.machine, drive.fields[0], 1, 0))
-    )
+    training = engine().path(path.machine, drive.fields[0], 1, 0)
+    theta, _ = engine().learner(settings).update(theta, {}, training)
     best = in_turns(
         {"once": clocked(lambda: engine().watch(path)), "each": clocked(lambda: loss(theta))}, 5
     )
@@ -295,7 +294,7 @@ def _parts_of_a_cycle(
         for group in groups:
             alone = (everything, 1, states, nothing, True)
             timed("residuals", _start_residuals, *alone, scratch.bias, rule.constants, group)
-        timed("strips", _solve, 0, 1, barrier, len(x), rule.strip, rule, work)
+        timed("strips", _solve, 0, 1, barrier, len(x), rule, work)
         solved = len(x)
     end = (everything, 1, solved, True, x[:0], rule, work, scratch)
     timed("update and forces", _change_and_feel, *end)
