@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from thermoloom.computers.training_runs import training_settings
+from thermoloom.engine_choice import EngineSettings
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_toml
 from thermoloom.machine.machine import Machine
@@ -90,7 +91,9 @@ def test_the_settings_file_says_everything_and_is_the_defaults(tmp_path: Path) -
     text = settings_file()
     file = tmp_path / "all.toml"
     file.write_text(text)
-    assert Settings.from_dict(read_toml(file)) == Settings()
+    tables = read_toml(file)
+    assert EngineSettings(**tables.pop("engine")) == EngineSettings()
+    assert Settings.from_dict(tables) == Settings()
     for section, entries in Settings().as_dict().items():
         own = text.partition(f"[{section}]")[2].partition("\n[")[0].splitlines()
         for key in entries:

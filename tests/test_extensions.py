@@ -54,7 +54,7 @@ deep = Hidden(np.sin)
 
 @dataclass(frozen=True)
 class Table(Section):
-    name: ClassVar[str] = "table"
+    section: ClassVar[str] = "table"
 
     onsite: Annotated[Any, POTENTIAL] = "quartic"
 

@@ -579,7 +579,7 @@ def test_another_engine_is_another_run(tmp_path: Path, monkeypatch: pytest.Monke
     train_runs([(place, tiny())])
     monkeypatch.setenv("THERMOLOOM_ENGINE", "portable")
     assert training_path(tmp_path, tiny()) != compiled
-    with pytest.raises(UserError, match="a run of another engine"):
+    with pytest.raises(UserError, match="a run of the engine compiled, not portable; continue it"):
         train_runs([(place, tiny())])
     assert parameters_of(RunDirectory.open(place))["hidden_bias"].shape == (1, 6)  # still read
 

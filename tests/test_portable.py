@@ -575,11 +575,11 @@ def test_the_engine_is_chosen_by_name_library_device_and_precision(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("compiled:torch", "compiled has no options"),
+        ("compiled:torch", "has no library, device and precision to choose; take portable"),
         ("portable:fortran", "must be one of numpy, torch, jax"),
         ("portable:numpy:cuda", "portable:numpy:cuda: no such device; take cpu"),
-        ("portable:numpy:cpu:float16", "must be one of float32, float64"),
-        ("portable:numpy:cpu:float32:fast", "at most a library, a device and a precision"),
+        ("portable:numpy:cpu:float16", "no such device"),
+        ("portable::cpu", "expected name:library:device:precision"),
     ],
 )
 def test_what_cannot_be_chosen_is_said_in_a_line(

@@ -15,7 +15,7 @@ ORDER = (
     ("inputs", "interrupts", "numerics"),
     ("extensions",),
     ("sections", "streams", "threads"),
-    ("machine",),
+    ("machine", "engine_choice"),
     ("settings",),
     ("feasibility",),
     ("patterns", "engines", "runs"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer as Computer
     from thermoloom.computers.computer_files import load as load
     from thermoloom.computers.drawn import Drawn as Drawn
+    from thermoloom.engines.choice import engine as engine
     from thermoloom.errors import DataWarning as DataWarning
     from thermoloom.errors import UserError as UserError
     from thermoloom.machine.device import Device as Device
@@ -48,6 +49,7 @@ _HOME = {
     "densities": "patterns",
     "digits": "patterns.sources",
     "edges": "patterns.sources",
+    "engine": "engines.choice",
     "images": "patterns.sources",
     "load": "computers.computer_files",
     "results": "runs.results",

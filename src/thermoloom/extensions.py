@@ -60,12 +60,15 @@ class Extensible:
     noun: str
     """What the setting is, such as "onsite potential"."""
     methods: tuple[str, ...]
+    """Methods that it needs; ``a|b``: one of the two."""
+    copied: bool = True
+    """Whether a copy computes, so that later changes of the object have no effect."""
 
     def text(self, key: str, value: object) -> str:
         """The text of a built-in name, of an extension's name, or of an object."""
         if not isinstance(value, str):
             _require_methods(key, value, self)
-            return _text_of(key, value)
+            return _text_of(key, value, self.copied)
         return self._canonical(key, value) if is_extension(value) else value
 
     def object(self, key: str, text: str) -> Any:
@@ -81,7 +84,7 @@ class Extensible:
         parts = _parts(key, text)
         if parts["number"]:
             return text
-        complete = _text_of(key, restored)
+        complete = _text_of(key, restored, self.copied)
         if "#" in complete:  # an object of a module that has a name there, such as wells:deep
             complete = f"{parts['module']}:{parts['name']}@{_source_of(restored)}"
         _objects[complete] = restored, os.getpid()
@@ -137,18 +140,25 @@ def _module(key: str, name: str, kind: Extensible) -> ModuleType:
 
 
 def _require_methods(key: str, candidate: object, kind: Extensible) -> None:
-    missing = [name for name in kind.methods if not callable(getattr(candidate, name, None))]
+    missing = [
+        names
+        for names in kind.methods
+        if not any(callable(getattr(candidate, name, None)) for name in names.split("|"))
+    ]
     if missing:
+        needed, absent = (
+            joint.join(names).replace("|", " or ")
+            for joint, names in ((" and ", kind.methods), (" and no ", missing))
+        )
         raise UserError(
-            f"{key} = {shown(candidate)}: no {kind.noun}; it needs {' and '.join(kind.methods)}, "
-            f"and has no {' and no '.join(missing)}"
+            f"{key} = {shown(candidate)}: no {kind.noun}; it needs {needed}, and has no {absent}"
         )
 
 
 # --- object → text --------------------------------------------------------------------------------
 
 
-def _text_of(key: str, extension: object) -> str:
+def _text_of(key: str, extension: object, copied: bool) -> str:
     """The complete text of an object, which then stands for it in this process."""
     if isinstance(extension, type):
         extension = _call(key, extension, [], {})
@@ -162,8 +172,9 @@ def _text_of(key: str, extension: object) -> str:
     importable = _attribute(sys.modules.get(owner.__module__), owner.__qualname__) is owner
     if importable and arguments is not None:
         text = f"{name}{arguments}@{source}"
-        restored = extension if is_named else _call(key, owner, *_arguments(key, text, arguments))
-        if is_named or _state(restored) == _state(extension):
+        same = is_named or not copied
+        restored = extension if same else _call(key, owner, *_arguments(key, text, arguments))
+        if same or _state(restored) == _state(extension):
             _objects[text] = restored, os.getpid()
             return text
     text = f"{name}#{len(_objects)}@{source}"

@@ -260,6 +260,11 @@ def trajectories(
     return Trajectories(shown, generated.snapshots[:, places], energies["heat"][:, points])
 
 
+def samples_together() -> int:
+    """Samples that the engine computes together; a split at multiples changes no bit."""
+    return engine().GROUP
+
+
 def differing_samples(archive: Generated, again: Generated) -> list[int]:
     """Numbers of the samples whose start, end or heat differs in any bit."""
     differs = np.zeros(len(archive.heat), bool)

@@ -37,22 +37,21 @@ class Section:
     Python and TOML therefore follow the same rules, and NumPy numbers become plain ones.
     """
 
-    name: ClassVar[str] = ""
+    section: ClassVar[str] = ""
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         """Refuse an unknown setting before the dataclass raises its own error."""
         known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
         for key in settings:
             if key not in known:
-                section = cls.name
-                named = [f"{section}.{name}" for name in known]
-                raise UserError(unknown("setting", f"{section}.{key}", named))
+                named = [f"{cls.section}.{name}" for name in known]
+                raise UserError(unknown("setting", f"{cls.section}.{key}", named))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         hints = _type_hints(type(self))  # type: ignore[arg-type]
         for entry in fields(self):  # type: ignore[arg-type]
-            key = f"{self.name}.{entry.name}"
+            key = f"{self.section}.{entry.name}"
             value = fitted(key, hints[entry.name], getattr(self, entry.name))
             object.__setattr__(self, entry.name, value)
         self.check()
@@ -64,7 +63,7 @@ class Section:
         """Refuse the values of these settings, such as ``"J2, J4"``, if the condition is false."""
         names = keys.split(", ")
         values = tuple(getattr(self, name) for name in names)
-        named = ", ".join(f"{self.name}.{name}" for name in names)
+        named = ", ".join(f"{self.section}.{name}" for name in names)
         require(condition, named, values if len(values) > 1 else values[0], must)
 
     def _positive(self, *keys: str) -> None:

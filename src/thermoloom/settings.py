@@ -18,6 +18,7 @@ from typing import Any, ClassVar, get_type_hints
 
 import tomli_w
 
+from thermoloom.engine_choice import EngineSettings
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST, SMALLEST, InvalidTomlError, parse_toml, shown, user_path
 from thermoloom.machine.device import Device, build
@@ -45,7 +46,7 @@ RULES = {
 class PatternSettings(Section):
     """Which patterns are learned."""
 
-    name: ClassVar[str] = "patterns"
+    section: ClassVar[str] = "patterns"
 
     source: str = "bundled"
     """``bundled`` (first ten MNIST training images of each class), ``mnist`` (a folder of IDX
@@ -109,7 +110,7 @@ class PatternSettings(Section):
 class Training(Section):
     """How the computer learns."""
 
-    name: ClassVar[str] = "training"
+    section: ClassVar[str] = "training"
 
     rule: str = "online"
     """``online`` (update after every step), ``batch`` (once per trajectory) or ``delayed``
@@ -149,7 +150,7 @@ class Training(Section):
 class Solver(Section):
     """How the computer is solved: its parameters minimize the expected loss, without training."""
 
-    name: ClassVar[str] = "solver"
+    section: ClassVar[str] = "solver"
 
     heat_weight: float = 0.0
     """λ, weight of the expected heat (in k_BT) beside the loss."""
@@ -164,7 +165,7 @@ class Solver(Section):
 class Imperfections(Section):
     """Errors injected into learning; all off by default."""
 
-    name: ClassVar[str] = "imperfections"
+    section: ClassVar[str] = "imperfections"
 
     residual_noise: float = 0.0
     """σ_res, standard deviation of the error added to every node residual at every step."""
@@ -211,7 +212,7 @@ class Imperfections(Section):
 class GenerationSettings(Section):
     """How the frozen computer is sampled."""
 
-    name: ClassVar[str] = "generation"
+    section: ClassVar[str] = "generation"
 
     samples: int = 200
     """Number of independent denoising trajectories."""
@@ -227,7 +228,7 @@ class GenerationSettings(Section):
 class MeasureSettings(Section):
     """How samples are judged."""
 
-    name: ClassVar[str] = "measures"
+    section: ClassVar[str] = "measures"
 
     classifier: str = ""
     """Folder of a classifier made by ``thermoloom classifier train``; if empty, MNIST digits are
@@ -254,7 +255,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, section in _SECTIONS.items():
-            if name == Solver.name and self.solver is None:
+            if name == Solver.section and self.solver is None:
                 continue
             if not isinstance(getattr(self, name), section):
                 raise UserError(f"{name}: expected {section.__name__}(...)")
@@ -349,7 +350,7 @@ class Settings:
         for section, entries in current_names(values).items():
             if section not in _SECTIONS:
                 raise UserError(unknown("section", section, _SECTIONS))
-            if section == Solver.name and entries is None:
+            if section == Solver.section and entries is None:
                 sections[section] = None
                 continue
             if not isinstance(entries, Mapping):
@@ -427,11 +428,15 @@ def toml_of(tables: Mapping[str, Mapping[str, Any]]) -> str:
     return tomli_w.dumps(without_none)
 
 
-_SECTIONS: dict[str, type] = get_type_hints(Settings) | {Solver.name: Solver}
+_SECTIONS: dict[str, type] = get_type_hints(Settings) | {Solver.section: Solver}
+
+
+_TABLES = _SECTIONS | {EngineSettings.section: EngineSettings}
+"""Tables of a settings file: those of ``Settings``, and the engine of the process."""
 
 
 def _all_keys() -> list[str]:
-    return [f"{name}.{f.name}" for name, section in _SECTIONS.items() for f in fields(section)]
+    return [f"{name}.{f.name}" for name, section in _TABLES.items() for f in fields(section)]
 
 
 def settings_file() -> str:
@@ -440,7 +445,7 @@ def settings_file() -> str:
     A solver is not among the defaults, so its lines are comments.
     """
     lines: list[str] = []
-    for name, section in _SECTIONS.items():
+    for name, section in _TABLES.items():
         meanings, defaults = _meanings(section), section()
         if section is Solver:
             lines += ["# With this table, the computer is solved, not trained.", "# [solver]"]

@@ -16,6 +16,7 @@ from thermoloom.cli.options import (
     AsJson,
     Assignments,
     Config,
+    EngineOption,
     Values,
     compile_now,
     emit,
@@ -142,6 +143,7 @@ def train(
     checkpoint_every: Annotated[
         float, typer.Option(help="Seconds between checkpoints.", min=0.0)
     ] = 30.0,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a computer; run the same command again to continue an interrupted training."""
@@ -254,6 +256,7 @@ def generate(
         ),
     ] = False,
     assignments: Assignments = None,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Sample a trained computer and measure the heat it gives off.
@@ -362,6 +365,7 @@ def show(
         bool,
         typer.Option("--movie", help="Also write an animation of noise turning into images (GIF)."),
     ] = False,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
@@ -425,6 +429,7 @@ def solve(
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches, exactly and without a trajectory."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, compile_now, emit, path_of, say
+from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_of, say
 from thermoloom.errors import UserError
 from thermoloom.inputs import is_folder
 
@@ -19,6 +19,7 @@ def demo(
         Path, typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out"))
     ] = Path("results/demo.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a page on which noise turns into digits: a first look, in seconds."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thermoloom.cli.computers import ComputerPath
-from thermoloom.cli.options import AsJson, compile_now, emit, path_of
+from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_of
 from thermoloom.errors import UserError
 from thermoloom.inputs import shown
 
@@ -73,6 +73,7 @@ def export(
     simulate: Annotated[
         bool, typer.Option("--run", help="Run the netlist with ngspice and compare the engine.")
     ] = False,
+    engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the couplings of a computer for a device: a table, or a netlist for ngspice."""

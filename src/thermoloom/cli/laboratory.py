@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thermoloom.cli.options import path_of, say
+from thermoloom.cli.options import EngineOption, path_of, say
 from thermoloom.errors import UserError
 from thermoloom.interrupts import interrupts_wind_up
 
@@ -36,6 +36,7 @@ def lab(
         int, typer.Option(help="Port on 127.0.0.1; 0 selects any free one.", min=0, max=65535)
     ] = PORT,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    engine: EngineOption = None,
 ) -> None:
     """Open an interactive page to run, complete, teach, damage and inspect a computer."""
     try:

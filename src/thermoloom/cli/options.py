@@ -103,6 +103,29 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="One setting, such as machine.kT=0.2.", metavar="KEY=VALUE"),
 ]
+_engine_option = ""
+"""The engine of ``--engine``, which precedes a settings file."""
+
+
+def _choose_engine(text: str | None) -> str | None:
+    global _engine_option
+    _engine_option = text or ""
+    if text is not None:
+        from thermoloom.engines.choice import engine
+
+        engine(text)
+    return text
+
+
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="What computes: compiled (default), portable, portable:torch:cuda, …",
+        metavar="ENGINE",
+        callback=_choose_engine,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 
@@ -126,7 +149,17 @@ def merged(
         if isinstance(path, str) and path.strip():  # stored settings must work from any folder
             values[section][key] = str(user_path(f"{section}.{key}", path).absolute())
     _read_edges(values.get("machine", {}))
+    _use_engine(values.pop("engine", {}))
     return values
+
+
+def _use_engine(table: dict[str, Any]) -> None:
+    """The choice of ``[engine]`` and ``--set engine.…``, unless ``--engine`` has made it."""
+    if table and not _engine_option:
+        from thermoloom.engine_choice import EngineSettings
+        from thermoloom.engines.choice import engine
+
+        engine(EngineSettings(**table))
 
 
 def _read_edges(machine: dict[str, Any]) -> None:

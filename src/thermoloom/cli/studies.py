@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from thermoloom.cli.options import Config, Values, compile_now, merged, path_of
+from thermoloom.cli.options import Config, EngineOption, Values, compile_now, merged, path_of
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST_SEED, shown
 from thermoloom.studies.discovery import headings, is_folder, names, study, write_skeleton
@@ -132,6 +132,7 @@ def _command(name: str, question: str) -> Callable[..., None]:
         cluster: Cluster = None,
         shared: Shared = False,
         share: Share = None,
+        engine: EngineOption = None,
     ) -> None:
         from thermoloom.runs.execution import Resources
 
@@ -157,6 +158,7 @@ def run_all(
     cluster: Cluster = None,
     shared: Shared = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
+    engine: EngineOption = None,
 ) -> None:
     """Run all studies on the paper's machine, after an estimate of the time they take."""
     from thermoloom.runs.catalog import readable_bytes

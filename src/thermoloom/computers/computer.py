@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.computers.drawn import Drawn
+from thermoloom.engine_choice import EngineSettings, engine_in_use
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize
 from thermoloom.generation import generate, requested_classes
@@ -60,6 +61,8 @@ class SampleRequest:
         """Name of the archive, different for different orders."""
         name = f"samples-{self.seed}-{self.samples}"
         special = self._special()
+        if engine_in_use() != EngineSettings():
+            special["engine"] = engine_in_use().identity
         if special == SampleRequest(self.samples, self.seed)._special():
             return name
         return f"{name}-{sha256(canonical(special).encode())[:8]}"

@@ -169,7 +169,7 @@ def _settings(
         names = {entry.name for entry in fields(section)}
         table = {key: value for key, value in arguments.items() if key in names}
         if table:
-            tables[section.name] = table  # type: ignore[attr-defined]
+            tables[section.section] = table  # type: ignore[attr-defined]
     known = {entry.name for section in sections for entry in fields(section)}
     for key in arguments:
         if key not in known:

@@ -6,9 +6,8 @@
     watch     the loss on one path as a function of θ
     generate  the frozen computer sampled, with its heat and work
 
-No other package knows kernels. Another engine is a module with these functions and a line in
-``ENGINES``; ``THERMOLOOM_ENGINE`` names the one to use: ``compiled``, ``portable`` (NumPy),
-``portable:torch``, ``portable:jax``, each with a device and a precision behind it.
+No other package knows kernels. Another engine is any object with these functions;
+``thermoloom.engine_choice`` says which one is used.
 """
 
 from __future__ import annotations
@@ -21,22 +20,16 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.errors import UserError
+from thermoloom.engine_choice import ENGINES, OWN_ENGINE, engine_in_use
 from thermoloom.machine.action import PathLoss, PathTerms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.numerics import engine_name
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
 
 Float32 = NDArray[np.float32]
-
-ENGINES = {"compiled": "thermoloom.engines.compiled", "portable": "thermoloom.engines.portable"}
-"""Every engine by name: a module with the functions of ``Engine``, or with a function ``select``
-from the options behind the name (``portable:torch:cuda``) to an object that has them."""
-
 
 OnSnapshot = Callable[[int, int, Float32], None]
 """``on_snapshot(step, first, states)``: samples from ``first`` on have reached a snapshot step.
@@ -160,17 +153,11 @@ class Engine(Protocol):
 
 def engine() -> Engine:
     """The engine in use."""
-    name, *options = engine_name().split(":")
-    if name not in ENGINES:
-        raise UserError(f"THERMOLOOM_ENGINE = {name}: must be one of {', '.join(ENGINES)}")
-    module = import_module(ENGINES[name])
-    if hasattr(module, "select") and len(options) <= 3:
-        return cast(Engine, module.select(*options))
-    if options:
-        known = "at most a library, a device and a precision"
-        must = known if hasattr(module, "select") else f"{name} has no options"
-        raise UserError(f"THERMOLOOM_ENGINE = {':'.join([name, *options])}: {must}")
-    return cast(Engine, module)
+    choice = engine_in_use()
+    if choice.name not in ENGINES:
+        return cast(Engine, OWN_ENGINE.object("engine.name", choice.name))
+    module = import_module(ENGINES[choice.name])
+    return cast(Engine, module.select(*choice.options) if hasattr(module, "select") else module)
 
 
 def learner_of_engine(settings: Settings) -> Learner:

@@ -47,7 +47,7 @@ class Device(Section):
     (5,)
     """
 
-    name: ClassVar[str] = "device"
+    section: ClassVar[str] = "device"
 
     spread_J2: float = 0.0
     """σ of J₂ among units, relative: J₂ exp(σz − σ²/2)."""

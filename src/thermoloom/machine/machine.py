@@ -72,7 +72,7 @@ class Machine(Section):
     Machine(hidden=64, labels=10, stages=4, code='clusters')
     """
 
-    name: ClassVar[str] = "machine"
+    section: ClassVar[str] = "machine"
 
     visible: int = 784
     """N_v, number of visible units (28 × 28 pixels by default)."""

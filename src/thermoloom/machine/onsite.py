@@ -131,7 +131,7 @@ class Well(Section):
     (0,)
     """
 
-    name: ClassVar[str] = "machine.generating"
+    section: ClassVar[str] = "machine.generating"
 
     J2: float = 1.0
     """Quadratic coefficient about the centre, in E₀; may be negative where J4 is positive."""
@@ -169,7 +169,7 @@ class Development(Section):
     (2500, 3500)
     """
 
-    name: ClassVar[str] = "machine.development"
+    section: ClassVar[str] = "machine.development"
 
     J2: float = 1.0
     """Quadratic coefficient about the centre, in E₀; may be negative where J4 is positive."""

@@ -30,6 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from thermoloom.engine_choice import EngineSettings, engine_in_use, use_engine
 from thermoloom.errors import UserError
 from thermoloom.runs.files import LOCK, Lock, leftovers, sha256, write_atomically
 from thermoloom.runs.manifest import MANIFEST, package_version
@@ -74,6 +75,7 @@ def run_on_cluster(sweep: Sweep, tasks: Sequence[Task], address: str, shared: bo
             order = {
                 "task": asdict(task),
                 "version": package_version(),
+                "engine": engine_in_use().text,
                 "folder": str(sweep.folder) if shared else "",
                 "mark": mark,
                 "topic": topic,
@@ -223,6 +225,7 @@ def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]
     task = Task(**order["task"])
     try:
         _refuse_other_version("the worker", order["version"], package_version())
+        use_engine(EngineSettings.from_text(order["engine"]))
         workdir = Path(order["folder"]) if order["folder"] else _scratch(task)
         if order["folder"]:
             _check_shared(workdir, order["mark"])

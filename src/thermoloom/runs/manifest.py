@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
+from thermoloom.engine_choice import EngineSettings, engine_in_use
 from thermoloom.errors import UserError
-from thermoloom.numerics import DEFAULT_ENGINE, NUMERICS, engine_name
+from thermoloom.numerics import NUMERICS
 from thermoloom.runs.files import DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.settings import Settings
@@ -47,8 +48,8 @@ def run_identity(
     """
     identifying = essential(settings, defaults)
     content = {"kind": kind, "numerics": NUMERICS, "settings": identifying}
-    if engine_name() != DEFAULT_ENGINE:
-        content["engine"] = engine_name()
+    if engine_in_use() != EngineSettings():
+        content["engine"] = engine_in_use().identity
     return sha256(canonical(content).encode())[:12]
 
 
@@ -209,6 +210,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     kind: Name
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
     numerics: int
+    engine: str = EngineSettings.name
+    """Engine, library, kind of device and precision."""
     settings: dict[str, Any]
     state: Literal["new", "running", "done", "diverged", "failed"] = "new"
     reason: str = ""
@@ -232,6 +235,7 @@ class Manifest(msgspec.Struct, kw_only=True):
             kind=kind,
             id=run_identity(kind, settings, defaults),
             numerics=NUMERICS,
+            engine=engine_in_use().identity,
             settings=settings,
             created=now(),
             updated=now(),

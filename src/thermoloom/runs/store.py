@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from thermoloom.engine_choice import engine_in_use
 from thermoloom.errors import UserError
 from thermoloom.numerics import NUMERICS
 from thermoloom.runs.files import (
@@ -522,8 +523,8 @@ def _refuse_other_run(
     rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     if not shown:
         raise UserError(
-            f"{path}: holds a run of another engine; set THERMOLOOM_ENGINE as it was to continue "
-            "it, or choose another --out"
+            f"{path}: holds a run of the engine {old.engine}, not {engine_in_use().identity}; "
+            f"continue it with --engine {old.engine}, or choose another --out"
         )
     raise UserError(
         f"{path}: holds a run with {'; '.join(shown)}{rest}; take the same settings to continue "

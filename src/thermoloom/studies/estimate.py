@@ -18,7 +18,7 @@ import numpy as np
 from thermoloom.computers.pattern_store import identified
 from thermoloom.engines import engine
 from thermoloom.engines.noisy_learner import without_update_noise
-from thermoloom.generation import generate
+from thermoloom.generation import generate, samples_together
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
@@ -150,7 +150,7 @@ def _time_training(model: Settings) -> float:
 
 def _time_generation(machine: Machine) -> float:
     short = _short(machine, 40)
-    samples = engine().GROUP
+    samples = samples_together()
     with threads(1):
         theta = Parameters.zeros(short)
         generate(theta, 1, 0)

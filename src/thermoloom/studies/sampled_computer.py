@@ -32,7 +32,7 @@ from thermoloom.computers.training_runs import (
     training_settings,
 )
 from thermoloom.engines import engine
-from thermoloom.generation import differing_samples, generate
+from thermoloom.generation import differing_samples, generate, samples_together
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
@@ -167,8 +167,8 @@ def _advance(report: Report, models: list[Settings]) -> Callable[[float, float |
 
 def piece(settings: Settings, number: int) -> tuple[int, int]:
     """(first sample, samples) of a piece: a group of the engine, so that no bit depends on it."""
-    first = number * engine().GROUP
-    return first, min(engine().GROUP, settings.generation.samples - first)
+    first = number * samples_together()
+    return first, min(samples_together(), settings.generation.samples - first)
 
 
 def _piece_settings(settings: Settings, number: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _piece_settings(settings: Settings, number: int) -> dict[str, Any]:
 
 def piece_paths(folder: Path, settings: Settings) -> list[Path]:
     """Where the pieces of a computer's samples are; none if they are no more than one piece."""
-    count = math.ceil(settings.generation.samples / engine().GROUP)
+    count = math.ceil(settings.generation.samples / samples_together())
     numbers = range(count if count > 1 else 0)
     return [run_path(folder / RUNS, PIECE, _piece_settings(settings, n)) for n in numbers]
 

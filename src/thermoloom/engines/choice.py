@@ -1,0 +1,55 @@
+"""``tl.engine``: choose what computes, for a block of lines or from here on."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from thermoloom.engine_choice import OWN_ENGINE, VARIABLE, EngineSettings, use_engine
+from thermoloom.engines import Engine
+from thermoloom.engines import engine as engine_in_use
+
+
+class engine:
+    """Choose the engine of this process and of its workers.
+
+    choice      text such as "portable:torch:cuda", or an engine of your own: an object with the
+                methods of ``thermoloom.engines.Engine``
+    name        "compiled" or "portable", if the parts are named one by one
+    library     "numpy", "torch" or "jax"
+    device      "cpu", "cuda", "cuda:1", …
+    precision   "float32" or "float64"
+
+    The choice holds from here on or, in a ``with`` statement, for its lines.
+
+    >>> import thermoloom as tl
+    >>> with tl.engine(name="portable", precision="float64") as portable:
+    ...     print(portable.library.real)
+    <class 'numpy.float64'>
+    """
+
+    def __init__(self, choice: Any = "", **settings: str) -> None:
+        self.before = os.environ.get(VARIABLE)
+        if isinstance(choice, EngineSettings):
+            settings_of_engine = choice
+        elif choice and isinstance(choice, str) and not settings:
+            settings_of_engine = EngineSettings.from_text(choice)
+        elif choice:
+            settings_of_engine = EngineSettings(name=OWN_ENGINE.text("engine", choice), **settings)
+        else:
+            settings_of_engine = EngineSettings(**{"name": "portable"} | settings)
+        use_engine(settings_of_engine)
+        try:
+            self.engine: Engine = engine_in_use()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Engine:
+        return self.engine
+
+    def __exit__(self, *_: object) -> None:
+        if self.before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = self.before
