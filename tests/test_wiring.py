@@ -156,10 +156,10 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"topology": "ring"}, "must be among complete, grid, random, edges"),
+        ({"topology": "ring"}, "must be among complete, grid, moore, random, edges"),
         ({"topology": "grid"}, r"needs machine\.radius"),
         ({"topology": "edges"}, r"needs machine\.edges"),
-        ({"radius": 2}, r"for machine\.topology = 'grid' only"),
+        ({"radius": 2}, r"for machine\.topology = 'grid' or 'moore' only"),
         ({"topology": "random", "degree": 20}, "take fewer"),
         ({"topology": "grid", "radius": -1}, "must not be negative"),
         ({"topology": "edges", "edges": "wires.txt"}, "not a list of wires"),

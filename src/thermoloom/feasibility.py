@@ -25,7 +25,7 @@ from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import CentredQuartic, Onsite
 from thermoloom.machine.parameters import layout
-from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, largest_amplitude
+from thermoloom.machine.protocol import largest_amplitude, rest_amplitude
 from thermoloom.machine.roots import outermost_root
 
 SIZE = "machine.visible, machine.hidden"
@@ -127,7 +127,7 @@ def farthest_state(machine: Machine, field: float) -> float:
     A unit under its largest external force 2s in equilibrium is beyond it with a probability of
     about exp(−25).
     """
-    force, onsite = PREPARATION_AMPLITUDE * abs(field), machine.potential
+    force, onsite = rest_amplitude(machine) * abs(field), machine.potential
     rest = float(resting_states(machine, abs(field)))
     top = float(onsite.energy(rest)) - force * rest + RAREST * machine.kT
     farthest = outermost_root(
@@ -145,7 +145,7 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
     this is between −1 and 1 wherever a unit can be; beyond it, states overshoot the potential
     more with every step, and no training can mend that.
     """
-    if is_extension(machine.onsite):
+    if is_extension(machine.onsite) or machine.protocol or machine.preparation:
         stiffness = machine.potential.curvature(_reachable_states(machine, field)).max()
     else:
         stiffness = machine.potential.curvature(farthest_state(machine, field))

@@ -230,34 +230,47 @@ class LiveCourse:
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
-    """States of samples from noise to image, with the heat given off so far."""
+    """States of samples from noise to image, with heat and work so far."""
 
-    steps: list[int]
-    """Steps of generation, from 0 to K."""
+    times: NDArray[np.float64]
+    """(n,), from 0 to the end of generation, in the time unit of μ."""
     states: NDArray[np.float32]
-    """(samples, steps, N)."""
+    """(samples, n, N), visible units first."""
     heat: NDArray[np.float64]
-    """Q up to each step, (samples, steps), in E₀."""
+    """Q up to each time, (samples, n), in E₀; NaN where couplings are not reciprocal."""
+    work: NDArray[np.float64]
+    """W up to each time, (samples, n), in E₀; switches at that time count from the next one on."""
+
+    def __repr__(self) -> str:
+        samples, count, units = self.states.shape
+        return (
+            f"Trajectories({samples} samples, {count} times to {self.times[-1]:g}, {units} units)"
+        )
 
 
 def trajectories(
     theta: Parameters,
     samples: int,
     seed: int,
-    frames: int,
+    steps: Sequence[int],
     classes: Sequence[int] | int | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> Trajectories:
-    """Sample a computer and return the states at equally spaced times, with the heat up to each."""
+    """Sample a computer and return its states at rising steps, with heat and work up to each."""
     machine = theta.machine
-    shown = [round(step) for step in np.linspace(0, machine.generation_steps, frames)]
-    steps = watched_steps(machine, frames - 1)
-    generated = generate(theta, samples, seed, classes, None, steps, range(samples))
-    energies = course(theta, generated, steps, drawn_words(theta, samples, seed, classes))
-    places = [steps.index(step) for step in shown]
-    points = [energies["frame"].index(place) for place in places]
-    return Trajectories(shown, generated.snapshots[:, places], energies["heat"][:, points])
+    watched = sorted({*steps, *watched_steps(machine, 1)})
+    every = range(samples)
+    generated = generate(theta, samples, seed, classes, None, watched, every, on_progress)
+    places = [watched.index(step) for step in steps]
+    heat = work = np.full((samples, len(steps)), np.nan)
+    if felt(theta).twisted is None:
+        energies = course(theta, generated, watched, drawn_words(theta, samples, seed, classes))
+        points = [energies["frame"].index(place) for place in places]
+        heat, work = energies["heat"][:, points], energies["work"][:, points]
+    times = np.asarray(steps) * machine.dt
+    return Trajectories(times, generated.snapshots[:, places], heat, work)
 
 
 def samples_together() -> int:

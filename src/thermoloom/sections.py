@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -11,6 +12,9 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_typ
 from thermoloom.errors import UserError
 from thermoloom.extensions import Extensible
 from thermoloom.inputs import LARGEST_COUNT, LARGEST_SEED, real_number, shown, whole_number
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring, _SHORT.maxother = 60, 200
 
 
 @cache
@@ -47,6 +51,13 @@ class Section:
                 named = [f"{cls.section}.{name}" for name in known]
                 raise UserError(unknown("setting", f"{cls.section}.{key}", named))
         return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        """The settings that differ from their defaults, shortened."""
+        entries = fields(self)  # type: ignore[arg-type]
+        values = {entry.name: (getattr(self, entry.name), entry.default) for entry in entries}
+        changed = [f"{k}={_SHORT.repr(v)}" for k, (v, default) in values.items() if v != default]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def __post_init__(self) -> None:
         hints = _type_hints(type(self))  # type: ignore[arg-type]
@@ -88,7 +99,7 @@ _OTHERS = {bool: "true or false", str: "text"}
 def fitted(key: str, hint: Any, value: Any) -> Any:
     """``value`` as the type of the setting ``key``, or an error that names both."""
     if get_origin(hint) is Annotated:
-        extensible: Extensible = hint.__metadata__[0]
+        extensible: Extensible | Any = hint.__metadata__[0]
         return extensible.text(key, value)
     if type(None) in get_args(hint):
         return None if value is None else fitted(key, get_args(hint)[0], value)

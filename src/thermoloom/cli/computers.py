@@ -77,12 +77,16 @@ def machine_settings(
     topology: Annotated[
         str | None,
         typer.Option(
-            help="Which units are wired: complete (default), grid, random or edges.",
+            help="Which units are wired: complete (default), grid, moore, random or edges.",
             metavar="TOPOLOGY",
         ),
     ] = None,
     radius: Annotated[
-        int | None, typer.Option(help="Longest wire of a grid, in sites of the sheet.", metavar="R")
+        int | None,
+        typer.Option(
+            help="Longest wire of a grid or moore neighbourhood, in sites of the sheet.",
+            metavar="R",
+        ),
     ] = None,
     degree: Annotated[
         int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
@@ -261,9 +265,11 @@ def generate(
 ) -> None:
     """Sample a trained computer and measure the heat it gives off.
 
-    With --set device.gain_error=0.1 and the like, couplings are written to another device first.
+    With --set machine.kT=0.2 or --set device.dead=0.1 it runs under other conditions than in
+    training, or on a device.
     """
     from thermoloom.computers.computer_files import archive_path, learning_at, samples_of
+    from thermoloom.computers.conditions import under
     from thermoloom.computers.sample_archives import SampleRequest
     from thermoloom.feasibility import check_generation
     from thermoloom.machine.energy import label_word
@@ -271,9 +277,10 @@ def generate(
     from thermoloom.presentation.terminal import progress
 
     settings, patterns, _ = learning_at(run)
-    trained_on = settings.device
-    settings = settings.updated(_device_settings(assignments))
+    trained_on, conditions = settings.device, _conditions(assignments)
     settings = settings.updated({"generation": {"samples": samples, "seed": seed}})
+    settings = settings.updated({"device": conditions.get("device", {})})
+    settings = under(settings, conditions.get("machine", {}))
     machine = settings.machine
     check_generation(settings.built, samples)
     requested = _class_numbers(classes)
@@ -288,7 +295,8 @@ def generate(
         image, light = read_picture("--clamp", clamp), read_mask("--mask", mask)
         known = clamp_of(machine, patterns, image, samples, light, hold)
     device = None if settings.device == trained_on else settings.device
-    order = SampleRequest(samples, settings.generation_seed, requested, known, device)
+    others = conditions.get("machine", {})
+    order = SampleRequest(samples, settings.generation_seed, requested, known, device, others)
     compile_now([settings], learning=False)
     total, done = samples * machine.generation_steps, 0
     with progress("generating", total, "sample-steps") as advance:
@@ -318,13 +326,15 @@ def generate(
     emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
 
 
-def _device_settings(assignments: list[str] | None) -> Values:
-    """Device settings from --set; training has fixed all other settings."""
+def _conditions(assignments: list[str] | None) -> Values:
+    """Settings of machine and device from --set; training has fixed all others."""
     values = merged(None, assignments, {})
     for section, entries in values.items():
-        if section != "device":
+        if section not in ("machine", "device"):
             key = f"{section}.{next(iter(entries))}"
-            raise UserError(f"--set {key}: settled by training; generate takes device settings")
+            raise UserError(
+                f"--set {key}: settled by training; generate takes conditions of machine and device"
+            )
     return values
 
 
@@ -403,6 +413,8 @@ def show(
 
 def _movie(run: Path, shape: Sequence[int] | None) -> bytes:
     """Animation of ten samples from noise to image, one per class where there are labels."""
+    import numpy as np
+
     from thermoloom.computers.computer_files import open_computer
     from thermoloom.generation import trajectories
     from thermoloom.presentation.movie import FRAMES, SHOWN, animation
@@ -411,7 +423,8 @@ def _movie(run: Path, shape: Sequence[int] | None) -> bytes:
     assert shape is not None
     settings = computer.settings
     compile_now([settings], learning=False)
-    animated = trajectories(computer.parameters, SHOWN, settings.generation_seed, FRAMES)
+    frames = np.linspace(0, settings.machine.generation_steps, FRAMES).round().astype(int).tolist()
+    animated = trajectories(computer.parameters, SHOWN, settings.generation_seed, frames)
     images = animated.states[..., : settings.machine.visible]
     return animation(images, shape, animated.heat.mean(axis=0), settings.machine.kT)
 

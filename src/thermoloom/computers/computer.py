@@ -7,26 +7,29 @@ computer.save("my.safetensors")             tl.load("my.safetensors")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thermoloom.computers.conditions import under
 from thermoloom.computers.drawn import Drawn
 from thermoloom.engine_choice import EngineSettings, engine_in_use
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import Realization, realize
-from thermoloom.generation import generate, requested_classes
+from thermoloom.generation import Trajectories, generate, requested_classes, trajectories
 from thermoloom.inputs import user_path, whole_number
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.device import Device, build
+from thermoloom.machine.device import Device
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in
+from thermoloom.measures.free_energy import FreeEnergy, free_energy
 from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
@@ -55,6 +58,8 @@ class SampleRequest:
     clamp: Clamp | None = None
     device: Device | None = None
     """What θ is written on; None: what it was trained on."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the machine that differ from those of the training (``CONDITIONS``)."""
 
     @property
     def archive(self) -> str:
@@ -74,15 +79,16 @@ class SampleRequest:
             if clamp is None
             else [array_sha256(clamp.mask), array_sha256(clamp.values), clamp.follow]
         )
-        device = {} if self.device is None else {"device": asdict(self.device)}
-        return {"classes": self.classes, "clamp": held} | device
+        others = {} if self.device is None else {"device": asdict(self.device)}
+        others |= {"conditions": dict(self.conditions)} if self.conditions else {}
+        return {"classes": self.classes, "clamp": held} | others
 
     def draw(
         self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
     ) -> Generated:
-        """Generate with the θ of a computer, on the device that was ordered."""
-        if self.device is not None:
-            theta = theta.on(build(settings.machine, self.device))
+        """Generate with the θ of a computer, under the conditions that were ordered."""
+        if self.device is not None or self.conditions:
+            theta = theta.on(under(settings, self.conditions, self.device).built)
         return generate(
             theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
         )
@@ -138,7 +144,9 @@ class Computer:
         how = "solved" if self.settings.solved else f"{training.rule}, {training.cycles} cycles"
         distance = self.__dict__.get("_distance")
         far = "" if distance is None else f", {100 * distance:.2g} % from its optimum"
-        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how}{far})"
+        device = self.settings.device
+        built = "" if device.ideal else f", on {device!r}"
+        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how}{far}{built})"
 
     @cached_property
     def _distance(self) -> float:
@@ -198,9 +206,45 @@ class Computer:
         ...  recalibrated)]
         [False, False]
         """
-        settings = replace(self.settings, device=device)
-        theta = self.parameters.on(settings.built)
-        return replace(self, settings=settings, parameters=theta)
+        return self.at(device=device)
+
+    def at(self, *, device: Device | None = None, **conditions: Any) -> Computer:
+        """A computer with the same θ under other conditions: ``kT``, ``duration``, ``dt``,
+        ``mobility``, ``J2``, ``J4``, ``onsite``, ``generating``, ``development``, ``windows`` and
+        ``label_amplitude`` of the machine, and a ``device``.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.at(kT=0.2, duration=0.1, device=tl.Device(bits=4))
+        Computer(Machine(visible=49, hidden=8, kT=0.2, duration=0.1), 2 patterns, solved, \
+on Device(bits=4))
+        """
+        settings = under(self.settings, conditions, device)
+        return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
+
+    def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
+        """A computer with other blocks of θ, such as measured ones; the rest stays.
+
+        ``couplings``: arrays by the names that ``computer[name]`` knows, of the same shape.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> weak = computer.with_couplings({"visible_hidden": 0.5 * computer["visible_hidden"]})
+        >>> weak["visible_hidden"].shape
+        (1, 49, 8)
+        """
+        for name in couplings:
+            self[name]
+        arrays = {name: numpy_array(name, array) for name, array in couplings.items()}
+        for name, array in arrays.items():
+            if array.dtype.kind not in "iuf":
+                raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
+        theta = Parameters.from_arrays(self.parameters.machine, self.parameters.arrays | arrays)
+        theta = theta.astype(np.float32)
+        theta.check()
+        return replace(self, parameters=theta, solution=None)
 
     def develop(
         self,
@@ -286,6 +330,62 @@ class Computer:
         generated = request.draw(self.parameters, self.settings, on_progress)
         requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
+
+    def trajectories(
+        self,
+        samples: int = 5,
+        every: int = 50,
+        seed: int | None = None,
+        *,
+        classes: ArrayLike | None = None,
+    ) -> Trajectories:
+        """The way from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
+        ``heat`` and ``work`` up to each time, (samples, n), in E₀.
+
+        ``every``: steps between two times; the end is always among them. ``seed`` and ``classes``:
+        as of ``generate``, so the last states are those of its samples.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
+        >>> way = machine.solve(tl.digits(0, 1), resize=True).trajectories(3, every=10)
+        >>> way.times.shape, way.states.shape, way.heat.shape
+        ((6,), (3, 6, 57), (3, 6))
+        """
+        count, stride = whole_number("samples", samples, 1), whole_number("every", every, 1)
+        last = self.machine.generation_steps
+        seed = self.settings.generation_seed if seed is None else seed
+        numbers = None if classes is None else self.patterns.class_numbers(classes)
+        return trajectories(self.parameters, count, seed, [*range(0, last, stride), last], numbers)
+
+    def free_energy(
+        self,
+        stage: int = 0,
+        *,
+        samples: int = 400,
+        switches: int = 20,
+        rest: float = 4.0,
+        classes: int | str | None = None,
+        seed: int | None = None,
+    ) -> FreeEnergy:
+        """ΔF of switching a stage's couplings on, in k_BT: by Bennett's acceptance ratio, by
+        Jarzynski's equality and by Crooks' theorem, each with its standard error.
+
+        Couplings are switched on in ``switches`` jumps with a ``rest`` after each, and off again.
+        A machine with labels needs a class. Needs pymbar (``thermoloom[free-energy]``).
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=4, hidden=0, wiring=["visible-visible"], dt=0.01)
+        >>> computer = machine.solve([[1.0, 0.5, -1, 0], [-1, 0, 1, 0.5]], scale=None)
+        >>> free = computer.free_energy(samples=100, switches=4, rest=1.0)
+        >>> free.agree, abs(free.difference - free.crooks.difference) < 0.5
+        (True, True)
+        """
+        whole_number("stage", stage, 0, self.machine.stages - 1)
+        number = None if classes is None else self.patterns.class_numbers(classes)[0]
+        seed = self.settings.generation_seed if seed is None else seed
+        return free_energy(
+            self.parameters, stage, samples, seed, switches, rest, number, crooks=True
+        )
 
     def save(self, path: str | Path) -> None:
         """Save the computer in one .safetensors file, which ``load`` and the command line open.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,8 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.errors import UserError
+from thermoloom.errors import DataWarning, UserError
+from thermoloom.inputs import shown, whole_number
+from thermoloom.machine.clamp import fields_at_rest
 from thermoloom.machine.generated import Generated
+from thermoloom.measures.classifier import SIDE, image_features
+from thermoloom.measures.fidelity import (
+    KernelDistance,
+    PrecisionRecall,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+    with_thermal_noise,
+)
+from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,6 +32,13 @@ if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer
     from thermoloom.measures.heat_ledger import Ledger
     from thermoloom.measures.quality import Quality
+
+Features = Callable[[NDArray[Any]], Any]
+"""A function from samples (n, …) to features (n, d)."""
+Measure = Callable[[NDArray[Any], NDArray[Any]], Any] | Any
+"""A function of samples and reference, or an object with such a method ``measure``."""
+_NOISE_SEED = 20261118
+"""Seed of the thermal noise that a reference receives."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,6 +164,117 @@ class Drawn:
         visible = self.states[:, : self.computer.machine.visible]
         return measure_quality(visible, self.computer.patterns, classifier, panel())
 
+    # --- compared with data -----------------------------------------------------------------------
+
+    def measure(
+        self, measure: Measure, reference: Source | None = None, *, noise: bool = True
+    ) -> Any:
+        """What your own measure gives: ``measure(samples, reference)``, or its method ``measure``.
+
+        Both are arrays in the units of the data. ``reference``: data of any source, by default the
+        learned data. With ``noise`` it carries the same thermal noise as the samples: it is where
+        preparation takes it.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
+        >>> drawn = machine.solve(tl.digits(0, 1), resize=True).generate(5, seed=1)
+        >>> drawn.measure(lambda samples, reference: (len(samples), len(reference)))
+        (5, 2)
+        """
+        function = getattr(measure, "measure", measure)
+        if not callable(function):
+            raise UserError(f"measure: {shown(measure)} is no function of samples and reference")
+        return function(self.samples, self.reference(reference, noise=noise))
+
+    def frechet(
+        self,
+        reference: Source | None = None,
+        features: Features | None = None,
+        *,
+        noise: bool = True,
+    ) -> float:
+        """Fréchet distance of samples and reference in a space of features.
+
+        ``features``: a function from samples (n, …) in the units of the data to (n, d). By default
+        the bundled classifier's for digits of 28 × 28 pixels, and the numbers themselves for all
+        other data. ``reference``, ``noise``: as of ``measure``.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> rows = np.random.default_rng(0).normal([5, 100], [1, 20], (200, 2))
+        >>> drawn = tl.Machine.for_data(rows).solve(rows).generate(500)
+        >>> means = lambda samples: samples / rows.std(axis=0)
+        >>> drawn.frechet(rows, means) < 0.3
+        True
+        """
+        return frechet_distance(*self._features(reference, features, noise))
+
+    def kid(
+        self,
+        reference: Source | None = None,
+        features: Features | None = None,
+        *,
+        noise: bool = True,
+    ) -> KernelDistance:
+        """Kernel distance (KID) of samples and reference, with its standard error; arguments as of
+        ``frechet``.
+        """
+        return kernel_distance(*self._features(reference, features, noise))
+
+    def precision_recall(
+        self,
+        reference: Source | None = None,
+        features: Features | None = None,
+        *,
+        neighbours: int = 3,
+        noise: bool = True,
+    ) -> PrecisionRecall:
+        """Part of the samples that the reference covers, and the reverse; arguments as of
+        ``frechet``.
+        """
+        rows = self._features(reference, features, noise)
+        return precision_recall(*rows, whole_number("neighbours", neighbours, 1))
+
+    def reference(self, source: Source | None = None, *, noise: bool = True) -> NDArray[Any]:
+        """Data in the shape and units of ``samples``, with the thermal noise of the machine.
+
+        Samples that were developed are sharper than that noise: a warning says that it is left out.
+        """
+        machine, patterns = self.computer.machine, self.computer.patterns
+        if source is None:
+            patterns.needed_for("reference")
+        else:
+            patterns = patterns_from_source(source, None, machine, scale=patterns.scale)
+        fields = patterns.patterns
+        if noise and machine.development:
+            warnings.warn(
+                "samples were developed, and thermal noise of equal size is not known: the "
+                "reference has none",
+                DataWarning,
+                stacklevel=4,
+            )
+        elif noise:
+            fields = fields_at_rest(machine, with_thermal_noise(machine, fields, _NOISE_SEED))
+        data = self.computer.patterns.scale.units(fields)
+        return data.reshape(len(data), *self.samples.shape[1:])
+
+    def _features(
+        self, reference: Source | None, features: Features | None, noise: bool
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Features of samples and reference, (n, d) each."""
+        if features is None:
+            pixels = self.computer.patterns.digits and self.samples.shape[1:] == (SIDE, SIDE)
+            features = _pixel_features if pixels else np.asarray
+        rows = []
+        for values in (self.samples, self.reference(reference, noise=noise)):
+            answer = numpy_array("features", features(values))
+            if len(answer.shape) < 1 or len(answer) != len(values):
+                raise UserError(
+                    f"features: {shown(features)} gives shape {answer.shape} for {len(values)} "
+                    "samples; expected one row for each"
+                )
+            rows.append(answer.reshape(len(values), -1))
+        return rows[0], rows[1]
+
     def show(self, most: int = 60) -> Figure:
         """The first samples on one sheet: a matplotlib figure, which notebooks display.
 
@@ -158,3 +290,8 @@ class Drawn:
             raise UserError("the visible layer is not an image, so there is nothing to show")
         title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
         return sample_figure(self.images, shape, title, most, self.class_names)
+
+
+def _pixel_features(images: NDArray[Any]) -> NDArray[Any]:
+    """Features of the bundled classifier."""
+    return image_features(images.reshape(len(images), -1))

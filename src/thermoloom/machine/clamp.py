@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array
-from thermoloom.machine.protocol import PREPARATION_AMPLITUDE
+from thermoloom.machine.protocol import rest_amplitude
 from thermoloom.machine.roots import outermost_root
 
 
@@ -66,14 +66,14 @@ class Clamp:
 
 
 def fields_at_rest(machine: Machine, states: Array) -> Array:
-    """s = V′_onsite(x)/2: the field whose preparation takes a unit to x."""
-    fields: Array = machine.potential.gradient(states) / PREPARATION_AMPLITUDE
+    """s = V′_onsite(x)/2: the field whose preparation, at amplitude 2, takes a unit to x."""
+    fields: Array = machine.potential.gradient(states) / rest_amplitude(machine)
     return fields
 
 
 def resting_states(machine: Machine, fields: Array | float) -> Array:
     """The outermost x with V′_onsite(x) = 2s: where preparation takes a unit of field s."""
-    potential, force = machine.potential, PREPARATION_AMPLITUDE * np.asarray(fields, np.float64)
+    potential, force = machine.potential, rest_amplitude(machine) * np.asarray(fields, np.float64)
     return outermost_root(
         lambda x: potential.gradient(x) - force, potential.curvature, np.sign(force)
     )

@@ -3,7 +3,7 @@
     unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
                s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
     coupling   J̃_ij = (1 + γz_ij) exp(−λz_ij² n) J_ij + o z_ij       as it is felt by both units
-               0 where it is dead, ±J_stuck where it is stuck
+               0 where it is dead, ±J_stuck where it is stuck; J_ij on a grid of b bits
     one way    J̃_{i←j} = J̃_ij (1 + κz_ij),  J̃_{j←i} = J̃_ij (1 − κz_ij)
 
 θ = (J_ij) is what was written, biases and label couplings included; z are standard normals, drawn
@@ -30,13 +30,13 @@ from thermoloom.machine.energy import coupling_gradient
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import ONSITE, CentredQuartic, Onsite, own_potential
 from thermoloom.machine.parameters import Array, Block, Parameters, layout
-from thermoloom.machine.quantization import mirrored
+from thermoloom.machine.quantization import UNQUANTIZED, mirrored, quantized
 from thermoloom.sections import Section
 
 Float64 = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Device(Section):
     """How a device differs from the machine that was meant; everything off by default.
 
@@ -57,6 +57,11 @@ class Device(Section):
     """σ of the mobility among units, relative, log-normal likewise."""
     spread_temperature: float = 0.0
     """σ of the temperature among units, relative, log-normal likewise."""
+    bits: int = 32
+    """Bits in which couplings are written, with a grid for each block; 32 = float32. Generation
+    only: [imperfections] has the bits of training."""
+    rounding: str = "nearest"
+    """How couplings are written where bits < 32: nearest, or stochastic (right on average)."""
     gain_error: float = 0.0
     """γ, relative error of every coupling and bias: J (1 + γz)."""
     offset: float = 0.0
@@ -78,7 +83,10 @@ class Device(Section):
 
     def check(self) -> None:
         limits = {"dead": 1.0, "stuck": 1.0} | dict.fromkeys(SPREADS, 2.0)
-        self._non_negative(*(entry.name for entry in fields(self)))
+        self._non_negative(*(entry.name for entry in fields(self) if entry.name != "rounding"))
+        must = "must be 2 to 24, or 32 for unquantized float32"
+        self._require("bits", self.bits == UNQUANTIZED or 2 <= self.bits <= 24, must)
+        self._require("rounding", self.rounding in ROUNDINGS, f"must be {' or '.join(ROUNDINGS)}")
         for key, most in limits.items():
             self._require(key, getattr(self, key) <= most, f"must be at most {most:g}")
         must = "only couplings that drift grow old; set device.drift, or leave it at 0"
@@ -88,7 +96,7 @@ class Device(Section):
     def couples(self) -> bool:
         """Whether couplings differ from those that were written."""
         keys = ("gain_error", "offset", "dead", "stuck", "non_reciprocity")
-        return any(getattr(self, key) for key in keys)
+        return self.bits != UNQUANTIZED or any(getattr(self, key) for key in keys)
 
     @property
     def bounded(self) -> bool:
@@ -101,6 +109,7 @@ class Device(Section):
         return not (self.couples or self.drift or any(getattr(self, key) for key in SPREADS))
 
 
+ROUNDINGS = ("nearest", "stochastic")
 SPREADS = ("spread_J2", "spread_J4", "spread_mobility", "spread_temperature")
 
 
@@ -217,9 +226,16 @@ class BuiltMachine(Machine):
             block.of(twist)[...] = _one_way(block, block.of(twist), self)
         return twist
 
+    @cached_property
+    def _rounding(self) -> Float64 | None:
+        """u of n = ⌊y + u⌋, flat; None for the nearest level."""
+        stochastic = self.device.rounding == "stochastic"
+        return self._of_couplings("rounding", uniform=True) if stochastic else None
+
     def felt(self, theta: Parameters, age: float = 0.0) -> Felt:
         """Couplings as the units feel them, ``age`` trajectories after θ was written."""
-        written = theta.vector * np.exp(-self.decay * age) if age else theta.vector
+        written = quantized(theta, self.device.bits, self._rounding).vector
+        written = written * np.exp(-self.decay * age) if age else written
         both = (self.gain * written + self.offset).astype(theta.vector.dtype)
         twisted = None
         if self.twist is not None:

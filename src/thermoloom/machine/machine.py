@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -32,7 +32,7 @@ from thermoloom.machine.onsite import (
     Well,
     own_potential,
 )
-from thermoloom.machine.protocol import RAMPS, windows
+from thermoloom.machine.protocol import RAMPS, Waveform, sampled, windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency, neighbours
 from thermoloom.sections import Section, require
 
@@ -60,7 +60,7 @@ _ROUND_OFF = 1e-6
 numbers that were float32 once are off by 1e-7."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Machine(Section):
     """Units, wiring, stages and dynamics: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt.
 
@@ -90,9 +90,11 @@ class Machine(Section):
     visible-label, hidden-label (the last two only if there are labels)."""
     topology: str = "complete"
     """Which units of coupled groups are joined by a wire: complete (all), grid (those within
-    ``radius`` on a sheet), random (``degree`` wires per unit) or edges (a list)."""
+    ``radius`` on a sheet), moore (those within ``radius`` rows and columns, so eight neighbours at
+    1), random (``degree`` wires per unit) or edges (a list)."""
     radius: int = 0
-    """Longest wire of a grid, as a Manhattan distance in sites of the sheet."""
+    """Longest wire in sites of the sheet: a Manhattan distance in a grid, rows and columns in a
+    moore neighbourhood."""
     degree: int = 0
     """Mean number of wires of a unit in a random topology."""
     topology_seed: int = 42
@@ -112,6 +114,11 @@ class Machine(Section):
     """The field of a pattern vanishes after this fraction of t_f."""
     ramp_power: float = 1.0
     """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, more is earlier."""
+    protocol: Annotated[Any, Waveform()] = ()
+    """Amplitude a of the field of a pattern instead of a ramp: a function of t/t_f, or one number
+    for each step. An object may have amplitude(t/t_f), and a preparation of its own."""
+    preparation: Annotated[Any, Waveform()] = ()
+    """Amplitude of the field while a pattern is imprinted, likewise; 2 if left out."""
     code: str = "projection"
     """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
@@ -165,6 +172,7 @@ class Machine(Section):
         _among("ramp", (self.ramp,), tuple(RAMPS))
         _among("scale", (self.scale,), SCALES)
         self._check_time()
+        self._sample_protocol()
         self._check_windows()
         self._check_generating()
         self._check_topology()
@@ -199,6 +207,20 @@ class Machine(Section):
         ):
             must = f"{meaning} = {value:.2g} is not a float32 number"
             self._require("mobility, dt, kT", SMALLEST <= value <= LARGEST, must)
+
+    def _sample_protocol(self) -> None:
+        """Keep protocol and preparation as numbers, which need no source."""
+        preparation = self.preparation or getattr(self.protocol, "preparation", ())
+        preparation = Waveform().text("machine.preparation", preparation)
+        for key, waveform in (("protocol", self.protocol), ("preparation", preparation)):
+            object.__setattr__(self, key, sampled(f"machine.{key}", waveform, self.steps))
+        must = "must not end at 0, which would imprint no pattern"
+        if self.preparation:
+            require(self.preparation[-1] != 0, "machine.preparation", 0, must)
+        if self.protocol:
+            for key in ("ramp", "ramp_end", "ramp_power"):
+                must = "means nothing beside machine.protocol; give one of them"
+                self._require(key, getattr(self, key) == getattr(Machine, key), must)
 
     def _check_windows(self) -> None:
         must = f"must not exceed the {self.steps} steps of a trajectory"
@@ -260,10 +282,12 @@ class Machine(Section):
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
         self._non_negative("radius", "degree")
-        for key, topology in (("radius", "grid"), ("degree", "random"), ("edges", "edges")):
-            is_set, needed = getattr(self, key) not in (0, ""), self.topology == topology
+        uses = {"radius": ("grid", "moore"), "degree": ("random",), "edges": ("edges",)}
+        for key, topologies in uses.items():
+            is_set, needed = getattr(self, key) not in (0, ""), self.topology in topologies
             self._require("topology", is_set or not needed, f"needs machine.{key}")
-            must = f"means something for machine.topology = {topology!r} only"
+            only = " or ".join(map(repr, topologies))
+            must = f"means something for machine.topology = {only} only"
             self._require(key, needed or not is_set, must)
         if self.sparse:
             require(
@@ -388,15 +412,6 @@ class Machine(Section):
     def stage_windows(self) -> tuple[tuple[int, int], ...]:
         """(first, last) steps of each stage on a noising path."""
         return windows(self)
-
-    def __repr__(self) -> str:
-        defaults = {entry.name: entry.default for entry in fields(Machine)}
-        changed = [
-            f"{name}={getattr(self, name)!r:.60}"
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        ]
-        return f"Machine({', '.join(changed)})"
 
     @classmethod
     def paper(cls) -> Machine:

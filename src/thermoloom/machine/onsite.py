@@ -121,7 +121,7 @@ class CentredQuartic(NamedTuple):
         return CentredQuartic(*(dtype(coefficient) for coefficient in self))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Well(Section):
     """The generating potential J₂(x − m)² + J₄(x − m)⁴ of some units; a double well if J₂ < 0.
 
@@ -154,7 +154,7 @@ class Well(Section):
         return group in self.groups and (not self.stages or stage in self.stages)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Development(Section):
     """A window after t_f, in which visible units relax in other wells, coupled to their neighbours.
 

@@ -3,7 +3,8 @@
     preparation   x = 0, then K steps under the force 2s
     noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(e t_f)]₊ⁿ
 
-s is the field of a unit. In the paper the force falls linearly (n = 1) and vanishes at e = 0.75. A
+s is the field of a unit. In the paper the force falls linearly (n = 1) and vanishes at e = 0.75.
+``machine.protocol`` replaces a(t_k) and ``machine.preparation`` the 2 by numbers of the user. A
 machine with T stages cuts the K steps into T windows, and stage t learns from the steps of window t
 alone. Generation runs through the windows backwards, from the noisy end.
 """
@@ -11,11 +12,15 @@ alone. Generation runs through the windows backwards, from the noisy end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from thermoloom.errors import UserError
+from thermoloom.inputs import LARGEST, shown
 
 if TYPE_CHECKING:
     from thermoloom.machine.machine import Machine
@@ -25,11 +30,20 @@ PREPARATION_AMPLITUDE = 2.0
 
 def preparation(machine: Machine) -> NDArray[np.float64]:
     """Amplitude of the force at each of the K steps of preparation."""
+    if machine.preparation:
+        return np.array(machine.preparation)
     return np.full(machine.steps, PREPARATION_AMPLITUDE)
+
+
+def rest_amplitude(machine: Machine) -> float:
+    """Amplitude at the end of preparation, under which units come to rest."""
+    return machine.preparation[-1] if machine.preparation else PREPARATION_AMPLITUDE
 
 
 def ramp(machine: Machine) -> NDArray[np.float64]:
     """a(t_k) at the start of each of the K steps of a noising path."""
+    if machine.protocol:
+        return np.array(machine.protocol)
     return PREPARATION_AMPLITUDE * RAMPS[machine.ramp](machine)
 
 
@@ -80,3 +94,53 @@ def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) ->
     x = np.asarray(states, np.float64)
     alone = machine.potential.energy(x[[0, -1]]).sum(axis=1)
     return float(alone[0] - alone[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))
+
+
+# --- protocols of users ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waveform:
+    """Annotation of a setting that holds amplitudes: K numbers, or a function of t/t_f."""
+
+    def text(self, key: str, value: Any) -> Any:
+        """The numbers; a function stays one until the number of steps is known (``sampled``)."""
+        if callable(value) or callable(getattr(value, "amplitude", None)):
+            return value
+        try:
+            numbers = np.atleast_1d(np.asarray(value, np.float64))
+        except (TypeError, ValueError):
+            raise UserError(f"{key} = {shown(value)}: {_FORMS}") from None
+        if numbers.ndim != 1:
+            raise UserError(f"{key}: an array of shape {numbers.shape}; {_FORMS}")
+        return tuple(numbers.tolist())
+
+
+_FORMS = "expected amplitudes, one for each step, or a function of t/t_f"
+
+
+def sampled(key: str, waveform: Any, steps: int) -> tuple[float, ...]:
+    """Amplitudes at the start of each step; refused unless they are K finite numbers."""
+    function = getattr(waveform, "amplitude", waveform)
+    if callable(function):
+        try:
+            values = np.asarray(function(np.arange(steps) / steps), np.float64)
+            waveform = tuple(np.broadcast_to(values, steps).tolist())
+        except Exception as error:
+            raise UserError(f"{key}: fails on an array of times t/t_f ({error})") from None
+    if len(waveform) == 1:
+        waveform *= steps
+    if waveform and len(waveform) != steps:
+        raise UserError(
+            f"{key}: {len(waveform)} amplitudes; this machine has {steps} steps (duration/dt)"
+        )
+    if waveform and not np.abs(waveform).max() <= LARGEST:
+        raise UserError(f"{key}: amplitudes must be finite")
+    return tuple(waveform)
+
+
+def resampled(machine: Machine, steps: int) -> dict[str, Any]:
+    """Protocol and preparation as the same functions of t/t_f in another number of steps."""
+    times, before = (np.arange(n) / n for n in (steps, machine.steps))
+    numbers = {key: getattr(machine, key) for key in ("protocol", "preparation")}
+    return {key: tuple(np.interp(times, before, a).tolist()) for key, a in numbers.items() if a}

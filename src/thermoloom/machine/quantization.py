@@ -50,13 +50,14 @@ def largest_magnitude(array: Array) -> float:
     return largest
 
 
-def levels(array: Array, bits: int, A_max: float) -> Codes:
-    """n = round(A/A_max · top), clipped to ±top."""
+def levels(array: Array, bits: int, A_max: float, rounding: Array | None = None) -> Codes:
+    """n = round(A/A_max · top), clipped to ±top; ⌊… + u⌋ where ``rounding`` has u."""
     top = top_level(bits)
     if A_max == 0:
         return np.zeros(array.shape, np.int32)
     scaled = np.asarray(array, np.float64) / A_max * top
-    codes: Codes = np.clip(np.rint(scaled), -top, top).astype(np.int32)
+    whole = np.rint(scaled) if rounding is None else np.floor(scaled + rounding)
+    codes: Codes = np.clip(whole, -top, top).astype(np.int32)
     return codes
 
 
@@ -66,12 +67,14 @@ def couplings(codes: Codes, bits: int, A_max: float) -> Float32:
     return values
 
 
-def quantize(array: Array, bits: int, A_max: float | None = None) -> Float32:
+def quantize(
+    array: Array, bits: int, A_max: float | None = None, rounding: Array | None = None
+) -> Float32:
     """A^(b) of one tensor, on the grid ±A_max (by default its largest magnitude)."""
     if bits == UNQUANTIZED:
         return np.asarray(array, np.float32)
     span = largest_magnitude(array) if A_max is None else A_max
-    return couplings(levels(array, bits, span), bits, span)
+    return couplings(levels(array, bits, span, rounding), bits, span)
 
 
 def mirrored(array: NDArray[Any]) -> NDArray[Any]:
@@ -81,18 +84,20 @@ def mirrored(array: NDArray[Any]) -> NDArray[Any]:
     return symmetric
 
 
-def quantized(theta: Parameters, bits: int) -> Parameters:
+def quantized(theta: Parameters, bits: int, rounding: Array | None = None) -> Parameters:
     """θ with every block of couplings stored in b bits, with a grid per block and stage.
 
-    Biases are untouched; 32 bits are the same θ.
+    Biases are untouched; 32 bits are the same θ. ``rounding``: u of each coupling, flat, for
+    n = ⌊y + u⌋.
     """
     if bits == UNQUANTIZED:
         return theta
     stored = theta.astype(np.float32)
     for block in theta.layout.couplings:
-        for stage in range(theta.machine.stages):
+        for stage in range(len(theta.vector)):
             view = block.of(stored.vector[stage])
-            on_grid = quantize(block.of(theta.vector[stage]), bits)
+            u = None if rounding is None else block.of(rounding)
+            on_grid = quantize(block.of(theta.vector[stage]), bits, rounding=u)
             view[...] = mirrored(on_grid) if block.symmetric else on_grid
     return stored
 

@@ -2,6 +2,7 @@
 
     complete   every pair of the groups that ``machine.wiring`` couples
     grid       those of them that are at most ``machine.radius`` apart on the sheet
+    moore      those that are at most ``machine.radius`` rows and columns apart: 8 neighbours at 1
     random     N·d/2 of them, drawn evenly: d wires per unit on average (``machine.degree``)
     edges      those of a list (``machine.edges``)
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Pairs = NDArray[np.int64]
 
-TOPOLOGIES = ("complete", "grid", "random", "edges")
+TOPOLOGIES = ("complete", "grid", "moore", "random", "edges")
 MOST_UNITS = 1 << 14
 """Most units of a machine with incomplete wiring, whose wires are stored as an N × N table."""
 
@@ -52,11 +53,13 @@ def sites(machine: Machine) -> Pairs:
 
 def distances(machine: Machine) -> NDArray[np.int16]:
     """Manhattan distance of every two units, (N, N)."""
-    row, column = sites(machine).astype(np.int16).T
-    apart: NDArray[np.int16] = np.abs(np.subtract.outer(row, row)) + np.abs(
-        np.subtract.outer(column, column)
-    )
-    return apart
+    return np.add(*_offsets(machine), dtype=np.int16)
+
+
+def _offsets(machine: Machine) -> list[NDArray[np.int16]]:
+    """Rows and columns between every two units, (N, N) each."""
+    places = sites(machine).astype(np.int16).T
+    return [np.abs(np.subtract.outer(place, place)) for place in places]
 
 
 def neighbours(visible: int) -> Pairs:
@@ -74,6 +77,8 @@ def adjacency(machine: Machine) -> NDArray[np.bool_]:
     joined = _coupled(machine)
     if machine.topology == "grid":
         joined &= distances(machine) <= machine.radius
+    elif machine.topology == "moore":
+        joined &= np.maximum(*_offsets(machine)) <= machine.radius
     elif machine.topology == "random":
         joined = _drawn(machine, joined)
     elif machine.topology == "edges":

@@ -6,6 +6,13 @@ Starting from the onsite equilibrium, the work of the jumps gives ΔF by Jarzyns
 neighbouring s give it jump by jump by Bennett's acceptance ratio, from states at the end of each
 rest: x at s forwards, other x at s + 1/n backwards. A jump whose forward and backward works do not
 overlap is refused. The estimators are pymbar's.
+
+Crooks' theorem compares whole trajectories with those that switch the couplings off again, from
+the equilibrium of V_θ and in the same jumps: with W of the former and −W of the latter,
+
+    ln p_F(W)/p_R(−W) = W − ΔF
+
+so in logistic regression the direction of a trajectory has slope 1 in W, and even odds at ΔF.
 """
 
 from __future__ import annotations
@@ -13,12 +20,12 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
@@ -32,7 +39,7 @@ LEAST_OVERLAP = 0.03
 """Below this overlap the acceptance ratio rests on a handful of samples (pymbar's advice)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FreeEnergy:
     """ΔF of switching the couplings on, in k_BT."""
 
@@ -47,6 +54,17 @@ class FreeEnergy:
     """⟨W⟩ over trajectories, at least ΔF."""
     overlaps: tuple[float, ...]
     """Overlap of forward and backward work at each jump, from 0 to 1."""
+    crooks: CrooksTest | None = None
+    """Crooks' theorem on whole trajectories; None if it was not tested."""
+
+    def __repr__(self) -> str:
+        numbers = f"Bennett {self.difference:.3g} ± {self.error:.2g}, "
+        numbers += f"Jarzynski {self.jarzynski:.3g} ± {self.jarzynski_error:.2g}"
+        if self.crooks is not None:
+            test = self.crooks
+            numbers += f", Crooks {test.difference:.3g} ± {test.error:.2g} with "
+            numbers += f"slope {test.slope:.2f} ± {test.slope_error:.2f}"
+        return f"FreeEnergy({numbers} kT)"
 
     @property
     def agree(self) -> bool:
@@ -57,6 +75,24 @@ class FreeEnergy:
         return abs(self.difference - self.jarzynski) <= 4 * combined
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class CrooksTest:
+    """Work of switching the couplings on and off, and what Crooks' theorem makes of both, in
+    k_BT; NaN where they do not overlap.
+    """
+
+    forwards: Float64
+    """W of switching on, one for each trajectory."""
+    backwards: Float64
+    """W of switching off."""
+    difference: float
+    """ΔF, where both directions are equally likely."""
+    error: float
+    slope: float
+    """Slope of ln p_F(W)/p_R(−W) in W: 1 if the theorem holds."""
+    slope_error: float
+
+
 def free_energy(
     theta: Parameters,
     stage: int = 0,
@@ -64,14 +100,18 @@ def free_energy(
     seed: int = 0,
     switches: int = 20,
     rest: float = 4.0,
-    classes: Sequence[int] | int | None = None,
+    classes: int | None = None,
+    crooks: bool = False,
 ) -> FreeEnergy:
     """ΔF of one stage's couplings, switched on in ``switches`` jumps with ``rest`` after each.
 
     ``rest``: time for the states to follow a jump. Bennett's estimate takes them to be at rest
-    then, Jarzynski's does not: where the two do not ``agree`` it is too short.
+    then, Jarzynski's does not: where the two do not ``agree`` it is too short. ``classes``: the
+    class that label units hold, in its first style. ``crooks``: also switch off again.
     """
     pymbar = _pymbar()
+    if theta.machine.labels and classes is None:
+        raise UserError("classes: a machine with labels has a free energy for each class; name one")
     whole_number("samples", samples, 8)
     if theta.machine.generating or theta.machine.development:
         raise UserError(
@@ -79,16 +119,16 @@ def free_energy(
             "reference potential"
         )
     switches = whole_number("switches", switches, 1)
-    steps = max(1, round(rest / theta.machine.dt))
-    ramp = replace(
-        theta.machine, stages=switches, windows=(), duration=switches * steps * theta.machine.dt
-    )
-    strengths = np.arange(1, switches + 1) / switches
-    # stages are counted from the pattern: the last one is the first of generation
-    vector = strengths[::-1, None].astype(np.float32) * theta.vector[stage]
-    slow = Parameters(ramp, vector.astype(np.float32), theta.style_weights)
-    generated = generate(slow, samples, seed, classes)
-    couplings = coupling_energies(generated, strengths) / theta.machine.kT
+    strengths, rests = np.arange(1, switches + 1) / switches, np.full(switches, rest)
+
+    def energies(strengths: Float64, rests: Float64, first: int = 0) -> Float64:
+        """U_θ in k_BT before the first jump and after every rest, (samples, n + 1)."""
+        slow = _switched(theta, stage, strengths, rests)
+        styles = [0] * (first + samples) if theta.machine.labels else None
+        generated = generate(slow, samples, seed, classes, first=first, styles=styles)
+        return coupling_energies(generated, strengths) / theta.machine.kT
+
+    couplings = energies(strengths, rests)
     forwards = couplings[:, :-1] / switches
     backwards = -couplings[:, 1:] / switches
     jumps, overlaps = [], []
@@ -103,6 +143,11 @@ def free_energy(
             jumps.append((float(bennett["Delta_f"]), float(bennett["dDelta_f"])))
         jarzynski = pymbar.exp(work)
     differences, errors = np.array(jumps).T
+    test = None
+    if crooks:  # at rest at full strength for as long as it took to get there
+        rests[0] *= switches
+        back = energies(strengths[::-1], rests, first=samples)
+        test = crooks_test(work, -back[:, 1:].sum(axis=1) / switches)
     return FreeEnergy(
         difference=float(differences.sum()),
         error=float(np.sqrt((errors**2).sum())),
@@ -110,6 +155,53 @@ def free_energy(
         jarzynski_error=float(jarzynski["dDelta_f"]),
         work=float(work.mean()),
         overlaps=tuple(overlaps),
+        crooks=test,
+    )
+
+
+def _switched(theta: Parameters, stage: int, strengths: Float64, rests: Float64) -> Parameters:
+    """A machine whose stages are the couplings at these strengths, with these rests, in turn."""
+    machine = theta.machine
+    steps = np.maximum(1, np.round(rests / machine.dt)).astype(int)
+    # stages are counted from the pattern: the last one is the first of generation
+    ends = np.cumsum(steps[::-1]) / steps.sum()
+    ramp = replace(
+        machine,
+        stages=len(steps),
+        windows=tuple(ends.tolist()),
+        duration=int(steps.sum()) * machine.dt,
+        protocol=(),
+        preparation=(),
+    )
+    vector = strengths[::-1, None].astype(np.float32) * theta.vector[stage]
+    return Parameters(ramp, vector.astype(np.float32), theta.style_weights)
+
+
+def crooks_test(forwards: Float64, backwards: Float64) -> CrooksTest:
+    """Logistic regression of the direction on W, by Newton's method."""
+    works, forward = np.concatenate([forwards, -backwards]), np.repeat([1.0, 0.0], len(forwards))
+    if forwards.min() > (-backwards).max():
+        return CrooksTest(forwards, backwards, *[math.nan] * 4)
+    centre, width = works.mean(), works.std()
+    design = np.column_stack([np.ones_like(works), (works - centre) / width])
+    logit = np.zeros(2)
+    for _ in range(50):
+        odds = expit(design @ logit)
+        information = design.T @ (design * (odds * (1 - odds))[:, None])
+        step = np.linalg.solve(information, design.T @ (forward - odds))
+        logit += step
+        if np.abs(step).max() < 1e-10:
+            break
+    covariance = np.linalg.inv(information)
+    even = -logit[0] / logit[1]
+    shift = np.array([-1.0, -even]) / logit[1]  # of even odds with the coefficients
+    return CrooksTest(
+        forwards,
+        backwards,
+        difference=float(centre + width * even),
+        error=float(width * np.sqrt(shift @ covariance @ shift)),
+        slope=float(logit[1] / width),
+        slope_error=float(np.sqrt(covariance[1, 1]) / width),
     )
 
 

@@ -51,7 +51,10 @@ class Scale:
 
     def data(self, machine: Machine, states: NDArray[Any]) -> NDArray[Any]:
         """Visible states (…, N_v) in the user's units."""
-        fields = fields_at_rest(machine, states)
+        return self.units(fields_at_rest(machine, states))
+
+    def units(self, fields: NDArray[Any]) -> NDArray[Any]:
+        """Fields (…, N_v) in the user's units."""
         if self.kind == "sample":  # one typical image: a sample has no mean of its own
             typical = np.sqrt(np.square(self.deviation).mean())
             return np.asarray(self.mean.mean() + typical * fields, np.float32)

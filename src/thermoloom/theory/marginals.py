@@ -33,7 +33,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import CentredQuartic, Onsite
-from thermoloom.machine.protocol import PREPARATION_AMPLITUDE, preparation, ramp
+from thermoloom.machine.protocol import largest_amplitude, preparation, ramp
 from thermoloom.threads import threads
 
 Array64 = NDArray[np.float64]
@@ -297,12 +297,12 @@ def _largest_difference(marginals: Marginals, fields: Array64, exact: Tables) ->
 
 
 def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
-    """Where U(x) − U_min = 36 k_BT for U = V_onsite − 2 s x, and so p_eq < 1e-16 of its top."""
+    """Where U(x) − U_min = 36 k_BT for U = V_onsite − a s x, and so p_eq < 1e-16 of its top."""
     depth = _TAIL * machine.kT
     reach = 1.0
     while True:
         x = np.linspace(-reach, reach, 4001)
-        potential = machine.potential.energy(x) - PREPARATION_AMPLITUDE * field * x
+        potential = machine.potential.energy(x) - largest_amplitude(machine) * field * x
         inside = x[potential - potential.min() < depth]
         if len(inside) < 5:
             raise UserError(
@@ -383,13 +383,11 @@ def _tabulate(
     damping = np.exp(-((machine.noise_amplitude * wave) ** 2) / 2).astype(complex)
     kick = np.outer(fields, wave).astype(complex) * (-1j * machine.drift)
 
-    state = _prepared(
-        machine, len(fields), transition, damping * np.exp(PREPARATION_AMPLITUDE * kick)
-    )
+    state = _prepared(machine, transition, damping, kick)
     values = np.empty((machine.steps + 1, len(fields), observables.shape[1]))
     values[0] = state @ observables
     history: list[Array64] = []
-    for k, phase in enumerate(_phases(machine, damping, kick), start=1):
+    for k, phase in enumerate(_phases(ramp(machine), damping, kick), start=1):
         state = _step(state, transition, phase)
         history.append(state)
         if len(history) == _CHUNK or k == machine.steps:
@@ -404,26 +402,25 @@ def _tabulate(
     return tables
 
 
-def _prepared(machine: Machine, fields: int, transition: Array64, phase: Complex) -> Array64:
-    """The state after K steps under the field 2s from x = 0.
+def _prepared(machine: Machine, transition: Array64, damping: Complex, kick: Complex) -> Array64:
+    """The state after the K steps of preparation from x = 0.
 
     The delta at zero is cut off at the last mode by exp(−κ⁸), which leaves its first seven
     moments at zero and has no ringing tails; the remaining error decays during preparation.
     """
-    fraction = np.arange(phase.shape[-1]) / (phase.shape[-1] - 1)
+    fraction = np.arange(kick.shape[-1]) / (kick.shape[-1] - 1)
     delta = np.exp(-_TAIL * fraction**8).astype(complex)
-    state = np.tile(_interleaved(delta), (fields, 1))
-    for _ in range(machine.steps):
+    state = np.tile(_interleaved(delta), (len(kick), 1))
+    for phase in _phases(preparation(machine), damping, kick):
         state = _step(state, transition, phase)
     return state
 
 
-def _phases(machine: Machine, damping: Complex, kick: Complex) -> Iterator[Complex]:
-    """exp(−σ²κ²/2 − iκ μΔt a_k s) for each step of the ramp.
+def _phases(amplitude: Array64, damping: Complex, kick: Complex) -> Iterator[Complex]:
+    """exp(−σ²κ²/2 − iκ μΔt a_k s) for the amplitude of each step.
 
     Each phase is the last one times exp(kick · Δa); where a falls evenly, that is a constant.
     """
-    amplitude = ramp(machine)
     phase, latest, factor = damping * np.exp(amplitude[0] * kick), 0.0, np.ones_like(kick)
     for a, change in zip(amplitude, np.diff(amplitude, append=0.0), strict=True):
         yield phase if a != 0 else damping

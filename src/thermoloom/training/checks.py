@@ -7,6 +7,7 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.feasibility import check_step, require_memory, size_memory, warn_of_memory
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Settings
 
@@ -25,6 +26,11 @@ def check_training(settings: Settings, drive: Drive) -> None:
         raise UserError(
             "solver (training.rule = 'optimum'): such a computer is solved, not trained; use "
             "thermoloom solve"
+        )
+    if settings.device.bits != UNQUANTIZED:
+        raise UserError(
+            f"device.bits = {settings.device.bits}: couplings are written in so many bits after "
+            "training; train in float32, or with imperfections.bits"
         )
     check_learning(settings, drive)
 
