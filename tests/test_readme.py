@@ -74,6 +74,16 @@ def test_links_lead_somewhere(page: str) -> None:
             assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
+def test_the_documentation_stays_short() -> None:
+    """Words with a letter, outside blocks of code, on all pages but the API reference."""
+    assert len(README.splitlines()) <= 120
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    prose = (re.sub(r"(?ms)^```.*?^```|^ {4}.*?$", "", text) for text in texts)
+    assert (
+        sum(bool(re.search(r"[^\W\d_]", word)) for text in prose for word in text.split()) <= 18_000
+    )
+
+
 def test_the_guides_python_lines_run(tmp_path: Path) -> None:
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     for lines in re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL):
