@@ -11,7 +11,6 @@ import typer
 
 from thermoloom.cli.options import path_of
 from thermoloom.errors import UserError
-from thermoloom.settings import PatternSettings
 
 classifier_app = typer.Typer(help="The auxiliary classifier.", no_args_is_help=True)
 
@@ -65,6 +64,7 @@ def classifier_train(
 ) -> None:
     """Train the paper's classifier on MNIST or another data set (extra train-classifier)."""
     from thermoloom.measures.classifier_training import PAPER, train_classifier
+    from thermoloom.settings import PatternSettings
 
     if data is not None and mnist is not None:
         raise UserError("--mnist, --data: name one of them")
