@@ -622,14 +622,20 @@ def test_strangers_do_not_get_a_connection(running: Running, stranger: dict[str,
     assert running.status["viewers"] == 0
 
 
+def refusal(request: str | urllib.request.Request) -> int:
+    """The status of a request that the server refuses."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    refused.value.close()
+    return refused.value.code
+
+
 @pytest.mark.parametrize(
     "headers", [{"Host": "rebound.example.com"}, {"Host": "127.0.0.1"}, {"Origin": "http://a.com"}]
 )
 def test_strangers_do_not_get_the_page(running: Running, headers: dict[str, str]) -> None:
     request = urllib.request.Request(running.address, headers=headers)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request)
-    assert refused.value.code == 403
+    assert refusal(request) == 403
 
 
 def test_only_loopback_is_let_through() -> None:
@@ -660,9 +666,7 @@ def test_files_are_given_to_those_who_made_them(running: Running) -> None:
             assert file.read() == downloads.computer_file(digits())
         for path, code in ((f"{viewer}/taught-{downloads.FILE}", 409), ("nobody/given-x", 404),
                            (f"{viewer}/given-../../secret", 404)):  # fmt: skip
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{running.address}/export/{path}")
-            assert refused.value.code == code
+            assert refusal(f"{running.address}/export/{path}") == code
 
 
 # --- in a real browser ----------------------------------------------------------------------------
