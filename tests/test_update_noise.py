@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,26 +12,19 @@ from machines import MACHINES, path_of, relative_difference, trained
 from scipy import stats
 
 from thermoloom.engines import Diverged, Path, engine
-from thermoloom.engines.compiled import noise_walk
 from thermoloom.engines.compiled.learner import Learner
-from thermoloom.engines.compiled.noise_walk import (
-    BLOCK_STEPS,
-    LEVELS,
-    Draw,
-    NoiseBlock,
-    NoiseWalk,
-    Walk,
-    noise_blocks,
-)
 from thermoloom.engines.compiled.noising import noising_path
 from thermoloom.engines.compiled.residual_errors import residual_errors
-from thermoloom.engines.compiled.streams import flat_normals, normals, stream_key
+from thermoloom.engines.compiled.streams import flat_normals
 from thermoloom.engines.compiled.update_noise import NoiseResponse
+from thermoloom.engines.portable import select, update_noise
+from thermoloom.engines.portable.library import library
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.drive import Drive
 from thermoloom.settings import Imperfections, Settings, Training
+from thermoloom.streams import Stream, draw_normals, stream_key
 from thermoloom.threads import threads
 from thermoloom.training.trainer import Trainee, train
 
@@ -43,42 +36,14 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-# The law, exactly: everything is linear in the normals, so its covariance is that of a matrix,
-# whose columns are had by feeding one normal at a time.
+# The law of the walk is tested in test_portable, which has the method. Here the learner, exactly: θ
+# is linear in the noise, so its covariance is that of a matrix, whose columns are had by feeding
+# one normal at a time.
 
 
-def columns(run: Callable[[Callable[[int], Draw]], np.ndarray]) -> np.ndarray:
-    """``run`` for each normal alone (1, the others 0), one a row.
-
-    ``run`` gets a function block number → draw.
-    """
-    sizes: dict[tuple[int, int], int] = {}
-
-    def source(chosen: tuple[int, int, int] | None) -> Callable[[int], Draw]:
-        def of_block(block: int) -> Draw:
-            def draw(level: int, count: int) -> np.ndarray:
-                sizes[block, level] = count
-                out = np.zeros(count, np.float32)
-                if chosen and chosen[:2] == (block, level):
-                    out[chosen[2]] = 1
-                return out
-
-            return draw
-
-        return of_block
-
-    nothing = run(source(None))
-    each = [(*key, i) for key, size in list(sizes.items()) for i in range(size)]
-    return np.array([run(source(chosen)) - nothing for chosen in each])
-
-
-def parameters(walk: Walk | Parameters) -> np.ndarray:
+def parameters(theta: Parameters) -> np.ndarray:
     """One number a parameter: J_vh, the upper triangle of J_hh, b_h."""
-    if isinstance(walk, Walk):
-        n = len(walk.couplings) - len(walk.bias)
-        visible_hidden, hidden_hidden, bias = walk.couplings[:n], walk.couplings[n:], walk.bias
-    else:
-        visible_hidden, hidden_hidden, bias = walk.of_stage(0).values()
+    visible_hidden, hidden_hidden, bias = theta.of_stage(0).values()
     upper = np.triu_indices(len(bias), 1)
     parts = visible_hidden.ravel(), hidden_hidden[upper], bias
     return np.concatenate(parts).astype(float)
@@ -100,87 +65,21 @@ def force_matrix(machine: Machine, x: np.ndarray) -> np.ndarray:
     return out
 
 
-class GivenNoise(NoiseWalk):
-    """Normals as given, in place of the stream."""
-
-    def __init__(self, machine: Machine, period: int, source: Callable[[int], Draw]) -> None:
-        super().__init__(machine, 0, period)
-        self._source = source
-
-    def _normals(self, number: int, block: NoiseBlock) -> Draw:
-        return self._source(block.number)
-
-
 def states_of(machine: Machine, steps: int, spread: float = 0.2) -> np.ndarray:
     rng = np.random.default_rng(steps)
     walk = spread * np.cumsum(rng.normal(size=(steps, machine.units)), axis=0)
     return (rng.normal(size=machine.units) + walk).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("visible", "hidden", "groups", "period"),
-    [
-        (3, 14, 4, 1),  # few states among many units
-        (5, 4, 8, 1),  # more states than units: dependent, every |A_a|² = 1
-        (2, 9, 4, 1),  # some |A_a|² above ½
-        (3, 5, 2, 2),  # an update every second step
-        (3, 3, 1, 4),  # a single update: no bridge
-        (1, 1, 4, 1),
-        (5, 1, 4, 1),
-    ],
-)
-def test_law_of_a_block(visible: int, hidden: int, groups: int, period: int) -> None:
-    """Cov(W_k x_k, W_l x_l) = min(t_k, t_l) F_k F_lᵀ, t the updates' steps seen; and with W_B."""
-    steps = groups * period
-    machine = Machine(visible=visible, hidden=hidden, duration=0.001 * steps)
-    assert noise_blocks(machine.steps, period) == [NoiseBlock(0, 0, steps, groups)]
-    x = states_of(machine, steps)
-    path = np.concatenate([x[:1], x])
-
-    def run(source: Callable[[int], Draw]) -> np.ndarray:
-        along, walk = GivenNoise(machine, period, source).along(path, 0)
-        return np.concatenate([along.ravel().astype(float), parameters(walk)])
-
-    found = columns(run)
-    seen = [k // period * period for k in range(steps)] + [steps]
-    forces = [force_matrix(machine, state) for state in x]
-    forces.append(np.eye(forces[0].shape[1]))
-    expected = np.block(
-        [
-            [min(t, s) * f @ g.T for s, g in zip(seen, forces, strict=True)]
-            for t, f in zip(seen, forces, strict=True)
-        ]
-    )
-    np.testing.assert_allclose(found.T @ found, expected, atol=2e-6 * np.abs(expected).max())
-
-
-def test_law_with_equal_states() -> None:
-    """A path that does not move is as dependent as can be; the law holds all the same."""
-    machine = Machine(visible=2, hidden=3, duration=0.004)
-    x = np.repeat(states_of(machine, 1), 4, axis=0)
-    x[2] = 0
-    path = np.concatenate([x[:1], x])
-
-    def run(source: Callable[[int], Draw]) -> np.ndarray:
-        return GivenNoise(machine, 1, source).along(path, 0)[0].ravel().astype(float)
-
-    found = columns(run)
-    forces = [force_matrix(machine, state) for state in x]
-    expected = np.block([[min(k, m) * forces[k] @ forces[m].T for m in range(4)] for k in range(4)])
-    np.testing.assert_allclose(found.T @ found, expected, atol=2e-6 * np.abs(expected).max())
-
-
-# The learner, exactly: θ is linear in the noise too.
-
 TINY = Machine(visible=3, hidden=4, duration=0.011)
 RATE = 2.0
 """So large that noise feeds back through the residuals within a trajectory."""
 
 
-def noisy(sigma: float, walk: NoiseWalk, path: Path, period: int = 1) -> np.ndarray:
+def noisy(sigma: float, path: Path, period: int = 1) -> np.ndarray:
     """θ⁰ + σ Δ after one path from θ = 0."""
-    response = NoiseResponse(TINY, 0, period)
-    response.walk = walk
+    rule = {"rule": "delayed", "period": period} if period > 1 else {}
+    response = NoiseResponse(settings(TINY).updated({"training": {"learning_rate": RATE} | rule}))
     clean = Learner(TINY, RATE, period).learn(ZERO, path)
     return parameters(clean) + sigma * parameters(response.learn(ZERO, path, RATE))
 
@@ -212,24 +111,33 @@ def path() -> Path:
     return path_of(TINY, 3 * noising_path(TINY, field, 3, 0))
 
 
-@pytest.fixture
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise_walk, "BLOCK_STEPS", 4)
-
-
-@pytest.mark.usefixtures("short_blocks")
 @pytest.mark.parametrize("period", [1, 2, 4, 11])
-def test_law_of_the_learned_parameters(path: Path, period: int) -> None:
-    """Mean and full covariance of θ after a trajectory of several blocks, against the loop."""
-    sigma, count = 0.3, TINY.visible * 4 + 6 + 4
+def test_law_of_the_learned_parameters(
+    path: Path, period: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mean and full covariance of θ after a trajectory of several spans, against the loop."""
+    sigma, count, sizes = 0.3, TINY.visible * 4 + 6 + 4, list[int]()
 
-    def run(source: Callable[[int], Draw]) -> np.ndarray:
-        return noisy(sigma, GivenNoise(TINY, period, source), path, period)
+    def run(draw: int, position: int) -> np.ndarray:
+        """θ where one normal is 1 and all others are 0."""
+        calls = iter(range(1000))
+
+        def unit(library: Any, shape: Any, *rest: Any) -> np.ndarray:
+            z, number = np.zeros(4 * shape[1], np.float32), next(calls)
+            if draw < 0:
+                sizes.append(z.size)
+            elif number == draw:
+                z[position] = 1
+            return z
+
+        monkeypatch.setattr(update_noise, "draw_normals", unit)
+        return noisy(sigma, path, period)
 
     silent = brute_force(path.states, sigma, period, np.zeros((TINY.steps, count)))
-    zero = run(lambda _: lambda level, count: np.zeros(count, np.float32))
+    zero = run(-1, 0)
     np.testing.assert_allclose(zero, silent, atol=1e-5 * np.abs(silent).max())
-    found = columns(run)
+    each = [(draw, i) for draw, size in enumerate(list(sizes)) for i in range(size)]
+    found = np.array([run(*one) - zero for one in each])
     unit = np.eye(TINY.steps * count).reshape(-1, TINY.steps, count)
     plain = np.array([brute_force(path.states, sigma, period, one) - silent for one in unit])
     expected = plain.T @ plain
@@ -243,12 +151,8 @@ def test_law_of_the_learned_parameters(path: Path, period: int) -> None:
 
 def test_samples_follow_the_brute_force_distribution(path: Path) -> None:
     """The real stream against loops with NumPy's normals: KS, kurtosis, mean, covariance."""
-    samples, sigma, count = 800, 0.3, TINY.visible * 4 + 6 + 4
-    found = []
-    walk = NoiseWalk(TINY, seed=11)
-    for number in range(samples):
-        found.append(noisy(sigma, walk, replace(path, number=number)))
-    mine = np.array(found)
+    samples, sigma, count = 200, 0.3, TINY.visible * 4 + 6 + 4
+    mine = np.array([noisy(sigma, replace(path, number=number)) for number in range(samples)])
     rng = np.random.default_rng(1)
     silent = brute_force(path.states, sigma, 1, np.zeros((TINY.steps, count)))
     # The loop is linear: its response to each normal, then as many draws as one likes.
@@ -267,60 +171,35 @@ def test_samples_follow_the_brute_force_distribution(path: Path) -> None:
         assert abs(stats.kurtosis(standard)) < 4.5 * np.sqrt(24 / samples)
 
 
-def test_blocks_cover_the_trajectory_and_chain() -> None:
-    for steps, period in ((100, 1), (2500, 1), (2500, 10), (2500, 100), (250, 250), (103, 10)):
-        blocks = noise_blocks(steps, period)
-        assert [block.number for block in blocks] == list(range(len(blocks)))
-        assert [block.first for block in blocks] == [0] + [block.last for block in blocks[:-1]]
-        assert blocks[-1].last == steps
-        for block in blocks:
-            assert block.steps == block.groups * block.period
-            assert block.period == period or block == blocks[-1]
-            assert block.groups.bit_count() == 1
-            assert block.steps <= max(BLOCK_STEPS, period)
-            assert block.groups.bit_length() <= LEVELS
-    machine = Machine(visible=6, hidden=5, duration=0.1)
-    noise = NoiseWalk(machine, seed=2)
-    path = noising_path(machine, np.ones(11, np.float32), 3, 0)
-    projected, walk = noise.along(path, 7)
-    sofar = np.zeros_like(parameters(walk))
-    for block in noise.blocks:
-        expected = force_matrix(machine, path[block.first + 1]) @ sofar
-        np.testing.assert_allclose(projected[block.first], expected, atol=1e-4)
-        sofar += np.sqrt(block.steps) * in_order(machine, noise._normals(7, block)(0, sofar.size))
-    np.testing.assert_allclose(parameters(walk), sofar, atol=1e-4)
+def test_normals_are_those_of_the_portable_engine() -> None:
+    numpy, key = library("numpy", "cpu", "float32"), stream_key(9, "update error")
+    keys, trajectory = Stream(numpy, 9, "update error").keys, np.array([4])
+    expected = draw_normals(numpy, (2, 3000), keys, trajectory, np.int64(7))
+    np.testing.assert_allclose(flat_normals(key, 4, 7, 2, 3000), expected, atol=2e-6)
 
 
-def in_order(machine: Machine, normals: np.ndarray) -> np.ndarray:
-    """One number a parameter as W has them, edges of J_hh row by row of its lower triangle."""
-    v, h = machine.visible, machine.hidden
-    matrix = np.zeros((h, h))
-    matrix[np.tril_indices(h, -1)] = normals[v * h : -h]
-    return np.concatenate([normals[: v * h], matrix.T[np.triu_indices(h, 1)], normals[-h:]])
-
-
-def test_flat_normals_are_those_of_the_stream() -> None:
-    key = stream_key(9, "update error")
-    flat = flat_normals(key, 4, 0, 5000)
-    assert np.array_equal(flat[:4096], normals(9, "update error", 4, 4, 1024).ravel())
-    assert np.array_equal(flat[:50], flat_normals(key, 4, 0, 50))
-    others = [flat_normals(key, 4, 1, 5000), flat_normals(key, 5, 0, 5000)]
-    for other in others:
-        assert abs(np.corrcoef(flat, other)[0, 1]) < 5 / np.sqrt(5000)
-    assert stats.kstest(flat, "norm").pvalue > 1e-3
+def test_both_engines_have_the_same_noise() -> None:
+    machine = Machine(visible=40, hidden=200, duration=0.07)
+    chosen = settings(machine, update_noise=0.1)
+    path = engine().path(machine, np.ones(machine.units, np.float32), 3, 0)
+    zero = Parameters.zeros(machine)
+    ours, theirs = (
+        each.learner(chosen).update(zero, each.learner(chosen).init(zero), path)[0]
+        for each in (engine(), select())
+    )
+    response: Any = select().learner(chosen)
+    assert response.response.updates(path.states[1:]) > 2  # with bridges
+    assert relative_difference(ours, theirs) < 1e-5
 
 
 def test_bits_do_not_depend_on_threads() -> None:
     machine = Machine(visible=40, hidden=30, duration=0.3)
-    path = noising_path(machine, np.ones(70, np.float32), 3, 0)
-    results = []
+    path = engine().path(machine, np.ones(70, np.float32), 3, 0)
+    response, learned = NoiseResponse(settings(machine)), []
     for count in (1, 2, 3):
         with threads(count):
-            results.append(NoiseWalk(machine, seed=2).along(path, 0))
-    for projected, walk in results[1:]:
-        assert np.array_equal(projected, results[0][0])
-        assert np.array_equal(walk.couplings, results[0][1].couplings)
-        assert np.array_equal(walk.bias, results[0][1].bias)
+            learned.append(response.learn(Parameters.zeros(machine), path, 0.01))
+    assert all(theta.same_as(learned[0]) for theta in learned[1:])
 
 
 # In training by settings
@@ -335,21 +214,17 @@ def settings(small: Machine, cycles: int = 3, **imperfections: float) -> Setting
 
 
 def learned_directly(chosen: Settings, fields: np.ndarray) -> Parameters:
-    """θ as by its definition: noise of strength σ in every residual of θ itself, no Δ.
-
-    With the noise of ``NoiseWalk``, whose law is tested above.
-    """
+    """θ as by its definition: noise of strength σ in every residual of θ itself, no Δ."""
     machine, errors, rate = chosen.machine, chosen.imperfections, chosen.learning_rate
-    walk, learner = NoiseWalk(machine, chosen.training.seed), Learner(machine, rate)
+    noise, learner = NoiseResponse(chosen).noise, Learner(machine, rate)
     theta = Parameters.zeros(machine)
     for cycle in range(chosen.training.cycles):
         path = engine().path(machine, fields[cycle % len(fields)], chosen.training.seed, cycle)
-        along, whole = walk.along(path.states, cycle)
-        scale = rate * errors.update_noise
+        along, change = noise.lesson(path)
         drawn = residual_errors(machine, errors, chosen.training.seed, cycle)
-        felt = (0 if drawn is None else drawn) - scale * machine.residual_scale * along
-        flat = np.concatenate([whole.couplings.ravel(), whole.bias])
-        theta = learner.learn(theta, path, felt.astype(np.float32), -np.float32(scale) * flat)
+        felt = (0 if drawn is None else drawn) + errors.update_noise * along
+        change = (errors.update_noise * change).astype(np.float32)
+        theta = learner.learn(theta, path, felt.astype(np.float32), change)
     return theta
 
 
@@ -438,7 +313,7 @@ def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
     assert (wild.diverged, wild.cycle) == (True, 1)
     path, zero = engine().path(small, fields[0], 3, 0), Parameters.zeros(small)
     with np.errstate(all="ignore"), pytest.raises(Diverged):
-        NoiseResponse(small, 1).learn(zero, path, 1e5)
+        NoiseResponse(settings(small)).learn(zero, path, 1e5)
     huge = zero.with_vector(np.full_like(zero.vector, 3e38))
     state = {"clean": huge.vector, "response": huge.vector}
     learner = engine().learner(settings(small, update_noise=0.5))
@@ -446,9 +321,24 @@ def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
         learner.update(huge, state, path)
 
 
-@pytest.mark.parametrize("name", [name for name in MACHINES if name != "paper"])
-def test_wirings_without_update_noise_are_refused_in_one_line(name: str) -> None:
+def test_sparse_wirings_with_update_noise_are_refused_in_one_line() -> None:
     """By the engine that is asked for it, and with a way out."""
+    sparse = Machine(visible=12, hidden=8, topology="random", degree=3, duration=0.1)
     with pytest.raises(UserError, match=r"imperfections\.update_noise: .*residual_noise") as error:
-        engine().learner(settings(MACHINES[name], update_noise=0.1))
+        engine().learner(settings(sparse, update_noise=0.1))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["all stages", "labels"])
+def test_every_complete_wiring_has_update_noise(name: str) -> None:
+    """As the portable engine learns it."""
+    machine = MACHINES[name]
+    chosen = settings(machine, update_noise=0.1)
+    word = np.ones(machine.labels, np.float32) if machine.labels else None
+    path = engine().path(machine, np.ones(machine.units, np.float32), 3, 0, word)
+    zero = Parameters.zeros(machine)
+    learned = [
+        each.learner(chosen).update(zero, each.learner(chosen).init(zero), path)[0]
+        for each in (engine(), select())
+    ]
+    assert relative_difference(*learned) < 1e-5

@@ -140,8 +140,8 @@ def learner(settings: Settings) -> AnyLearner:
     clean = _LearnerOfSettings(noiseless, _inner(noiseless))
     if not amplitude:
         return clean
-    response = NoiseResponse(settings.machine, settings.training.seed, settings.period)
-    return NoisyLearner(clean, _ResponseOfSettings(noiseless, response), amplitude)
+    response = _ResponseOfSettings(noiseless, NoiseResponse(noiseless))
+    return NoisyLearner(clean, response, amplitude)
 
 
 generate = portable_if_foreign(generate_compiled)

@@ -164,18 +164,18 @@ _CHUNK = 1024
 
 @jit
 def _flat_normals(key, trajectory, block, out):  # type: ignore[no-untyped-def]
-    for chunk in range(out.shape[0]):
-        fill_normals(key, trajectory, block, chunk * _CHUNK, out[chunk])
+    for first in range(0, out.shape[1], _CHUNK):
+        fill_normals(key, trajectory, block, first, out[:, first : first + _CHUNK])
 
 
-def flat_normals(key: np.uint64, trajectory: int, block: int, count: int) -> NDArray[np.float32]:
-    """``count`` standard normals in a row, for draws that belong to no unit and step of their own.
-
-    Those of "units" 0, 1, 2, … in "steps" 4·block … 4·block + 3, a chunk of units after the other.
-    """
-    out = np.empty((-(-count // (STEPS_PER_BLOCK * _CHUNK)), STEPS_PER_BLOCK, _CHUNK), np.float32)
-    _flat_normals(key, trajectory, block, out)
-    return out.reshape(-1)[:count]
+def flat_normals(
+    key: np.uint64, trajectory: int, block: int, blocks: int, units: int
+) -> NDArray[np.float32]:
+    """``streams.draw_normals`` of one trajectory, (4 · blocks, 1, units)."""
+    out = np.empty((blocks, STEPS_PER_BLOCK, units), np.float32)
+    for number, of_steps in enumerate(out, start=block):
+        _flat_normals(key, trajectory, number, of_steps)
+    return out.reshape(-1, 1, units)
 
 
 _ONE_BITS = np.int32(0x3F800000)

@@ -4,16 +4,20 @@
     θ = θ⁰ + σ Δ,   Δ learned from   R⁰_k = c J_Δ x′_k − αc W_k x′_k,   Δ → Δ − α W_K at the end
 
 since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk
-in the parameters. It advances by n updates at a time, and is resolved within them only along the
-states of these steps. With orthonormal bases A, B of the states of two groups, P = 1 − AAᵀ,
-Q = 1 − BBᵀ and G, H, E of standard normals, the noise of one update is
+in the parameters. It advances by n updates at a time, and within them by midpoint displacement
+(Lévy's construction): after t of n updates
 
-    between groups   Z = GBᵀ + A(HᵀQ) + PEQ,        so that ZB = G
+    W = W_0 + (t/n) W_n + Σ_intervals min(t − a, a + L − t)/√L · Z       for a < t < a + L
+
+with an independent normal matrix Z for each interval of L = n, n/2, …, 2 updates from a on. Z acts
+only on the states inside its interval. With orthonormal bases A, B of those of two groups,
+P = 1 − AAᵀ, Q = 1 − BBᵀ and G, H, E of standard normals
+
+    between groups   Z = GBᵀ + A(HᵀQ) + PEQ,        so that ZB = G,  ZᵀA = BGᵀA + QH
     within a group   (Z + Zᵀ)/√2 without its diagonal, A = B
 
-G and H are drawn for each update, E once for the sum of n of them. The diagonal of PEP has a known
-sum, and in each update the covariance P∘P = diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ). The law is exact,
-jointly for all steps and W_K.
+so E is never drawn: of PEP only the diagonal is needed, whose covariance is P∘P =
+diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ). The law is exact, jointly for all steps and W_K.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import numpy as np
 
 from thermoloom.engines import Path
 from thermoloom.engines.portable import couplings
-from thermoloom.engines.portable.couplings import Blocks
+from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.errors import UserError
@@ -35,13 +39,15 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.streams import Stream, draw_normals
 
-LONGEST_SPAN = 16
-"""Most steps over which W is advanced at once: longer spans need fewer E, but more G and H."""
+LONGEST_SPAN = 64
+"""Most steps over which W is advanced at once: longer spans need fewer W_n, but more levels."""
+DRAWS = 256
+"""Counters reserved for one advance of W."""
 
 
 def basis(library: NumPy, states: Array) -> Array:
-    """Orthonormal columns (n, s) that span states (s, n)."""
-    return library.xp.linalg.qr(states.T)[0]
+    """Orthonormal columns (…, n, s) that span states (…, s, n)."""
+    return library.xp.linalg.qr(library.transposed(states))[0]
 
 
 def exposure(library: NumPy, machine: Machine, states: Array) -> Array:
@@ -52,28 +58,26 @@ def exposure(library: NumPy, machine: Machine, states: Array) -> Array:
     return library.xp.max(library.xp.concatenate(exposures))
 
 
-def noise(library: NumPy, draw: Any, a: Array, b: Array, seen: Array) -> tuple[Array, ...]:
-    """W_k b_k, W_kᵀ a_k, Σ Z and, where a is b, diag Z of each update, for states a, b (s, units).
-
-    ``seen`` (s, n): 1 for the updates before a step; ``draw(*shape)``: normals.
-    """
-    tensordot, n = library.xp.tensordot, seen.shape[1]
-    A, B = basis(library, a), basis(library, b)
-    G, H = draw(n, a.shape[1], B.shape[1]), draw(n, b.shape[1], A.shape[1])
-    E = draw(a.shape[1], b.shape[1])
-    H, E = H - B @ (B.T @ H), E - A @ (A.T @ E)
-    rest = math.sqrt(n) * (E - (E @ B) @ B.T)
-    diagonal = 0 * rest[0, 0]
-    if a is b:
-        independent = library.xp.clip(1 - 2 * (A * A).sum(1), 0, None)
-        q = library.xp.sqrt(independent) * draw(n, len(A))
-        q = q + ((A @ draw(n, A.shape[1], A.shape[1])) * A).sum(-1)
-        diagonal = ((G + H) * A).sum(-1) + q - q.mean(0) + library.xp.diagonal(rest) / n
-    total = G.sum(0) @ B.T + A @ H.sum(0).T + rest
-    G, H = tensordot(seen, G, 1), tensordot(seen, H, 1)
-    on_rows = (G @ (b @ B)[:, :, None])[..., 0]
-    on_columns = (a[:, None] @ G)[:, 0] @ B.T + (H @ (a @ A)[:, :, None])[..., 0]
-    return on_rows, on_columns, total, diagonal
+def bridges(library: NumPy, machine: Machine, draw: Any, x: Groups) -> Array:
+    """Σ_j Z_ij x_j (…, s, N) of the states inside an interval, by group; ``draw``: normals."""
+    transposed = library.transposed
+    force, bases = {group: 0 * x[group] for group in x}, {g: basis(library, x[g]) for g in x}
+    for block in layout(machine).blocks:
+        a, b, A, B = x[block.rows], x[block.columns], bases[block.rows], bases[block.columns]
+        G, H = draw(*A.shape[:-1], B.shape[-1]), draw(*B.shape[:-1], A.shape[-1])
+        H = H - B @ (transposed(B) @ H)
+        on_rows = (b @ B) @ transposed(G)
+        on_columns = (a @ G) @ transposed(B) + (a @ A) @ transposed(H)
+        if block.symmetric:
+            independent = library.xp.clip(1 - 2 * (A * A).sum(-1), 0, None)
+            diagonal = library.xp.sqrt(independent) * draw(*A.shape[:-1])
+            along = G + H + A @ draw(*A.shape[:-2], *2 * A.shape[-1:])
+            diagonal = diagonal + (along * A).sum(-1)
+            on_rows = (on_rows + on_columns - 2 * diagonal[..., None, :] * a) / math.sqrt(2)
+        else:
+            force[block.columns] = force[block.columns] + on_columns
+        force[block.rows] = force[block.rows] + on_rows
+    return library.xp.concatenate([force[group] for group in machine.groups], -1)
 
 
 def advance(
@@ -87,27 +91,28 @@ def advance(
     (machine, n, period), draws = static, count()
 
     def draw(*shape: int) -> Array:
-        size, first = math.prod(shape), 64 * counter[1] + next(draws)
-        z = draw_normals(library, (1, -(-size // 4)), keys, counter[:1], first)
+        size, first = math.prod(shape), DRAWS * counter[1] + next(draws)
+        z = library.run(draw_normals, (1, -(-size // 4)), keys, counter[:1], first)
         return z.reshape(-1)[:size].reshape(shape)
 
     x = couplings.all_groups(library, machine, states, word)
-    number = np.arange(len(states)) // period
-    seen, scale = library.array(number[:, None] > np.arange(n)), math.sqrt(len(states) / n)
-    force, following = {group: 0 * x[group] for group in x}, {}
+    done = library.array(np.arange(len(states)) // period / n)[:, None]
+    change = {}
     for block in layout(machine).blocks:
-        rows, columns = x[block.rows], x[block.columns]
-        on_rows, on_columns, total, diagonal = noise(library, draw, rows, columns, seen)
-        if block.symmetric:
-            on_rows = (on_rows + on_columns - 2 * (seen @ diagonal) * rows) / math.sqrt(2)
-            total = total - library.xp.diag(library.xp.diagonal(total))
-            total = (total + total.T) / math.sqrt(2)
-        else:
-            force[block.columns] = force[block.columns] + scale * on_columns
-        force[block.rows] = force[block.rows] + scale * on_rows
-        following[block.name] = walk[block.name] + scale * total
-    within = library.xp.concatenate([force[group] for group in machine.groups], -1)
-    return following, couplings.forces(library, machine, walk, x) + within
+        drawn = math.sqrt(len(states)) * draw(*walk[block.name].shape)
+        lower = library.xp.tril(drawn, -1) if block.symmetric else drawn
+        change[block.name] = lower + lower.T if block.symmetric else drawn
+    force = couplings.forces(library, machine, walk, x)
+    force = force + done * couplings.forces(library, machine, change, x)
+    for length in (2**level for level in range(1, n.bit_length())):
+        inside = states.reshape(n // length, length * period, -1)[:, period:]
+        update = np.arange(period, length * period) // period
+        tent = np.minimum(update, length - update) * math.sqrt(period / length)
+        x = couplings.all_groups(library, machine, inside, word)
+        bridge = library.array(tent)[:, None] * bridges(library, machine, draw, x)
+        bridge = library.xp.concatenate([0 * bridge[:, :period], bridge], 1)
+        force = force + bridge.reshape(force.shape)
+    return {name: W + change[name] for name, W in walk.items()}, force
 
 
 @dataclass(frozen=True)
