@@ -19,9 +19,9 @@ from plain_rules import energy_gradient, gradient, learn_stepwise
 from scipy import integrate
 
 from thermoloom.engines import engine
-from thermoloom.engines.compiled import watched_loss
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.errors import UserError
+from thermoloom.machine import quadratic_loss
 from thermoloom.machine.action import (
     drive,
     loss_scale,
@@ -41,6 +41,7 @@ from thermoloom.machine.energy import (
 from thermoloom.machine.machine import WIRES, Machine
 from thermoloom.machine.parameters import Parameters, layout
 from thermoloom.machine.protocol import generation_windows, windows
+from thermoloom.machine.quadratic_loss import QuadraticLoss
 from thermoloom.patterns.drive import Drive
 from thermoloom.theory import expected_loss
 from thermoloom.theory.expected_loss import ExpectedLoss, TimeModes
@@ -172,13 +173,13 @@ def test_the_engine_sums_a_path_as_the_reference_does(machine: Machine) -> None:
 @every_machine
 def test_the_form_of_a_path_is_its_loss(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """At θ = 0 and at another, in blocks of few rows, on any number of threads."""
-    monkeypatch.setattr(watched_loss, "ROWS", 16)
+    monkeypatch.setattr(quadratic_loss, "ROWS", 16)
     path, found = some_path(machine), []
     for theta in (Parameters.zeros(machine), random_parameters(machine, 0.1, dtype=np.float32)):
         plain = path_terms(theta, path.states, word=path.word)
         for count in (1, 2):
             with threads(count):
-                found.append(watched_loss.WatchedLoss(path)(theta))
+                found.append(QuadraticLoss(machine, path.states, path.word)(theta))
         assert found[-1] == found[-2]
         assert found[-1].loss == pytest.approx(plain.loss, rel=1e-7)
         assert found[-1].reduced_loss == pytest.approx(plain.reduced_loss, rel=1e-5)

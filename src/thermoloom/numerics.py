@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 NUMERICS = 7
 """Raise it by one in every change that alters numbers: a kernel, a random stream, a measure, the
 default of a setting (identities leave defaults out). Runs of another number can be looked at, but

@@ -15,21 +15,20 @@ from thermoloom.engines.compiled.device_learner import DeviceLearner
 from thermoloom.engines.compiled.foreign_potentials import portable_if_foreign
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.noising import drives_of, noising_path
-from thermoloom.engines.compiled.path_terms import path_terms
 from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.engines.compiled.sampling import GROUP as GROUP
 from thermoloom.engines.compiled.sampling import generate as generate_compiled
+from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
-from thermoloom.engines.compiled.watched_loss import WatchedLoss, worth_a_form
 from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
-from thermoloom.machine import action
-from thermoloom.machine.action import PathLoss, PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.quadratic_loss import QuadraticLoss
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
@@ -64,28 +63,21 @@ def _uneven(machine: Machine) -> bool:
     return isinstance(machine, BuiltMachine) or bool(machine.generating)
 
 
-@portable_if_foreign
 def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-    """Loss and path-action terms of a path: products with J in float32, sums in float64.
+    """Loss and path-action terms of a path, by their definition.
 
     On a device the forces are those of θ as the device applies it.
     """
-    if _uneven(path.machine):
-        return action.path_terms(theta.on(path.machine), path.states, field, path.word)
-    return path_terms(theta, path.states, field, path.word)
+    return path_terms(theta.on(path.machine), path.states, field, path.word)
 
 
-@portable_if_foreign
 def watch(path: Path) -> Callable[[Parameters], PathLoss]:
     """The loss on this path as a function of θ, evaluated as a quadratic form where cheaper."""
-    if worth_a_form(path.machine):
-        return WatchedLoss(path)
-
-    def loss(theta: Parameters) -> PathLoss:
-        action_terms = terms(theta, path)
-        return PathLoss(action_terms.loss, action_terms.reduced_loss)
-
-    return loss
+    machine = path.machine
+    shortest = min(last - first for first, last in machine.stage_windows)
+    if machine.units <= shortest and not (isinstance(machine, BuiltMachine) or few_wires(machine)):
+        return QuadraticLoss(machine, path.states, path.word)
+    return lambda theta: PathLoss(*terms(theta, path)[:2])
 
 
 @dataclass

@@ -135,7 +135,6 @@ def copy(source, out):  # type: ignore[no-untyped-def]
 
 drive = register_jitable(action.drive)
 residual = register_jitable(action.residual)
-step_terms = register_jitable(action.step_terms)
 
 
 @overload_method(types.BaseNamedTuple, "gradient", strict=False)
