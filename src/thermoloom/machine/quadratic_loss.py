@@ -11,7 +11,7 @@ the path. Products are in float32, their sums in float64.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,7 @@ class QuadraticLoss:
                     at = slice(max(begin, columns.start), min(end, columns.stop))
                     if at.start < at.stop and common:
                         through = [machine.groups[partner] for partner in common]
-                        product = sum(J[low:high, units] @ J[units, at] for units in through)
+                        product: Any = sum(J[low:high, units] @ J[units, at] for units in through)
                         total += weight * _inner(product, form.moments[low:high, at])
             return total
 
