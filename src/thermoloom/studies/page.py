@@ -15,7 +15,7 @@ from thermoloom.presentation.html import Row, environment
 from thermoloom.presentation.style import block_name
 from thermoloom.runs.manifest import package_version
 from thermoloom.studies.study import Study
-from thermoloom.studies.verdicts import COLOURS, SIDES, SIGNS, counted, mark
+from thermoloom.studies.verdicts import COLOURS, DISTANCES, SIDES, SIGNS, counted, mark
 
 CHAPTER = "chapter.html.j2"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -90,5 +90,5 @@ def _templates(folders: Sequence[Path]) -> Environment:
     }
     return environment(
         FileSystemLoader(TEMPLATES), PrefixLoader(chapters), counted=counted, mark=mark,
-        block_name=block_name, KINDS=COLOURS, SIGNS=SIGNS, SIDES=SIDES,
+        block_name=block_name, KINDS=COLOURS, SIGNS=SIGNS, SIDES=SIDES, DISTANCES=DISTANCES,
     )  # fmt: skip

@@ -79,10 +79,10 @@ def change(said: Statements, evidence: Evidence, key: str, measure: str) -> dict
 
 
 def _criteria(said: Statements, key: str, pairs: PairedComparison) -> list[Criterion]:
-    """A criterion for each threshold; ``zero`` is about the interval, all others about the mean."""
+    """A criterion for each threshold: one is about the interval, the others about the mean."""
     return [
         said.check(key, name, half_widths(pairs))
-        if name == "zero"
+        if name == "distance_from_zero"
         else said.check_pairs(key, name, pairs)
         for name in said.entry(key)["threshold"]
     ]

@@ -38,7 +38,13 @@ from typing import TYPE_CHECKING, Any
 
 from thermoloom.measures.paired import PairedModels
 from thermoloom.measures.responses import ResponseChange, Responses
-from thermoloom.measures.statistics import Interval, PairedComparison
+from thermoloom.measures.statistics import (
+    Interval,
+    PairedComparison,
+    Values,
+    estimate_mean,
+    mean_interval,
+)
 from thermoloom.runs.formats import Table, jsonable, only
 from thermoloom.runs.store import RunDirectory
 from thermoloom.runs.study_tables import StudyTables
@@ -68,6 +74,8 @@ COLOURS = {
 """Kind of each verdict; the first six are those of statements, in the order of a tally."""
 SIGNS = {"good": "✓", "fair": "≈", "bad": "✗", "none": "·"}
 """Beside the colour, for readers who do not see it."""
+DISTANCES = {"good": "to spare:", "fair": "to be resolved, it lacks", "bad": "it misses that by"}
+"""What the distance of a criterion's number from its limit means, by the kind of the verdict."""
 FILE = "statements.toml"
 
 Rows = list[dict[str, Any]]
@@ -226,10 +234,16 @@ class Statements:
         return Criterion(name, value, side, limit, entry["unit"], entry["reason"], interval, about)
 
     def check_change(
-        self, key: str, name: str, change: ResponseChange, about: str = ""
+        self, key: str, name: str, change: ResponseChange, about: str = "", unit: float = 1.0
     ) -> Criterion:
-        """A change along a response curve, in per cent of its reference."""
-        return self.check(key, name, change.percent, change.percent_interval, about)
+        """A change along a response curve, in units of so many per cent of its reference."""
+        low, high = change.percent_interval or (change.percent, change.percent)
+        return self.check(key, name, change.percent / unit, (low / unit, high / unit), about)
+
+    def check_mean(self, key: str, name: str, numbers: Values) -> Criterion:
+        """The mean of numbers by seed; a single seed has no interval, so it resolves nothing."""
+        mean = estimate_mean(numbers)
+        return self.check(key, name, mean.mean, mean_interval(mean) or (-math.inf, math.inf))
 
     def check_pairs(
         self, key: str, name: str, pairs: PairedComparison, about: str = ""
@@ -249,7 +263,7 @@ class Statements:
         """The sign of the mean difference, and the share of pairs that have it."""
         share = 100 * sum(d * sign > 0 for d in pairs.differences) / pairs.pairs
         return [
-            self.check_pairs(key, "sign", pairs, about),
+            self.check_pairs(key, "difference", pairs, about),
             self.check(key, "pairs", share, about=about),
         ]
 

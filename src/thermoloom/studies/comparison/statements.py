@@ -29,7 +29,8 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 
 def plateau(evidence: Evidence) -> dict[str, Any]:
-    """When the mean validation loss of each rule has reached its plateau, and how far apart.
+    """When the mean validation loss of each rule has reached its plateau, and how far apart the
+    curves of a pair are from there on.
 
     The loss is that without squared increments; its level is the mean of the last five evaluations.
     The plateau begins where the loss has come close to that level, from above or below, and never
@@ -37,25 +38,26 @@ def plateau(evidence: Evidence) -> dict[str, Any]:
     """
     table, shown = evidence.table("curves"), evidence.summary["shown"]
     cycles = only(table, rule=shown["rule"], seed=shown["seed"])["cycle"]
-    curves = {
-        rule: only(table, rule=rule)["reduced_loss"].reshape(-1, len(cycles)).mean(axis=0)
-        for rule in RULES
+    losses = {
+        rule: only(table, rule=rule)["reduced_loss"].reshape(-1, len(cycles)) for rule in RULES
     }
-    levels = {rule: float(curve[-5:].mean()) for rule, curve in curves.items()}
+    levels = {rule: by_seed[:, -5:].mean(axis=1) for rule, by_seed in losses.items()}
     band = said.limit("plateau", "band")
     rules = {}
-    for rule, curve in curves.items():
-        outside = np.flatnonzero(np.abs(curve - levels[rule]) > band / 100 * abs(levels[rule]))
-        first = min(int(outside[-1]) + 1, len(curve) - 1) if len(outside) else 0
-        rules[rule] = {"cycle": int(cycles[first]), "level": levels[rule]}
+    for rule, by_seed in losses.items():
+        level = float(levels[rule].mean())
+        outside = np.flatnonzero(np.abs(by_seed.mean(axis=0) - level) > band / 100 * abs(level))
+        first = min(int(outside[-1]) + 1, len(cycles) - 1) if len(outside) else 0
+        rules[rule] = {"cycle": int(cycles[first]), "level": level}
     later = cycles >= rules["batch"]["cycle"]
-    apart = np.abs(curves["online"] - curves["batch"])[later]
-    losses = dict(zip(cycles.tolist(), curves["online"].tolist(), strict=True))
+    apart = np.abs(losses["online"] - losses["batch"])[:, later].mean(axis=1)
+    percent = 100 / abs(rules["batch"]["level"])
+    online = dict(zip(cycles.tolist(), losses["online"].mean(axis=0).tolist(), strict=True))
     return rules | {
         "band_percent": band,
-        "apart_percent": 100 * float(apart.mean()) / abs(levels["batch"]),
-        "level_difference": levels["online"] - levels["batch"],
-        "losses": {f"loss_{cycle}": losses.get(cycle, math.nan) for cycle in (20, 40, 50)},
+        "apart_percents": (percent * apart).tolist(),
+        "level_percents": (percent * (levels["online"] - levels["batch"])).tolist(),
+        "losses": {f"loss_{cycle}": online.get(cycle, math.nan) for cycle in (20, 40, 50)},
     }
 
 
@@ -67,17 +69,16 @@ Found = list[dict[str, Any]]
 def curve_statements(evidence: Evidence) -> Found:
     curves = plateau(evidence)
     batch, online = (curves[rule]["cycle"] for rule in RULES)
-    apart, difference = curves["apart_percent"], curves["level_difference"]
-    same = 100 * difference / abs(curves["batch"]["level"])
     criteria = [
         said.check("plateau", "cycles", max(batch, online)),
-        said.check("plateau", "same", same),
+        said.check_mean("plateau", "level_difference", curves["level_percents"]),
     ]
     numbers = {"batch": batch, "online": online, "level": curves["online"]["level"]}
-    close = [said.check("similar_losses", "apart", apart)]
+    close = said.check_mean("similar_losses", "difference", curves["apart_percents"])
+    difference = curves["online"]["level"] - curves["batch"]["level"]
     return [
         said.judge("plateau", criteria, band=curves["band_percent"], **numbers, **curves["losses"]),
-        said.judge("similar_losses", close, apart=apart, difference=difference),
+        said.judge("similar_losses", [close], apart=close.value, difference=difference),
     ]
 
 
@@ -131,8 +132,8 @@ Counts = dict[str, int]
 COVERAGE: tuple[Callable[[Counts], list[Criterion]], ...] = (
     lambda c: check_share("mostly_targets", "share", c["targets"], c["total"]),
     lambda c: [
-        *check_share("uneven_classes", "predominantly", c["two"], c["targets"]),
-        *check_share("uneven_classes", "rarely", c["one"], c["targets"]),
+        *check_share("uneven_classes", "class_2", c["two"], c["targets"]),
+        *check_share("uneven_classes", "class_1", c["one"], c["targets"]),
     ],
     lambda c: check_share("off_target", "share", c["near"], c["off"]),
 )
@@ -176,18 +177,20 @@ def path_statements(evidence: Evidence) -> Found:
     loss = evidence.models.compare("paths.reduced_loss")
     if loss is None:
         return [said.missing(k, "no additional paths") for k in ("other_paths", "force_squared")]
-    ratio, heat_like, force = (
-        float(np.mean(evidence.models.compared(f"paths.{key}").other))
+    ratios, heats, forces = (
+        np.array(evidence.models.compared(f"paths.{key}").other)
         for key in ("log_ratio", "heat_like", "force_squared")
     )
     paths, error = (evidence.summary[key] for key in ("additional_paths", "identity_error"))
-    close, lower = (said.check_pairs("other_paths", name, loss) for name in ("close", "sign"))
-    part = said.check("force_squared", "negligible", 100 * force / abs(heat_like))
-    size = loss.mean_percent_difference
+    close, lower = (
+        said.check_pairs("other_paths", name, loss) for name in ("size_of_difference", "difference")
+    )
+    part = said.check_mean("force_squared", "force_squared_term", 100 * forces / np.abs(heats))
+    size = abs(loss.mean_percent_difference or 0.0)
     return [
         said.judge("other_paths", [close, lower], **loss.numbers, paths=paths, size=size),
-        said.judge("force_squared", [part], ratio=ratio, heat_like=heat_like, force=force,
-                   error=error),
+        said.judge("force_squared", [part], ratio=ratios.mean(), heat_like=heats.mean(),
+                   force=forces.mean(), error=error),
     ]  # fmt: skip
 
 
@@ -201,17 +204,16 @@ def energy_statements(evidence: Evidence) -> Found:
     rows = {(row["label"], row["moment"]): row["key"] for row in evidence.summary["energies"]}
     coupling = compared(*rows["coupling", "end"])
     both = compared("final_energy.onsite", *rows["coupling", "end"])
-    explained = heat.mean_difference
-    share = 100 * start.mean_difference / explained if explained else math.inf
-    equal = said.check("start_energy", "share", share)
+    explained = heat.mean_difference or 1e-9  # E₀; no heat to explain
+    equal = said.check_mean("start_energy", "share", 100 * np.array(start.differences) / explained)
     final = [
-        said.check_pairs("final_energy", "dominates", both),
-        said.check_pairs("final_energy", "sign", end),
+        said.check_pairs("final_energy", "coupling_and_onsite", both),
+        said.check_pairs("final_energy", "difference", end),
     ]
     return [
-        said.judge("start_energy", [equal], **start.numbers, share=abs(share)),
+        said.judge("start_energy", [equal], **start.numbers, share=abs(equal.value)),
         *(
-            said.judge(key, [said.check_pairs(key, "sign", part)], **part.numbers)
+            said.judge(key, [said.check_pairs(key, "difference", part)], **part.numbers)
             for key, part in (("coupling_energy", coupling), ("onsite_energy", onsite))
         ),
         said.judge(

@@ -95,7 +95,7 @@ def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
     lowest = {rule: min(curve.values, key=curve.heat) for rule, curve in rates.items()}
     heats = {f"{rule}_heat": rates[rule].heat(lowest[rule]) for rule in RULES}
     criteria = [
-        said.check_pairs(key, "higher", comparison, f"({rule}, scale {scale:g})")
+        said.check_pairs(key, "difference", comparison, f"({rule}, scale {scale:g})")
         for (rule, scale), comparison in others.items()
     ]
     return said.judge(key, criteria, **lowest, **heats)
@@ -106,7 +106,7 @@ def still_lower(rates: dict[str, Curve]) -> dict[str, Any]:
     compared = compare(rates["batch"], LOWEST_SCALE, rates["online"], LOWEST_SCALE)
     if compared is None:
         return said.missing(key, f"scale {LOWEST_SCALE:g} was not measured")
-    criteria = [said.check_pairs(key, "sign", compared)]
+    criteria = [said.check_pairs(key, "difference", compared)]
     return said.judge(key, criteria, **compared.numbers, scale=LOWEST_SCALE)
 
 
@@ -120,7 +120,10 @@ def similar(delays: Curve) -> dict[str, Any]:
         return said.missing("similar", "neither M = 10 nor M = 100 was measured")
     return said.judge(
         "similar",
-        [said.check_pairs("similar", "similar", c, f"at M = {p}") for p, c in compared.items()],
+        [
+            said.check_pairs("similar", "size_of_difference", c, f"at M = {p}")
+            for p, c in compared.items()
+        ],
         ", ".join(f"{{m{period}:+.2f}} % at M = {period}" for period in compared)
         + " relative to M = 1",
         **{f"m{period}": c.mean_percent_difference for period, c in compared.items()},
@@ -147,7 +150,7 @@ def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
         return said.missing(key, f"M = {steps} was not measured")
     return said.judge(
         key,
-        [said.check_pairs(key, "sign", c, f"than M = {p:g}") for p, c in compared.items()],
+        [said.check_pairs(key, "difference", c, f"than M = {p:g}") for p, c in compared.items()],
         f"M = {steps} minus "
         + ", ".join(f"M = {p:g}: {{d{i}:+.2f}} E₀" for i, p in enumerate(compared)),
         **{f"d{i}": c.mean_difference for i, c in enumerate(compared.values())},

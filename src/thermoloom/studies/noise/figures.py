@@ -76,8 +76,10 @@ def draw_accumulated(saved: StudyTables) -> Figure:
         curves.items(), (ORANGE, BLUE, GREEN, PURPLE, INK), "osD^v", strict=False
     ):
         baseline = float(curve["heat"][curve["value"] == 0][0])
-        percent = 100 * (curve["heat"].astype(float) / baseline - 1)
-        axes.plot(curve["value"], percent, marker=marker, color=colour, label=name, linewidth=1.1)
+        percent = 100 * (curve["heat"].astype(float) - baseline) / abs(baseline)
+        bars = 100 * np.nan_to_num(curve["bar"].astype(float)) / abs(baseline)
+        axes.errorbar(curve["value"], percent, yerr=bars, color=colour, marker=marker, label=name,
+                      capsize=1.8, elinewidth=0.9, linewidth=1.1)  # fmt: skip
     axes.axhline(0, color=INK, linewidth=0.8, linestyle=":")
     axes.set_ylabel("change of heat (%)")
     axes.legend(frameon=False, fontsize=7)

@@ -43,7 +43,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them but a bracket of its grid."""
-    near, marked = said.limit("near_baseline", "near"), said.limit("smallest_offset", "marked")
+    near, marked = said.limit("near_baseline", "change"), said.limit("smallest_offset", "change")
     note = "interpolated between the conditions of the grid"
     bracket = f"{note}; in the paper between 0.30 and 0.35, a bracket and not an interval"
     label = f"σ_upd that raises heat by {near:.0f} %"
@@ -114,7 +114,9 @@ def statements(
             check(update) if update_cycles <= cycles else said.missing(key, longer)
             for key, check in of_update.items()
         ),
-        averaging(periods) if update_cycles <= cycles else said.missing("averaging", longer),
+        averaging(update, periods)
+        if update_cycles <= cycles
+        else said.missing("averaging", longer),
         monotone(residual),
         baselines(update, residual),
         smallest_offset(offset),
@@ -141,7 +143,7 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
         return said.missing(key, f"the grid lacks 0 or {last:.2f}")
     worst = _farthest(curve, last)
     change = curve.change(worst, 0)
-    criteria = [said.check_change(key, "near", change, f"at {worst:.2f}")]
+    criteria = [said.check_change(key, "change", change, f"at {worst:.2f}")]
     return said.judge(key, criteria, last=last, change=change.percent, worst=worst)
 
 
@@ -152,8 +154,8 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
         return said.missing(key, f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
     before, after = (curve.change(value, 0) for value in ends)
     criteria = [
-        said.check_change(key, "before", before, f"at {ends[0]:.2f}"),
-        said.check_change(key, "large", after, f"at {ends[1]:.2f}"),
+        said.check_change(key, "change_before", before, f"at {ends[0]:.2f}"),
+        said.check_change(key, "change_beyond", after, f"at {ends[1]:.2f}"),
     ]
     last = curve.values[-1]
     end = curve.change(last, 0).percent
@@ -173,7 +175,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     distance, reference = (curve.mean(value, "pattern_distance") for value in (lowest, 0))
     return said.judge(
         key,
-        [said.check_change(key, name, change) for name in ("sign", "modest")],
+        [said.check_change(key, name, change) for name in ("change", "size_of_change")],
         percent=change.percent,
         last=low[-1],
         lowest=lowest,
@@ -183,23 +185,31 @@ def low_noise(curve: Curve) -> dict[str, Any]:
     )
 
 
-def averaging(periods: dict[int, Curve]) -> dict[str, Any]:
-    """Update noise that is accumulated over M steps, up to the paper's range of online training."""
+def averaging(update: Curve, periods: dict[int, Curve]) -> dict[str, Any]:
+    """Update noise that is accumulated over M steps, up to the paper's range of online training.
+
+    M = 1 is told beside it; it has a statement of its own.
+    """
     key, last = "averaging", BELOW_CROSSOVER
-    curves = {m: curve for m, curve in periods.items() if curve.has(0) and _up_to(curve, last)}
-    if not curves:
+    changes = {
+        m: (worst, curve.change(worst, 0))
+        for m, curve in ({1: update} | periods).items()
+        if curve.has(0) and _up_to(curve, last)
+        for worst in [_farthest(curve, last)]
+    }
+    if set(changes) <= {1}:
         return said.missing(key, "no accumulated updates were tested")
-    changes = {m: (curve, _farthest(curve, last)) for m, curve in curves.items()}
     return said.judge(
         key,
         [
-            said.check_change(key, "near", curve.change(worst, 0), f"(M = {m}, at {worst:.2f})")
-            for m, (curve, worst) in changes.items()
+            said.check_change(key, "change", change, f"(M = {m}, at {worst:.2f})")
+            for m, (worst, change) in changes.items()
+            if m > 1
         ],
         "largest change up to σ_upd = {last:.2f}: "
         + ", ".join(f"{{m{m}:+.1f}} % at M = {m}" for m in changes),
         last=last,
-        **{f"m{m}": curve.change(worst, 0).percent for m, (curve, worst) in changes.items()},
+        **{f"m{m}": change.percent for m, (_, change) in changes.items()},
     )
 
 
@@ -222,9 +232,12 @@ def monotone(curve: Curve) -> dict[str, Any]:
         key,
         [
             said.check_change(
-                key, "rising", curve.change(after, before), f"from {before:.2f} to {after:.2f}"
+                key,
+                "smallest_step",
+                curve.change(after, before),
+                f"from {before:.2f} to {after:.2f}",
             ),
-            said.check(key, "gradual", largest),
+            said.check(key, "largest_step", largest),
         ],
         rising=sum(step > 0 for step in steps),
         count=len(steps),
@@ -244,7 +257,7 @@ def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
     error = math.hypot(*(row["heat_sem"] or 0.0 for row in rows.values()))
     scale = 100 / abs(heats["update"])
     percent, half = scale * (heats["residual"] - heats["update"]), 1.96 * scale * error
-    criteria = [said.check(key, "differ", percent, (percent - half, percent + half))]
+    criteria = [said.check(key, "difference", percent, (percent - half, percent + half))]
     lengths = {f"{k}_{n}": row[n] for k, row in rows.items() for n in ("cycles", "samples")}
     return said.judge(key, criteria, **heats, **lengths)
 
@@ -254,8 +267,8 @@ def smallest_offset(curve: Curve) -> dict[str, Any]:
     if not offsets or not curve.has(0):
         return said.missing(key, "no offset was tested")
     change = curve.change(offsets[0], 0)
-    criteria = [said.check_change(key, "marked", change, f"at {offsets[0]:g}")]
-    least = said.limit(key, "marked")
+    criteria = [said.check_change(key, "change", change, f"at {offsets[0]:g}")]
+    least = said.limit(key, "change")
     marked = [value for value in offsets if curve.change(value, 0).percent > least]
     return said.judge(
         key,
@@ -273,15 +286,16 @@ def orders(curve: Curve) -> dict[str, Any]:
     key = "orders"
     if not curve.has(0) or curve.values[-1] <= 0:
         return said.missing(key, "no offset was tested")
-    ratio, factor = curve.ratio(curve.values[-1], 0), said.limit(key, "factor")
+    largest, factor = curve.values[-1], said.limit(key, "factor")
+    ratio = curve.ratio(largest, 0)
     reached = [value for value in curve.values if curve.ratio(value, 0) >= factor]
     return said.judge(
         key,
-        [said.check(key, "factor", ratio)],
+        [said.check_change(key, "factor", curve.change(largest, 0), f"at {largest:g}", unit=100)],
         "{ratio:.3g} times the heat without at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
-        value=curve.values[-1],
+        value=largest,
         factor=factor,
         first=reached[0] if reached else None,
     )
@@ -296,7 +310,7 @@ def correlation(curve: Curve) -> dict[str, Any]:
     steps = [curve.change(high, low).mean > 0 for low, high in pairwise(curve.values)]
     return said.judge(
         key,
-        [said.check_change(key, "rising", change, about)],
+        [said.check_change(key, "smallest_step", change, about)],
         rising=sum(steps),
         count=len(steps),
         last=curve.values[-1],
@@ -309,15 +323,19 @@ def two_largest(curve: Curve) -> dict[str, Any]:
     key, tested = "two_largest", [value for value in curve.values if value > 0]
     if len(tested) < 3 or not curve.has(0):
         return said.missing(key, "fewer than three correlations were tested")
-    rises = [curve.change(value, 0).percent for value in tested]
-    others = max(rises[:-2])
-    ratio = min(rises[-2:]) / others if others > 0 else math.copysign(math.inf, min(rises[-2:]))
+    rises = {value: curve.change(value, 0) for value in tested}
+    others = max(rises[value].percent for value in tested[:-2])
+    unit = max(others, math.ulp(0.0))
+    first, second = (rises[value] for value in tested[-2:])
     return said.judge(
         key,
-        [said.check(key, "factor", ratio)],
-        first=rises[-2],
+        [
+            said.check_change(key, "factor", rises[value], f"at {value:g}", unit)
+            for value in tested[-2:]
+        ],
+        first=first.percent,
         first_value=tested[-2],
-        second=rises[-1],
+        second=second.percent,
         second_value=tested[-1],
         others=others,
     )
@@ -330,12 +348,18 @@ def coherent(update: Curve, offset: Curve, memory: Curve) -> dict[str, Any]:
     if not measured or not below:
         return said.missing(key, "one of the screens was not measured")
     independent, of_offset, of_memory = (
-        abs(curve.change(_farthest(curve, last), 0).percent)
+        curve.change(_farthest(curve, last), 0)
         for curve, last in ((update, below[-1]), (offset, math.inf), (memory, math.inf))
     )
-    changes = {"offset": of_offset, "memory": of_memory}
-    criteria = [
-        said.check(key, "factor", change / independent if independent else math.inf, about=name)
-        for name, change in (("(offset)", of_offset), ("(AR(1))", of_memory))
-    ]
-    return said.judge(key, criteria, **changes, independent=independent, last=below[-1])
+    unit = abs(independent.percent) or math.ulp(0.0)
+    return said.judge(
+        key,
+        [
+            said.check_change(key, "factor", change, name, unit)
+            for name, change in (("(offset)", of_offset), ("(AR(1))", of_memory))
+        ],
+        offset=abs(of_offset.percent),
+        memory=abs(of_memory.percent),
+        independent=abs(independent.percent),
+        last=below[-1],
+    )

@@ -163,7 +163,7 @@ def two_bits(curve: Curve, classifiers: Sequence[str]) -> list[dict[str, Any]]:
     heat = curve.change(2, UNQUANTIZED)
     numbers = {"two": curve.heat(2), "reference": curve.heat(UNQUANTIZED), "percent": heat.percent}
     return [
-        said.judge("two_bit_heat", [said.check_change("two_bit_heat", "low", heat)], **numbers),
+        said.judge("two_bit_heat", [said.check_change("two_bit_heat", "change", heat)], **numbers),
         *(
             _two_bit_measure(curve, key, measure, classifiers)
             for key, measure in zip(keys[1:], SUMMARIES, strict=True)
@@ -196,12 +196,14 @@ def four_and_five_bits(curves: Curves) -> dict[str, Any]:
         return said.missing(key, "2, 4 or 5 bits were not tested")
     two, four, five = (curve.mean(bits, "ks_distance") or 0.0 for bits in (2, 4, 5))
     changes = {name: curve.change(bits, UNQUANTIZED) for name, bits in (("four", 4), ("five", 5))}
-    criteria = [said.check_change(key, "close", c, f"({name} bits)") for name, c in changes.items()]
+    criteria = [
+        said.check_change(key, "change", c, f"({name} bits)") for name, c in changes.items()
+    ]
     ratio = 100 * max(four, five) / two if two else math.inf
     percents = {f"{name}_change": change.percent for name, change in changes.items()}
     return said.judge(
         key,
-        [*criteria, said.check(key, "distance", ratio)],
+        [*criteria, said.check(key, "KS_distance", ratio)],
         two=two,
         four=four,
         five=five,
@@ -220,7 +222,7 @@ def _close(key: str, curve: Curve, bits: float, classifiers: Sequence[str], heat
 
     def checked(classifier: str) -> list[Criterion]:
         return [
-            said.check_change(key, "close", change, WORDS[name])
+            said.check_change(key, "change", change, f"({WORDS[name]})")
             for name, change in differences(curve, bits, classifier).items()
             if heat or name != "heat"
         ]
@@ -288,20 +290,25 @@ def _nonzero_part(key: str, parts: Mapping[int, float], more: str = "", **values
     )
 
 
-def recovered(curves: Curves, bits: float, classifier: str, heat: bool) -> float:
+def recovered(curves: Curves, bits: float, classifier: str, heat: bool) -> tuple[float, float]:
     """Part of the distance to the reference that stochastic rounding makes up for, per cent.
 
-    The distance of heat, or the mean distance of all qualities.
+    The distance of heat, or the mean distance of all qualities; with half of its 95 % interval.
     """
     distances = []
     for rounding in ROUNDINGS:
         changes = differences(curves.training[rounding], bits, classifier)
-        chosen = [abs(c.percent) for name, c in changes.items() if (name == "heat") == heat]
-        distances.append(sum(chosen) / len(chosen))
-    nearest, stochastic = distances
+        compared = [c for name, c in changes.items() if (name == "heat") == heat]
+        ends = [c.percent_interval or (0.0, 0.0) for c in compared]
+        half = math.hypot(*((high - low) / 2 for low, high in ends)) / len(compared)
+        distances.append((sum(abs(c.percent) for c in compared) / len(compared), half))
+    (nearest, nearest_half), (stochastic, stochastic_half) = distances
     if not math.isfinite(nearest):
-        return 100.0 if math.isfinite(stochastic) else 0.0
-    return 100 * (1 - stochastic / nearest) if nearest else 0.0
+        return (100.0 if math.isfinite(stochastic) else 0.0), 0.0
+    if not nearest:
+        return 0.0, 0.0
+    ratio = stochastic / nearest
+    return 100 * (1 - ratio), 100 * math.hypot(stochastic_half, ratio * nearest_half) / nearest
 
 
 def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
@@ -314,9 +321,9 @@ def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
     qualities = {c: {b: recovered(curves, b, c, heat=False) for b in tested} for c in classifiers}
     criteria = {
         c: [
-            said.check(key, name, part, about=f"at {b} bits")
-            for name, parts in (("heat", heats), ("quality", qualities[c]))
-            for b, part in parts.items()
+            said.check(key, name, part, (part - half, part + half), f"at {b} bits")
+            for name, parts in (("heat_recovered", heats), ("quality_recovered", qualities[c]))
+            for b, (part, half) in parts.items()
         ]
         for c in classifiers
     }
@@ -325,8 +332,8 @@ def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
         criteria,
         "part of the distance to the reference made up for, heat (quality): "
         + ", ".join(f"{{h{b}:.0f}} % ({{q{b}:.0f}} %) at {b} bits" for b in tested),
-        **{f"h{b}": part for b, part in heats.items()},
-        **{f"q{b}": part for b, part in qualities[""].items()},
+        **{f"h{b}": part for b, (part, _) in heats.items()},
+        **{f"q{b}": part for b, (part, _) in qualities[""].items()},
     )
 
 
@@ -337,7 +344,7 @@ def stochastic_quality(curves: Curves, classifiers: Sequence[str]) -> Row:
         return said.missing(key, "8 bits or the reference were not trained")
     farthest = {c: largest_change(curve, 8, c, heat=False) for c in classifiers}
     criteria = {
-        c: [said.check_change(key, "differ", change, f"({name})")]
+        c: [said.check_change(key, "change", change, f"({name})")]
         for c, (name, change) in farthest.items()
     }
     changes = {k: v for k, v in differences(curve, 8).items() if k != "heat"}
