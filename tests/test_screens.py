@@ -380,7 +380,7 @@ def test_every_statement_of_the_paper_is_judged_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_threshold_is_read_and_no_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    undefined = {("two_bit_softmax", "lower")}  # without a classifier
+    undefined = {("two_bit_softmax", "change")}  # without a classifier
     read = thresholds_read(name, [done(name)], monkeypatch)
     assert read == thresholds_of(name) - undefined
 

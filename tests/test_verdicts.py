@@ -686,7 +686,8 @@ def test_a_criterion_by_hand(
 def test_a_statement_of_the_panel_is_what_all_classifiers_say() -> None:
     said = Statements(study("comparison").folder)
     below, above, unclear = (
-        [said.check("class_entropy", "sign", 0.0, ends)] for ends in ((1, 2), (-2, -1), (-1, 1))
+        [said.check("class_entropy", "difference", 0.0, ends)]
+        for ends in ((1, 2), (-2, -1), (-1, 1))
     )
 
     def together(*criteria: Any) -> str:
