@@ -188,7 +188,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
 def averaging(update: Curve, periods: dict[int, Curve]) -> dict[str, Any]:
     """Update noise that is accumulated over M steps, up to the paper's range of online training.
 
-    M = 1 is told beside it; it has a statement of its own.
+    M = 1 stands beside it; another statement judges it.
     """
     key, last = "averaging", BELOW_CROSSOVER
     changes = {
