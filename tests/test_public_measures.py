@@ -77,9 +77,9 @@ def test_distances_in_own_features(drawn: tl.Drawn, table: Any) -> None:
 
 
 def test_the_reference_has_the_same_thermal_noise(drawn: tl.Drawn, table: Any) -> None:
-    np.testing.assert_allclose(drawn.reference(noise=False), table, rtol=1e-5)
+    np.testing.assert_allclose(drawn.reference(), table, rtol=1e-5)
     machine = drawn.computer.machine
-    added = (drawn.reference() / table.std(axis=0)).var(axis=0) - 1
+    added = (drawn.reference(noise=True) / table.std(axis=0)).var(axis=0) - 1
     noise = machine.kT / (2 * machine.J2) * (machine.potential.curvature(0.0) / 2) ** 2
     np.testing.assert_allclose(added, noise, atol=0.15)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.main import get_command
 
 from thermoloom.cli.commands import app
@@ -82,6 +85,45 @@ def test_the_documentation_stays_short() -> None:
     assert (
         sum(bool(re.search(r"[^\W\d_]", word)) for text in prose for word in text.split()) <= 18_000
     )
+
+
+START = sorted(path.stem for path in (ROOT / "docs" / "start").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", START)
+def test_the_examples_for_readers_run(page: str, tmp_path: Path) -> None:
+    """Each has at most ten lines; here they are smaller."""
+    text = (ROOT / "docs" / "start" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks or page == "students"
+    for block in blocks:
+        statements = re.sub(r"\(\n|,\n +", "", block)
+        assert len([line for line in statements.splitlines() if line.strip()]) <= 10
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "five.npy", rng.random((5, 4, 4)))
+    (tmp_path / "photos").mkdir()
+    for number in range(4):
+        pixels = rng.integers(0, 256, (6, 6, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    quick = "\n".join(blocks).replace("100_000", "600").replace("cycles=300", "cycles=30")
+    quick = quick.replace("free_energy()", "free_energy(samples=60, rest=0.5)")
+    quick = quick.replace("Machine(hidden=0", "Machine(hidden=0, visible=49, duration=0.1")
+    quick = quick.replace("tl.digits(0, 1, 2)", "tl.digits(0, 1, 2), resize=True")
+    done = subprocess.run(
+        [sys.executable, "-c", quick],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"THERMOLOOM_ENGINE": "portable"},
+    )
+    assert done.returncode == 0, done.stderr
+    if page == "learners":
+        right, *_, shape, classes = done.stdout.splitlines()
+        assert float(right) > 0.85
+        assert (shape, classes) == ("(10, 6, 6, 3)", "[0 0 0]")
+    if page == "physicists":
+        assert "Crooks" in done.stdout
 
 
 def test_the_guides_python_lines_run(tmp_path: Path) -> None:

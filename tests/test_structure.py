@@ -22,7 +22,7 @@ ORDER = (
     ("theory", "training", "generation", "export"),
     ("measures", "presentation"),
     ("computers",),
-    ("demo",),
+    ("demo", "sklearn"),
     ("studies", "lab"),
     ("cli", "__init__"),
     ("__main__",),

@@ -491,6 +491,9 @@ def parse_assignment(text: str, extra_section: str = "") -> dict[str, dict[str, 
         matches = [key]
     if not matches:
         raise UserError(unknown("setting", key, _all_keys()))
+    elsewhere = [name for name in matches if not name.startswith("device.")]
+    if len(elsewhere) == 1:  # bits are those of training, unless they are said to be the device's
+        matches = elsewhere
     if len(matches) > 1:
         raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")
     section, _, name = matches[0].partition(".")

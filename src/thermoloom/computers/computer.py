@@ -31,18 +31,19 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in
 from thermoloom.measures.free_energy import FreeEnergy, free_energy
 from thermoloom.patterns.clamps import clamp_of
-from thermoloom.patterns.drive import drive_of
+from thermoloom.patterns.drive import drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.settings import Settings
 from thermoloom.theory.distance import distance_from_optimum
+from thermoloom.theory.likelihood import log_likelihoods
 from thermoloom.theory.solver import Solution
 
 if TYPE_CHECKING:
     from thermoloom.computers.development_search import OnCandidate
-    from thermoloom.computers.learning import OnCycle
+    from thermoloom.computers.learning import Code, OnCycle
 
 Array = NDArray[Any]
 
@@ -171,7 +172,7 @@ class Computer:
         *,
         cycles: int = 300,
         resize: bool = False,
-        code: Array | None = None,
+        code: Code | None = None,
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
@@ -356,6 +357,29 @@ on Device(bits=4))
         seed = self.settings.generation_seed if seed is None else seed
         numbers = None if classes is None else self.patterns.class_numbers(classes)
         return trajectories(self.parameters, count, seed, [*range(0, last, stride), last], numbers)
+
+    def log_likelihoods(self, images: Source) -> Array:
+        """Expected log-likelihood of data under each class, in nats, (n, classes); one column
+        without labels.
+
+        It is a lower bound of the log-density of the states in which data is prepared: the expected
+        likelihood of their noising paths, run backwards. So it depends on no random number and on
+        no other row. The ideal machine is taken, without imperfections of a device.
+
+        >>> import thermoloom as tl
+        >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
+        >>> computer = machine.solve(tl.digits(0, 1), resize=True)
+        >>> computer.log_likelihoods(computer.patterns.patterns).argmax(axis=1)
+        array([0, 1])
+        """
+        machine = self.machine
+        if machine.hidden and machine.code in ("given", "clusters"):
+            raise UserError(
+                f"machine.code = {machine.code!r}: new data has no fields for hidden units; use "
+                "projection, copy or signs, or hidden=0"
+            )
+        patterns = patterns_from_source(images, None, machine, scale=self.patterns.scale)
+        return log_likelihoods(self.exported, unit_fields(patterns, machine))
 
     def free_energy(
         self,

@@ -167,13 +167,14 @@ class Drawn:
     # --- compared with data -----------------------------------------------------------------------
 
     def measure(
-        self, measure: Measure, reference: Source | None = None, *, noise: bool = True
+        self, measure: Measure, reference: Source | None = None, *, noise: bool | None = None
     ) -> Any:
         """What your own measure gives: ``measure(samples, reference)``, or its method ``measure``.
 
         Both are arrays in the units of the data. ``reference``: data of any source, by default the
-        learned data. With ``noise`` it carries the same thermal noise as the samples: it is where
-        preparation takes it.
+        learned data. With ``noise``, by default for images only, it carries the thermal noise of
+        the samples: it is where preparation takes it. In a table thermal noise is part of the
+        spread that was learned.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -191,7 +192,7 @@ class Drawn:
         reference: Source | None = None,
         features: Features | None = None,
         *,
-        noise: bool = True,
+        noise: bool | None = None,
     ) -> float:
         """Fréchet distance of samples and reference in a space of features.
 
@@ -213,7 +214,7 @@ class Drawn:
         reference: Source | None = None,
         features: Features | None = None,
         *,
-        noise: bool = True,
+        noise: bool | None = None,
     ) -> KernelDistance:
         """Kernel distance (KID) of samples and reference, with its standard error; arguments as of
         ``frechet``.
@@ -226,7 +227,7 @@ class Drawn:
         features: Features | None = None,
         *,
         neighbours: int = 3,
-        noise: bool = True,
+        noise: bool | None = None,
     ) -> PrecisionRecall:
         """Part of the samples that the reference covers, and the reverse; arguments as of
         ``frechet``.
@@ -234,8 +235,9 @@ class Drawn:
         rows = self._features(reference, features, noise)
         return precision_recall(*rows, whole_number("neighbours", neighbours, 1))
 
-    def reference(self, source: Source | None = None, *, noise: bool = True) -> NDArray[Any]:
-        """Data in the shape and units of ``samples``, with the thermal noise of the machine.
+    def reference(self, source: Source | None = None, *, noise: bool | None = None) -> NDArray[Any]:
+        """Data in the shape and units of ``samples``, with or without the thermal noise of the
+        machine, by default with it for images.
 
         Samples that were developed are sharper than that noise: a warning says that it is left out.
         """
@@ -245,6 +247,7 @@ class Drawn:
         else:
             patterns = patterns_from_source(source, None, machine, scale=patterns.scale)
         fields = patterns.patterns
+        noise = patterns.shape is not None if noise is None else noise
         if noise and machine.development:
             warnings.warn(
                 "samples were developed, and thermal noise of equal size is not known: the "
@@ -258,7 +261,7 @@ class Drawn:
         return data.reshape(len(data), *self.samples.shape[1:])
 
     def _features(
-        self, reference: Source | None, features: Features | None, noise: bool
+        self, reference: Source | None, features: Features | None, noise: bool | None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Features of samples and reference, (n, d) each."""
         if features is None:

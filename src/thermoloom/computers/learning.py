@@ -27,6 +27,8 @@ from thermoloom.training.checks import check_learning
 from thermoloom.training.trainer import CURVE, Reached, Trainee, train, validation_path
 
 Array = NDArray[Any]
+Code = Array | Callable[[Array], ArrayLike]
+"""Fields of the hidden units, or a function of the patterns (P, N_v) that gives them, (P, N_h)."""
 OnCycle = Callable[[int, float], None]
 """``on_cycle(cycles done, latest validation loss)``"""
 OnIteration = Callable[[int, float], None]
@@ -48,7 +50,7 @@ def train_machine(
 ) -> Computer:
     """Train a machine from θ = 0; ``settings`` of [training] and [imperfections] by name."""
     patterns = patterns_from_source(images, classes, machine, **data)
-    machine = replace(machine, scale=patterns.scale.kind)
+    machine = _learning(machine, patterns)
     learning = _settings(machine, device, (Training, Imperfections), settings)
     return train_computer(learning, patterns, Reached(Parameters.zeros(learning.built)), on_cycle)
 
@@ -60,7 +62,7 @@ def continue_training(
     cycles: int,
     *,
     resize: bool,
-    code: Array | None,
+    code: Code | None,
     on_cycle: OnCycle | None,
     **settings: Any,
 ) -> Computer:
@@ -127,7 +129,7 @@ def solve_machine(
 ) -> Computer:
     """A machine with the parameters of least expected loss; ``settings`` of [solver] by name."""
     patterns = patterns_from_source(images, classes, machine, **data)
-    machine = replace(machine, scale=patterns.scale.kind)
+    machine = _learning(machine, patterns)
     learning = _settings(machine, None, (Solver, Training, Imperfections), settings)
     solved = learning.updated({"solver": {}})
     return solve_computer(solved, patterns, on_iteration)
@@ -155,6 +157,12 @@ def solve_computer(
     point = (0.0, terms.loss, terms.reduced_loss)
     curve = {name: np.array([number]) for name, number in zip(CURVE, point, strict=True)}
     return Computer(named(settings, patterns), solution.parameters, patterns, curve, solution)
+
+
+def _learning(machine: Machine, patterns: Patterns) -> Machine:
+    """The machine with the scale of these patterns, and with their code if they bring one."""
+    code = machine.code if patterns.code is None else "given"
+    return replace(machine, scale=patterns.scale.kind, code=code)
 
 
 def _settings(

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thermoloom.errors import UserError
 from thermoloom.extensions import is_extension
@@ -38,7 +38,7 @@ from thermoloom.sections import Section, require
 
 if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer
-    from thermoloom.computers.learning import OnCycle, OnIteration, Source
+    from thermoloom.computers.learning import Code, OnCycle, OnIteration, Source
     from thermoloom.machine.device import Device
 
 FREE = ("visible", "hidden")
@@ -453,7 +453,7 @@ class Machine(Section):
         mean: ArrayLike | None = None,
         deviation: ArrayLike | None = None,
         resize: bool = False,
-        code: NDArray[Any] | None = None,
+        code: Code | None = None,
         device: Device | None = None,
         on_cycle: OnCycle | None = None,
         **settings: Any,
@@ -466,9 +466,9 @@ class Machine(Section):
         variance ("sample", the paper's), every column has ("feature", for tables), ``mean`` and
         ``deviation`` are given ("fixed"), or data stays as it is (None); by default the machine's.
         ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
-        units, (n, N_h), where the machine's code is ``given``. ``device``: what the machine is
-        built of, if that is not as it should be. ``settings``: any other of ``[training]`` and
-        ``[imperfections]``, such as ``learning_rate_scale=0.5`` or ``update_noise=0.1``.
+        units, (n, N_h), or a function that gives them for patterns (n, N_v). ``device``: what the
+        machine is built of, if that is not as it should be. ``settings``: any other of
+        ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -479,7 +479,7 @@ class Machine(Section):
         from thermoloom.computers.learning import train_machine
 
         settings |= {"rule": rule, "cycles": cycles, "seed": seed}
-        data = {"scale": scale, "mean": mean, "deviation": deviation}
+        data: dict[str, Any] = {"scale": scale, "mean": mean, "deviation": deviation}
         data |= {"resize": resize, "code": code}
         return train_machine(
             self, images, classes, device=device, on_cycle=on_cycle, data=data, **settings
@@ -494,7 +494,7 @@ class Machine(Section):
         mean: ArrayLike | None = None,
         deviation: ArrayLike | None = None,
         resize: bool = False,
-        code: NDArray[Any] | None = None,
+        code: Code | None = None,
         on_iteration: OnIteration | None = None,
         **settings: Any,
     ) -> Computer:
@@ -510,7 +510,7 @@ class Machine(Section):
         """
         from thermoloom.computers.learning import solve_machine
 
-        data = {"scale": scale, "mean": mean, "deviation": deviation}
+        data: dict[str, Any] = {"scale": scale, "mean": mean, "deviation": deviation}
         data |= {"resize": resize, "code": code}
         return solve_machine(
             self, images, classes, on_iteration=on_iteration, data=data, **settings

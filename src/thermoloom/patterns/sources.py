@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +120,17 @@ def patterns_from_source(
     classes: ArrayLike | None,
     machine: Machine,
     resize: bool = False,
-    code: Array | None = None,
+    code: Array | Callable[[Array], ArrayLike] | None = None,
     scale: Scale | str | None = "",
     mean: ArrayLike | None = None,
     deviation: ArrayLike | None = None,
 ) -> Patterns:
-    """Patterns from data of any source, fitted to the machine."""
+    """Patterns from data of any source, fitted to the machine.
+
+    ``code``: fields of the hidden units, or a function of the patterns that gives them.
+    """
     data = as_images(source)
-    return from_images(
+    patterns = from_images(
         list(data.pixels),
         machine,
         data.names,
@@ -136,11 +139,14 @@ def patterns_from_source(
         columns=data.columns,
         digits=data.digits and classes is None,
         resize=resize,
-        code=None if code is None else np.asarray(code, np.float32),
         scale=scale,
         mean=mean,
         deviation=deviation,
     )
+    if code is None:
+        return patterns
+    fields = code(patterns.patterns) if callable(code) else code
+    return replace(patterns, code=numpy_array("code", fields).astype(np.float32))
 
 
 def as_images(source: Source) -> Images:

@@ -8,6 +8,15 @@ a path under label l differs from that without labels by
 and all labels of an image follow from one path, or from its expectation, which is a linear
 function of the means of its units. A class is as likely as its styles together:
 ln p(class) = ln Σ_styles w exp(−ΔL).
+
+The loss of a path bounds the likelihood of the state x₀ that a pattern is prepared in. Generation
+starts in the equilibrium of the N units alone and runs the path backwards in K Gaussian steps, so
+
+    ln p(x₀) ≥ −E[V_onsite(x_K)]/k_BT − N ln Z + KN/2 − E[L]
+
+With mean m, variance v, drift d and q = E[D²] of the units, w = μΔt and mean force h = Jm + b
+
+    E[L] = Σ_k [q + 2w d·h + w² (|h|² + Σ_ij J_ij² v_j)] / 4wk_BT
 """
 
 from __future__ import annotations
@@ -19,11 +28,14 @@ from thermoloom.engines import Path
 from thermoloom.errors import UserError
 from thermoloom.machine.action import drive, loss_scale, residual, step_constants
 from thermoloom.machine.energy import coupling_gradient
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.theory.expected_loss import Fields
-from thermoloom.theory.marginals import Array64, Marginals
+from thermoloom.theory.expected_loss import Fields, TimeModes
+from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
 
 _IMAGES_AT_ONCE = 500
+_FARTHEST = 40.0
+"""Reach of the integral Z, in units of √(k_BT/E₀)."""
 
 
 def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
@@ -63,6 +75,55 @@ def path_residuals(theta: Parameters, path: Path) -> Array64:
         coupling = coupling_gradient(wide, after, stage, silent)
         sums[stage] = residual(constants, drive(constants, before, after), coupling).sum(axis=0)
     return sums
+
+
+def pattern_losses(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
+    """E[L] of the noising path of each pattern without labels, (P,)."""
+    machine, losses = theta.machine, np.zeros(len(fields))
+    w = machine.drift
+    for stage, window in enumerate(machine.stage_windows):
+        modes = TimeModes(marginals, *window)
+        J = theta.coupling_matrix(stage)
+        bias, J = J[:, -1], J[:, : machine.units]
+        felt_variance = np.square(J).sum(axis=0)
+        for first in range(0, len(fields), _IMAGES_AT_ONCE):
+            some = slice(first, first + _IMAGES_AT_ONCE)
+            path = modes.paths(fields[some])
+            force = J @ path.mean + bias[:, None] * path.one
+            work = (2 * path.drift * force + w * force**2).sum(axis=(1, 2))
+            losses[some] += path.square + w * (work + w * (path.variance @ felt_variance))
+    return losses / (4 * w * machine.kT)
+
+
+def start_log_likelihoods(machine: Machine, fields: Fields, marginals: Marginals) -> Array64:
+    """−E[V_onsite(x_K)]/k_BT − N ln Z of each pattern, (P,): generation may start where it ends."""
+    states = np.linspace(-_FARTHEST, _FARTHEST, 4001) * np.sqrt(machine.kT)
+    weights = np.exp(-machine.potential.energy(states) / machine.kT)
+    partition = float(np.trapezoid(weights, states))
+    even = marginals.interpolation(np.asarray(fields, np.float64), "variance")
+    energy: Array64 = (even @ marginals.energy[-1]).sum(axis=1)
+    starts: Array64 = -energy / machine.kT - machine.units * np.log(partition)
+    return starts
+
+
+def log_likelihoods(theta: Parameters, fields: Fields) -> Array64:
+    """Lower bounds of E[ln p(x₀ | class)], in nats, (P, classes); one column without labels. Each
+    row depends on its fields alone.
+    """
+    machine = theta.machine
+    likelihoods = np.empty((len(fields), max(1, machine.labels)))
+    # tables reach to a power of two beyond the largest field, whatever the other rows have
+    reach = np.ceil(np.log2(np.maximum(np.abs(fields).max(axis=1), 1.0)))
+    for exponent in np.unique(reach):
+        rows = reach == exponent
+        marginals = solve_marginals(machine, float(2.0**exponent))
+        bound = machine.steps * machine.units / 2 - pattern_losses(theta, fields[rows], marginals)
+        bound += start_log_likelihoods(machine, fields[rows], marginals)
+        likelihoods[rows] = bound[:, None]
+        if machine.labels:
+            sums = expected_residuals(theta, fields[rows], marginals)
+            likelihoods[rows] += class_log_likelihoods(theta, sums)
+    return likelihoods
 
 
 def label_losses(theta: Parameters, sums: Array64) -> Array64:
