@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from thermoloom.machine.action import (
@@ -38,10 +40,13 @@ def learn_stepwise(
     period: int = 1,
     errors: Array | None = None,
     word: Array | None = None,
+    measured: Callable[[Array, Array, int], Array] | None = None,
+    apply: Callable[[int, Array, Array], Array] | None = None,
 ) -> Parameters:
     """θ ← θ − α Σ ∂L_step/∂θ every ``period`` steps of a window, one step after the other.
 
-    The plain rule in float64: the reference for every fast path.
+    The plain rule in float64: the reference for every fast path. ``measured(r, x′, k)``: residuals
+    of step k as a device sees them; ``apply(stage, θ, αu)``: θ after an update of another rule.
     """
     machine = theta.machine
     theta = theta.astype(np.float64)
@@ -55,9 +60,13 @@ def learn_stepwise(
             r = residual(constants, drive(constants, x[k], after), coupling)
             if errors is not None:
                 r = r + errors[k]
+            r = r if measured is None else measured(r, after, k)
             pending += _update(machine, r, after, word)
             if (k - first + 1) % period == 0 or k + 1 == last:
-                theta.vector[stage] -= learning_rate * pending
+                update, before = learning_rate * pending, theta.vector[stage]
+                theta.vector[stage] = (
+                    before - update if apply is None else apply(stage, before, update)
+                )
                 pending[:] = 0
     return theta
 

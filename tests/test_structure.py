@@ -14,7 +14,7 @@ ORDER = (
     ("errors",),
     ("inputs", "interrupts", "numerics"),
     ("extensions",),
-    ("sections", "streams", "threads"),
+    ("rules", "sections", "streams", "threads"),
     ("machine", "engine_choice"),
     ("settings",),
     ("feasibility",),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from thermoloom.patterns.sources import digits as digits
     from thermoloom.patterns.sources import edges as edges
     from thermoloom.patterns.sources import images as images
+    from thermoloom.rules import Momentum as Momentum
     from thermoloom.runs.results import Results as Results
     from thermoloom.runs.results import results as results
 
@@ -43,6 +44,7 @@ _HOME = {
     "Drawn": "computers.drawn",
     "Images": "patterns.sources",
     "Machine": "machine.machine",
+    "Momentum": "rules",
     "Results": "runs.results",
     "UserError": "errors",
     "Well": "machine.onsite",

@@ -24,6 +24,7 @@ ENGINES = {"compiled": "thermoloom.engines.compiled", "portable": "thermoloom.en
 function ``select`` from library, device and precision to an object that has them."""
 USUAL = "numpy", "cpu", "float32"
 """Library, device and precision of the portable engine unless others are chosen."""
+LIBRARIES = ("numpy", "torch", "jax")
 PRECISIONS = ("float32", "float64")
 OWN_ENGINE = Extensible("engine", ("path", "learner", "terms", "watch", "generate"), copied=False)
 
@@ -44,13 +45,13 @@ class EngineSettings(Section):
     """``float32`` or ``float64``, for the portable engine."""
 
     def check(self) -> None:
-        known = self.name in ENGINES or is_extension(self.name)
-        self._require("name", known, f"must be one of {', '.join(ENGINES)}, or module:object")
+        exists = self.name in ENGINES or is_extension(self.name)
+        self._require("name", exists, f"must be one of {', '.join(ENGINES)}, or module:object")
         fixed = self.name == "portable" or self.options == USUAL
         must = "has no library, device and precision to choose; take portable"
         self._require("name", fixed, must)
-        known = self.precision in PRECISIONS
-        self._require("precision", known, f"must be one of {', '.join(PRECISIONS)}")
+        for key, known in (("library", LIBRARIES), ("precision", PRECISIONS)):
+            self._require(key, getattr(self, key) in known, f"must be one of {', '.join(known)}")
 
     @classmethod
     def from_text(cls, text: str) -> EngineSettings:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 _COMMAND_LINE = ContextVar("command_line", default=False)
 
@@ -32,6 +34,16 @@ class DataWarning(UserWarning):
     >>> import warnings, thermoloom as tl
     >>> warnings.simplefilter("error", tl.DataWarning)  # to stop instead
     """
+
+
+class SpeedWarning(UserWarning):
+    """A computation that is slower than usual, and why."""
+
+
+@cache
+def warn_once(message: str) -> None:
+    """A ``SpeedWarning``, once in a process."""
+    warnings.warn(message, SpeedWarning, stacklevel=3)
 
 
 @contextmanager

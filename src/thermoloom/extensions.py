@@ -63,13 +63,17 @@ class Extensible:
     """Methods that it needs; ``a|b``: one of the two."""
     copied: bool = True
     """Whether a copy computes, so that later changes of the object have no effect."""
+    needed_late: bool = False
+    """Whether a complete text is accepted where its module is missing, until the object is used."""
 
     def text(self, key: str, value: object) -> str:
         """The text of a built-in name, of an extension's name, or of an object."""
         if not isinstance(value, str):
             _require_methods(key, value, self)
             return _text_of(key, value, self.copied)
-        return self._canonical(key, value) if is_extension(value) else value
+        if not is_extension(value) or (self.needed_late and _parts(key, value)["source"]):
+            return value
+        return self._canonical(key, value)
 
     def object(self, key: str, text: str) -> Any:
         """The object that a text names."""
@@ -167,17 +171,19 @@ def _text_of(key: str, extension: object, copied: bool) -> str:
             return text
     is_named = hasattr(extension, "__qualname__")  # a function
     owner: Any = extension if is_named else type(extension)
-    name, source = f"{owner.__module__}:{owner.__qualname__}", _source_of(extension)
+    name, source = f"{owner.__module__}:{owner.__qualname__}", f"@{_source_of(extension)}"
+    if name.startswith("thermoloom."):  # the version of the package's own numbers is NUMERICS
+        source = ""
     arguments = "" if is_named else _written(extension)
     importable = _attribute(sys.modules.get(owner.__module__), owner.__qualname__) is owner
     if importable and arguments is not None:
-        text = f"{name}{arguments}@{source}"
+        text = f"{name}{arguments}{source}"
         same = is_named or not copied
         restored = extension if same else _call(key, owner, *_arguments(key, text, arguments))
         if same or _state(restored) == _state(extension):
             _objects[text] = restored, os.getpid()
             return text
-    text = f"{name}#{len(_objects)}@{source}"
+    text = f"{name}#{len(_objects)}{source}"
     _objects[text] = extension, os.getpid()
     return text
 

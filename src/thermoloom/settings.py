@@ -14,15 +14,19 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
+import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 
 from thermoloom.engine_choice import EngineSettings
 from thermoloom.errors import UserError
+from thermoloom.extensions import is_extension
 from thermoloom.inputs import LARGEST, SMALLEST, InvalidTomlError, parse_toml, shown, user_path
 from thermoloom.machine.device import Device, build
 from thermoloom.machine.machine import Machine
+from thermoloom.rules import ERROR, RULE
 from thermoloom.sections import Section, require, unknown
 
 SOURCES = {
@@ -33,13 +37,8 @@ SOURCES = {
 }
 """Every source of patterns: ``module:function``, which is called with the ``PatternSettings`` and
 returns images (n, h, w) or (n, N_v), a name for each, and a class for each, or ()."""
-RULES = {
-    "online": "thermoloom.engines:learner_of_engine",
-    "batch": "thermoloom.engines:learner_of_engine",
-    "delayed": "thermoloom.engines:learner_of_engine",
-}
-"""Every learning rule: ``module:function``, which is called with the ``Settings`` and returns a
-``thermoloom.engines.Learner``."""
+RULES = ("online", "batch", "delayed")
+"""Rules that subtract αu, with different periods; others are extensions (``thermoloom.rules``)."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +111,11 @@ class Training(Section):
 
     section: ClassVar[str] = "training"
 
-    rule: str = "online"
-    """``online`` (update after every step), ``batch`` (once per trajectory) or ``delayed``
-    (every ``period`` steps)."""
+    rule: Annotated[str, RULE] = "online"
+    """``online`` (update after every step), ``batch`` (once per trajectory), ``delayed`` (every
+    ``period`` steps), thermoloom.rules:Momentum(beta=0.9), or a rule of your own, module:object."""
     period: int | None = None
-    """M, steps between updates; given by the rule unless the rule is ``delayed``."""
+    """M, steps between updates; fixed by the rules ``online`` and ``batch``, else 1 by default."""
     seed: int = 101
     """Seed of the noising paths (and, in separate streams, of injected errors)."""
     cycles: int = 300
@@ -134,10 +133,13 @@ class Training(Section):
     """Cycles between evaluations of the validation loss."""
 
     def check(self) -> None:
-        self._require("rule", self.rule in RULES, f"must be one of {', '.join(RULES)}")
+        known = self.rule in RULES or is_extension(self.rule)
+        self._require("rule", known, f"must be one of {', '.join(RULES)}, or module:object")
         if self.rule == "delayed":
             must = "rule 'delayed' needs the number of steps between updates, at least 1"
             self._require("period", self.period is not None and self.period >= 1, must)
+        elif is_extension(self.rule):
+            self._positive("period")
         else:
             must = f"rule {self.rule!r} fixes the period; use rule = 'delayed' to choose it"
             self._require("period", self.period is None, must)
@@ -183,6 +185,22 @@ class Imperfections(Section):
     """A_max of J_vh: the grid spans ±A_max (needed where bits < 32)."""
     range_hidden_hidden: float | None = None
     """A_max of J_hh (needed where bits < 32)."""
+    errors: Annotated[str, ERROR] = ""
+    """Residual errors of your own, module:object."""
+
+    def additive(self, machine: Machine, seed: int, trajectory: int) -> NDArray[np.float32] | None:
+        """Errors of your own that are added to residuals, (K, N); None without."""
+        own = ERROR.object("imperfections.errors", self.errors) if self.errors else None
+        if own is None or not hasattr(own, "additive"):
+            return None
+        errors, shape = own.additive(machine, seed, trajectory), (machine.steps, machine.units)
+        try:
+            return np.ascontiguousarray(np.broadcast_to(np.asarray(errors, np.float32), shape))
+        except (TypeError, ValueError):
+            raise UserError(
+                f"imperfections.errors: additive returns {np.shape(errors)}; expected numbers of "
+                f"shape {shape} (steps, units)"
+            ) from None
 
     def check(self) -> None:
         self._non_negative("residual_noise", "update_noise")
@@ -272,7 +290,7 @@ class Settings:
             "a classifier does not judge your own images "
             f"(patterns.source = {self.patterns.source!r})",
         )
-        if self.training.rule == "delayed":
+        if self.training.period is not None:
             require(
                 self.period <= self.machine.steps,
                 "training.period",
@@ -288,11 +306,18 @@ class Settings:
                 "not defined where couplings of the device differ from what is written; take "
                 f"{off}, or a device without such errors",
             )
+        own_rule, errors = is_extension(self.training.rule), self.imperfections
         require(
-            self.imperfections.bits == 32 or self.period == 1,
+            errors.bits == 32 or (self.period == 1 and not own_rule),
             "imperfections.bits",
-            self.imperfections.bits,
+            errors.bits,
             "quantized training is defined for the online rule only (training.rule = 'online')",
+        )
+        require(
+            errors.update_noise == 0 or not (own_rule or errors.errors),
+            "imperfections.update_noise",
+            errors.update_noise,
+            "not defined with a rule or errors of your own; let them add the noise",
         )
 
     @property

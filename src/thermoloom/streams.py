@@ -69,6 +69,21 @@ def round_keys(key: int | np.uint64) -> list[tuple[int, int]]:
     return [((low + n * weyl_low) & _WORD, (high + n * weyl_high) & _WORD) for n in range(ROUNDS)]
 
 
+def wide_product(library: Any, factor: int, words: Array) -> tuple[Array, Array]:
+    """Upper and lower 32 bits of factor × word.
+
+    By limbs of 16 bits where words have 32, in JAX; elsewhere in 64 bits that wrap around.
+    """
+    if library.word != getattr(library.xp, "uint32", None):
+        product = words * factor
+        return (product >> 32) & _WORD, product & _WORD
+    high, low = library.word(factor >> 16), library.word(factor & 0xFFFF)
+    words_high, words_low = words >> 16, words & 0xFFFF
+    middle = high * words_low + ((low * words_low) >> 16)
+    carry = low * words_high + (middle & 0xFFFF)
+    return high * words_high + (middle >> 16) + (carry >> 16), words * library.word(factor)
+
+
 def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, ...]:
     """Philox4x32-10 (Salmon et al., SC11): four words of 32 bits for every counter.
 
@@ -76,8 +91,8 @@ def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, 
     """
     c0, c1, c2, c3 = counter
     for key in keys:
-        upper, lower = library.wide_product(PHILOX[0], c0)
-        other_upper, other_lower = library.wide_product(PHILOX[1], c2)
+        upper, lower = wide_product(library, PHILOX[0], c0)
+        other_upper, other_lower = wide_product(library, PHILOX[1], c2)
         c0, c1, c2, c3 = other_upper ^ c1 ^ key[0], other_lower, upper ^ c3 ^ key[1], lower
     return c0, c1, c2, c3
 
@@ -109,6 +124,29 @@ def draw_normals(
     words = philox(library, keys, counter)
     of_steps = [*box_muller(library, *words[:2]), *box_muller(library, *words[2:])]
     return library.xp.stack(of_steps, 1).reshape(STEPS_PER_BLOCK * shape[0], -1, shape[1])
+
+
+def rounding_uniforms(library: Any, machine: Any, keys: Array, counter: Array) -> list[Array]:
+    """u = (128 m + l + ½)/2²³ of J_vh and J_hh in one step; that of J_hh is the same both ways.
+
+    16 bits m belong to a coupling, seven bits l are common to a row.
+
+    Eight Philox counters serve a tile of 4 rows and 16 columns. Each has two columns, one half of a
+    word for each row and column. ``counter``: step and trajectory.
+    """
+    visible, hidden = machine.visible, machine.hidden
+    xp, tiles, first = library.xp, -(-hidden // 16), -(-visible // 4)
+    rows = library.array(np.arange(first + -(-hidden // 4)), library.word)
+    pairs = library.array(np.arange(len(rows) * tiles * 8), library.word)
+    words = philox(library, keys, (pairs, *counter, 0 * pairs))
+    common = philox(library, keys, (rows, *counter, 0 * rows + 1))
+    two_words = [words[i : i + 2] for i in (0, 2)]
+    halves = [[(w >> shift) & 0xFFFF for w in two] for two in two_words for shift in (0, 16)]
+    m = xp.stack([xp.stack(pair, -1).reshape(len(rows), tiles * 16) for pair in halves], 1)
+    bits = m * 128 + (xp.stack(common, -1) >> 25)[:, :, None]
+    u = (library.cast(bits.reshape(len(rows) * 4, -1), library.real) + 0.5) * 2.0**-23
+    lower = xp.tril(u[first * 4 :][:hidden, :hidden], -1)
+    return [u[:visible, :hidden], lower + lower.T]
 
 
 @dataclass(frozen=True)

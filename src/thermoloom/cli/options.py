@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.errors import DataWarning, UserError, command_line
+from thermoloom.errors import DataWarning, SpeedWarning, UserError, command_line
 from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
@@ -54,7 +54,8 @@ def prepare_streams(
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    warnings.filterwarnings("always", category=DataWarning)
+    for category in (DataWarning, SpeedWarning):
+        warnings.filterwarnings("always", category=category)
     warnings.showwarning = _show_warning  # type: ignore[assignment]
 
 

@@ -72,7 +72,7 @@ def continue_training(
     if before.solved:
         before = Settings(machine=machine)
     learning = asdict(before.training) | asdict(before.imperfections) | settings
-    if learning["rule"] != "delayed" and "period" not in settings:
+    if learning["rule"] in ("online", "batch") and "period" not in settings:
         learning["period"] = None
     learning["cycles"] = reached.cycle + whole_number("cycles", cycles, 1)
     further = _settings(machine, device, (Training, Imperfections), learning)

@@ -93,9 +93,11 @@ class Learner(Protocol):
 class Engine(Protocol):
     """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
-    GROUP: int
+    GROUP: int = 50
     """Samples that are computed together. A generation split at multiples of this number gives the
     same bits."""
+    PATHS: int = 1
+    """Noising paths that a training simulates together."""
 
     def warm_up(
         self,
@@ -107,6 +109,7 @@ class Engine(Protocol):
 
         None: the kernels for any computer. ``learning``, ``generating``: whether to include these.
         """
+        return
 
     def path(
         self,
@@ -122,6 +125,19 @@ class Engine(Protocol):
 
         ``reuse``: a path whose memory is overwritten.
         """
+        return self.paths(machine, [field], seed, [number], [word], purpose)[0]
+
+    def paths(
+        self,
+        machine: Machine,
+        fields: Sequence[Float32],
+        seed: int,
+        numbers: Sequence[int],
+        words: Sequence[Float32 | None] | None = None,
+        purpose: Purpose = "training",
+    ) -> list[Path]:
+        """Trajectories ``numbers`` of a seed, simulated together; needed where ``PATHS`` > 1."""
+        raise NotImplementedError
 
     def learner(self, settings: Settings) -> Learner:
         """The learner of these settings."""
@@ -131,6 +147,7 @@ class Engine(Protocol):
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ, prepared for many calls."""
+        return lambda theta: PathLoss(*self.terms(theta, path)[:2])
 
     def generate(
         self,
@@ -158,8 +175,3 @@ def engine() -> Engine:
         return cast(Engine, OWN_ENGINE.object("engine.name", choice.name))
     module = import_module(ENGINES[choice.name])
     return cast(Engine, module.select(*choice.options) if hasattr(module, "select") else module)
-
-
-def learner_of_engine(settings: Settings) -> Learner:
-    """The learner of the engine in use, for the rules that every engine has."""
-    return engine().learner(settings)

@@ -134,6 +134,21 @@ class Grid(NamedTuple):
             on_grid[name][...] = quantize(theta[name], self.bits, largest)
         return on_grid
 
+    def moved(
+        self, xp: Any, J: dict[str, Any], change: dict[str, Any], thresholds: Any = (None, None)
+    ) -> dict[str, Any]:
+        """J − change, by whole levels where couplings are on a grid; in any array library.
+
+        ``thresholds``: u of J_vh and J_hh where rounding is stochastic.
+        """
+        top, following = top_level(self.bits), {name: J[name] - change[name] for name in J}
+        for name, largest, u in zip(ON_GRID, self.ranges, thresholds, strict=True):
+            down = change[name] * (top / largest)
+            move = -xp.round(down) if u is None else xp.floor(u - down)
+            level = xp.round(J[name] * (top / largest)) + move
+            following[name] = xp.clip(level, -top, top) * (largest / top)
+        return following
+
 
 def coupling_ranges(theta: Parameters) -> tuple[float, float]:
     """A_max of J_vh and of J_hh: the ranges for a training that is to reach this θ."""

@@ -133,7 +133,7 @@ def _short(machine: Machine, most: int) -> Machine:
 def _time_training(model: Settings) -> float:
     machine = _short(model.machine, PROBE_STEPS)
     short = replace(model, machine=machine)
-    if model.training.rule == "delayed":
+    if model.training.period is not None:
         period = min(model.period, machine.steps)
         short = short.updated({"training": {"period": period}})
     field = np.ones(machine.units, np.float32)

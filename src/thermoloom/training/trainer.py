@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Diverged, Learner, Path, State, engine
 from thermoloom.errors import UserError
-from thermoloom.inputs import named_object
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.drive import Drive
-from thermoloom.settings import RULES, Settings
+from thermoloom.settings import Settings
 from thermoloom.training.checks import check_training
 
 Watched = Callable[[Parameters], PathLoss]
@@ -120,9 +119,8 @@ class Trainee:
 
     @cached_property
     def learner(self) -> Learner:
-        """The learner of the rule."""
-        learner: Learner = named_object(RULES[self.settings.training.rule])(self.settings)
-        return learner
+        """The learner of the settings."""
+        return engine().learner(self.settings)
 
 
 def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = None) -> None:
@@ -136,7 +134,6 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
         check_training(trainee.settings, drive)
     _check_sharing(trainees)
     settings = trainees[0].settings
-    machine, seed = settings.built, settings.training.seed
     watched = {t.settings.training.validation_seed: t.settings for t in trainees}
     validation = {
         seed: engine().watch(validation_path(each, drive)) for seed, each in watched.items()
@@ -146,12 +143,10 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
         trainee.reached = trainee.reached._replace(parameters=theta)
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
-    path: Path | None = None
+    paths = _TrainingPaths(settings, drive, max(t.settings.training.cycles for t in trainees))
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
-        pattern = cycle % len(drive.fields)
-        field, word = drive.fields[pattern], drive.word(pattern)
-        path = engine().path(machine, field, seed, cycle, word, reuse=path)
+        path = paths.of_cycle(cycle)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
         for trainee in present:
             with interrupts_deferred():
@@ -161,6 +156,43 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
                 ends = on_cycle(present)
             if ends:
                 return
+
+
+PATHS_BYTES = 2**28
+"""Most memory of paths that are simulated together."""
+
+
+class _TrainingPaths:
+    """The noising paths of a training seed, as many at once as the engine simulates together.
+
+    They begin at multiples of this number, so that a training that resumes has the same paths.
+    """
+
+    def __init__(self, settings: Settings, drive: Drive, cycles: int) -> None:
+        self.machine, self.seed = settings.built, settings.training.seed
+        self.drive, self.cycles = drive, cycles
+        most = PATHS_BYTES // (4 * self.machine.steps * self.machine.units)
+        self.together = max(1, min(getattr(engine(), "PATHS", 1), most))
+        self.ahead: dict[int, Path] = {}
+        self.last: Path | None = None
+
+    def of_cycle(self, cycle: int) -> Path:
+        if self.together == 1:
+            field, word = self._start(cycle)
+            self.last = engine().path(self.machine, field, self.seed, cycle, word, reuse=self.last)
+            return self.last
+        if cycle not in self.ahead:
+            first = cycle - cycle % self.together
+            numbers = range(first, min(first + self.together, self.cycles))
+            fields, words = zip(*map(self._start, numbers), strict=True)
+            paths = engine().paths(self.machine, fields, self.seed, numbers, words)
+            self.ahead = {path.number: path for path in paths}
+        return self.ahead.pop(cycle)
+
+    def _start(self, cycle: int) -> tuple[Any, Any]:
+        """Field and label word of the pattern of a cycle."""
+        pattern = cycle % len(self.drive.fields)
+        return self.drive.fields[pattern], self.drive.word(pattern)
 
 
 def validation_path(settings: Settings, drive: Drive) -> Path:

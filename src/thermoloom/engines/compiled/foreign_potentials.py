@@ -15,10 +15,14 @@ import numba
 from numba import njit, types
 from numba.core.errors import NumbaError
 
+from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable import select
+from thermoloom.errors import warn_once
 from thermoloom.extensions import is_extension
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
+from thermoloom.rules import PLAIN
+from thermoloom.settings import Settings
 
 
 def portable_if_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,11 +31,21 @@ def portable_if_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def choose(subject: Any, *arguments: Any, **options: Any) -> Any:
         machine = subject if isinstance(subject, Machine) else subject.machine
+        if isinstance(subject, Settings) and _own_learning(subject):
+            return select().learner(subject)
         if is_extension(machine.onsite) and not _compiles(machine.onsite):
             return getattr(select(), function.__name__)(subject, *arguments, **options)
         return function(subject, *arguments, **options)
 
     return choose
+
+
+def _own_learning(settings: Settings) -> bool:
+    """Whether a user's rule, or an error that depends on the residual, is to be learned with."""
+    own, rule = own_objects(settings), settings.training.rule
+    if own.linear != PLAIN:
+        warn_once(f"training.rule = {rule:.80}: the portable engine learns it, more slowly")
+    return is_extension(rule) or own.stepwise
 
 
 @lru_cache(maxsize=64)

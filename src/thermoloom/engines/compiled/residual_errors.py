@@ -41,8 +41,9 @@ def residual_errors(
 ) -> NDArray[np.float32] | None:
     """E (K, N) of one training trajectory, or None without residual errors."""
     sigma, offset = imperfections.residual_noise, imperfections.residual_offset
+    own = imperfections.additive(machine, seed, trajectory)
     if sigma == 0 and offset == 0:
-        return None
+        return own
     rho = imperfections.residual_correlation
     out = np.empty((machine.steps, machine.units), np.float32)
     key = stream_key(seed, "residual error")
@@ -52,4 +53,4 @@ def residual_errors(
         _residual_errors(key, trajectory, low, *scalars, out[:, low:high])
 
     in_threads(draw, unit_ranges(machine.units, thread_count()))
-    return out
+    return out if own is None else out + own

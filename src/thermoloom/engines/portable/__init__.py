@@ -1,10 +1,8 @@
 """The portable engine: the method in plain array code, in NumPy, PyTorch or JAX.
 
-    THERMOLOOM_ENGINE = portable[:numpy | torch | jax[:device[:float32 | float64]]]
-
 Read it in this order: ``library`` (what array libraries spell differently), ``noising`` (paths),
-``couplings`` (forces and updates of θ), ``learner``, ``generation``; then what is rare: ``grid``
-(quantized training) and ``update_noise``. Results agree with the compiled engine to round-off, as
+``couplings`` (forces and updates of θ), ``blocks`` and ``learner``, ``generation``; then what is
+rare, ``update_noise``. Results agree with the compiled engine to round-off, as
 the streams are the same (``thermoloom.streams``); update noise is equal in law.
 """
 
@@ -16,15 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from thermoloom.engines import Engine, OnSnapshot, Path
 from thermoloom.engines import Learner as AnyLearner
-from thermoloom.engines import OnSnapshot, Path
 from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
+from thermoloom.engines.own_objects import own_objects
+from thermoloom.engines.portable.blocks import Rule
 from thermoloom.engines.portable.generation import Sampler
-from thermoloom.engines.portable.learner import Learner, Rule
+from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import NumPy, library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
-from thermoloom.machine.action import PathLoss, PathTerms, path_terms
+from thermoloom.machine.action import PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated, joined
 from thermoloom.machine.machine import Machine
@@ -35,21 +35,12 @@ from thermoloom.streams import Purpose
 
 
 @dataclass(frozen=True)
-class PortableEngine:
+class PortableEngine(Engine):
     """The functions of ``engines.Engine`` in one array library."""
 
     library: NumPy
     GROUP: int = 50
-
-    def warm_up(self, *models: Any, **uses: Any) -> None:
-        """Nothing to do: JAX compiles a kernel when it first runs, the others never."""
-
-    def path(
-        self, machine: Machine, field: Any, seed: int, number: int, word: Any = None,
-        purpose: Purpose = "training", reuse: Path | None = None,
-    ) -> Path:  # fmt: skip
-        """One noising trajectory; several are cheaper by ``paths``."""
-        return self.paths(machine, [field], seed, [number], [word], purpose)[0]
+    PATHS = 16
 
     def paths(
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
@@ -65,7 +56,7 @@ class PortableEngine:
         """The learner of these settings."""
         amplitude = settings.imperfections.update_noise
         grid = Grid.of(settings.machine, settings.imperfections)
-        rule = Rule(settings.built, settings.period, grid)
+        rule = Rule(settings.built, settings.period, grid, *own_objects(settings))
         parts = self.library, without_update_noise(settings), rule
         clean = Learner(*parts)
         return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean
@@ -73,10 +64,6 @@ class PortableEngine:
     def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
         """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
         return path_terms(theta.on(path.machine), path.states, field, path.word)
-
-    def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
-        """The loss on this path as a function of θ."""
-        return lambda theta: PathLoss(*self.terms(theta, path)[:2])
 
     def generate(
         self, theta: Parameters, samples: int, seed: int, words: Any = None,

@@ -79,11 +79,6 @@ class NumPy:
         with np.errstate(all="ignore"):  # a divergence is found in the results
             return kernel(self, static, *arrays)
 
-    def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
-        """Upper and lower 32 bits of factor × word, in integers of 64 bits that wrap around."""
-        product = words * factor
-        return (product >> 32) & 0xFFFFFFFF, product & 0xFFFFFFFF
-
 
 class PyTorch(NumPy):
     """PyTorch on the CPU or on a GPU (cuda, cuda:1, mps)."""
@@ -144,14 +139,6 @@ class Jax(NumPy):
         with self.jax.default_matmul_precision("highest"):
             return self.kernels[kernel](static, *arrays)
 
-    def wide_product(self, factor: int, words: Array) -> tuple[Array, Array]:
-        """By limbs of 16 bits: JAX has integers of 64 bits only where they are enabled."""
-        high, low = self.xp.uint32(factor >> 16), self.xp.uint32(factor & 0xFFFF)
-        words_high, words_low = words >> 16, words & 0xFFFF
-        middle = high * words_low + ((low * words_low) >> 16)
-        carry = low * words_high + (middle & 0xFFFF)
-        return high * words_high + (middle >> 16) + (carry >> 16), words * self.xp.uint32(factor)
-
 
 LIBRARIES: dict[str, type[NumPy]] = {"numpy": NumPy, "torch": PyTorch, "jax": Jax}
 
@@ -159,9 +146,6 @@ LIBRARIES: dict[str, type[NumPy]] = {"numpy": NumPy, "torch": PyTorch, "jax": Ja
 @lru_cache
 def library(name: str, device: str, precision: str) -> NumPy:
     """The library of this name on a device; a ``UserError`` says what is missing."""
-    for value, known in ((name, list(LIBRARIES)), (precision, ["float32", "float64"])):
-        if value not in known:
-            raise UserError(f"engine portable, {value}: must be one of {', '.join(known)}")
     try:
         return LIBRARIES[name](device, precision)
     except ImportError:

@@ -125,7 +125,7 @@ class NoiseResponse(Learner):
 
     def updates(self, states: Array) -> int:
         """n: updates that W takes at once, from the first of these states on; a power of two."""
-        machine, period, _ = self.rule
+        machine, period = self.rule.machine, self.rule.period
         n = 1 << (max(1, min(LONGEST_SPAN, len(states)) // period).bit_length() - 1)
         while n > 1 and float(self.library.run(exposure, machine, states[: n * period])) > 0.5:
             n //= 2
@@ -133,15 +133,15 @@ class NoiseResponse(Learner):
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
         """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
-        library, (machine, period, _), calls = self.library, self.rule, count()
+        library, machine, calls = self.library, self.rule.machine, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
         along, ends, x = [], [], library.array(path.states[1:])
         word = None if path.word is None else library.array(path.word)
         for first, end in machine.stage_windows:
             walk = couplings.blocks_of(library, machine, np.zeros(layout(machine).size))
             while first < end:
-                static = machine, self.updates(x[first:end]), period
-                states = x[first : min(first + static[1] * period, end)]
+                static = machine, self.updates(x[first:end]), self.rule.period
+                states = x[first : min(first + static[1] * static[2], end)]
                 counter = library.array([path.number, next(calls)], library.word)
                 walk, force = library.run(advance, static, walk, states, word, keys, counter)
                 along.append(force)

@@ -1,0 +1,56 @@
+"""Rules and errors of users, as every engine sees them.
+
+additive errors          known before a path: an array, for any learner
+linear rules             causal weights, exact in blocks of steps
+other rules and errors   run period by period, which is slower, and a warning says so once
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from thermoloom.errors import warn_once
+from thermoloom.extensions import is_extension
+from thermoloom.machine.parameters import layout
+from thermoloom.rules import ERROR, PLAIN, RULE, Linear
+from thermoloom.settings import Settings
+
+
+class OwnObjects(NamedTuple):
+    """What a learner has to know of them."""
+
+    linear: Linear = PLAIN
+    step: str = ""
+    """A rule that is not linear, as text."""
+    error: str = ""
+    """An error that depends on the residual, as text."""
+
+    @property
+    def stepwise(self) -> bool:
+        return bool(self.step or self.error)
+
+
+def own_rule(text: str) -> Any:
+    """The rule that a text names."""
+    return RULE.object("training.rule", text)
+
+
+def own_error(text: str) -> Any:
+    """The error that a text names."""
+    return ERROR.object("imperfections.errors", text)
+
+
+def own_objects(settings: Settings) -> OwnObjects:
+    """The rule and the error of the settings; a warning says what makes learning slow."""
+    rule, error, linear = settings.training.rule, settings.imperfections.errors, PLAIN
+    if is_extension(rule) and hasattr(own_rule(rule), "linear"):
+        linear = Linear.of(
+            own_rule(rule), [block.name for block in layout(settings.machine).blocks]
+        )
+        rule = ""
+    step = rule if is_extension(rule) else ""
+    error = error if error and hasattr(own_error(error), "residual") else ""
+    for key, text in (("training.rule", step), ("imperfections.errors", error)):
+        if text:
+            warn_once(f"{key} = {text:.80}: not linear, so learning runs step by step, more slowly")
+    return OwnObjects(linear, step, error)
