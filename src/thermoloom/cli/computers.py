@@ -133,10 +133,14 @@ def settings() -> None:
 @_takes_machine
 def train(
     rule: Annotated[
-        str | None, typer.Option(help="online (default), batch or delayed.", metavar="RULE")
+        str | None,
+        typer.Option(help="online (default), batch, delayed or module:object.", metavar="RULE"),
     ] = None,
     period: Annotated[
-        int | None, typer.Option(help="Steps between updates, for rule delayed.", metavar="M")
+        int | None,
+        typer.Option(
+            help="Steps between updates, for rules other than online and batch.", metavar="M"
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
     cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,

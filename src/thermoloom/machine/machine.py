@@ -446,7 +446,7 @@ class Machine(Section):
         images: Source,
         classes: ArrayLike | None = None,
         *,
-        rule: str = "online",
+        rule: Any = "online",
         cycles: int = 300,
         seed: int = 101,
         scale: str | None = "",
@@ -469,6 +469,7 @@ class Machine(Section):
         units, (n, N_h), or a function that gives them for patterns (n, N_v). ``device``: what the
         machine is built of, if that is not as it should be. ``settings``: any other of
         ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
+        ``rule`` and ``errors`` may be objects of your own, or ``tl.Momentum(0.9)``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
