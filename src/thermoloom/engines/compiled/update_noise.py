@@ -16,7 +16,7 @@ from thermoloom.engines import Path
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.streams import flat_normals
 from thermoloom.engines.portable import update_noise
-from thermoloom.engines.portable.learner import Rule
+from thermoloom.engines.portable.blocks import Rule
 from thermoloom.engines.portable.library import NumPy
 from thermoloom.machine.parameters import Parameters
 from thermoloom.settings import Settings
