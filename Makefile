@@ -4,6 +4,7 @@
 # make docs   build the site into build/site
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there
 # make test-lowest test with the lowest allowed version of every dependency
+# make test-libraries  test the portable engine in PyTorch and JAX
 # make coverage    line coverage of the tests     make review  the Scientific Python repository review
 # PYTHON=python3.13 make ...  use another Python, in an environment beside .venv
 
@@ -12,7 +13,7 @@ VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test test-lowest coverage review lint bench soak docs wheel-test lock clean
+.PHONY: setup run test test-lowest test-libraries coverage review lint bench soak docs wheel-test lock clean
 
 setup: $(READY)
 
@@ -48,6 +49,12 @@ test-lowest:
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[cluster]' --group dev
 	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --ignore tests/test_docs.py
+
+# PyTorch (CPU build where there is one) and JAX, in an environment of their own.
+test-libraries:
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' --group dev
+	.venv-libraries/bin/python -m pytest -p no:cacheprovider tests/test_portable.py tests/test_rules.py tests/test_libraries.py
 
 coverage: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov=thermoloom --cov-report=term:skip-covered

@@ -20,8 +20,8 @@ from benchmarks.harness import Options, Result, Row, Share, all_threads
 from thermoloom.runs.manifest import host, package_version, software_versions
 
 GROUPS = (
-    "starting", "training", "paths", "generating", "sparse", "memory", "screens", "theory",
-    "sweeps", "growth",
+    "starting", "training", "portable", "paths", "generating", "sparse", "memory", "screens",
+    "theory", "sweeps", "growth",
 )  # fmt: skip
 LONG = ("sweeps", "growth")
 """Left out unless asked for, or with --full."""

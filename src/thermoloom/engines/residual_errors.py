@@ -31,3 +31,12 @@ def residual_errors(library: Any, settings: Settings, trajectory: int) -> Array 
         (later,) = library.scan(step, xi[0], (xi[1:],))[1]
         xi = library.xp.concatenate([xi[:1], later], 0)
     return total + errors.residual_noise * xi
+
+
+def error_normals(library: Any, settings: Settings, trajectory: int) -> Array:
+    """Standard normals (K, N) for an error of users that depends on the residual."""
+    stream, machine = (
+        Stream(library, settings.training.seed, "residual error/own"),
+        settings.machine,
+    )
+    return stream.normals([trajectory], 0, machine.steps, machine.units)[:, 0]

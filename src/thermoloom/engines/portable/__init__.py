@@ -56,7 +56,7 @@ class PortableEngine(Engine):
         """The learner of these settings."""
         amplitude = settings.imperfections.update_noise
         grid = Grid.of(settings.machine, settings.imperfections)
-        rule = Rule(settings.built, settings.period, grid, *own_objects(settings))
+        rule = Rule(settings.built, settings.period, grid, own_objects(settings))
         parts = self.library, without_update_noise(settings), rule
         clean = Learner(*parts)
         return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean

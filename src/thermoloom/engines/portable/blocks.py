@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thermoloom.engines.own_objects import own_error, own_rule
+from thermoloom.engines.own_objects import OwnObjects, own_error, own_rule
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import Grid
-from thermoloom.rules import PLAIN, Learning, Linear, in_block
+from thermoloom.rules import Learning, in_block
 from thermoloom.streams import rounding_uniforms
 
 Memory = dict[str, Blocks]
@@ -48,11 +48,7 @@ class Rule(NamedTuple):
     machine: Machine
     period: int
     grid: Grid | None
-    linear: Linear = PLAIN
-    step: str = ""
-    """A user's own rule that is not linear."""
-    error: str = ""
-    """A user's own error that depends on the residual."""
+    own: OwnObjects = OwnObjects()
 
 
 def solve_block(
@@ -62,7 +58,9 @@ def solve_block(
     transposed, weight, coupled, overlap = library.transposed, feedback * causal, {}, {}
     for group in start:
         pairs = layout(rule.machine).partners(group)
-        rates = {b.rows if turned else b.columns: rule.linear.rate(b.name) for b, turned in pairs}
+        rates = {
+            b.rows if turned else b.columns: rule.own.linear.rate(b.name) for b, turned in pairs
+        }
         products = [scaled(rate, x[other] @ transposed(x[other])) for other, rate in rates.items()]
         coupled[group], overlap[group] = rates, weight * sum(products)
 
@@ -101,19 +99,19 @@ def learn_blocks(
     def learn_block(z: Memory, inputs: tuple[Array, ...]) -> tuple[Memory, tuple[()]]:
         states, alone, normals, counter = inputs
         x = couplings.all_groups(library, machine, states, word)
-        block = in_block(rule.linear, states.shape[-2], rule.period)
+        block = in_block(rule.own.linear, states.shape[-2], rule.period)
         force = couplings.sensed_forces(library, machine, sensing, z[THETA], x)
         if not (block.response == block.response[0]).all():  # θ changes even without updates
             rest = [couplings.forces(library, machine, z[name], x) for name in z if name != THETA]
             response = library.array(block.response.T[:, :, None])
             force = sum(f * each for f, each in zip(response, [force, *rest], strict=True))
         residuals = alone + scale * force
-        if rule.error:
-            residuals = own_error(rule.error).residual(residuals, states, normals)
+        if rule.own.error:
+            residuals = own_error(rule.own.error).residual(residuals, states, normals)
         r = couplings.free_groups(machine, residuals)
-        if rule.step:
+        if rule.own.step:
             learning, state = Learning(rate, xp, update), {n: z[n] for n in z if n != THETA}
-            theta, state = own_rule(rule.step).step(z[THETA], state, r, x, learning)
+            theta, state = own_rule(rule.own.step).step(z[THETA], state, r, x, learning)
             theta = {name: J * wires[name] if name in wires else J for name, J in theta.items()}
             return {THETA: theta, **state}, ()
         if states.shape[-2] > rule.period:

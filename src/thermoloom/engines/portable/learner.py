@@ -16,7 +16,7 @@ from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.blocks import THETA, Memory, Rule, learn_blocks
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import uncoupled_residuals
-from thermoloom.engines.residual_errors import residual_errors
+from thermoloom.engines.residual_errors import error_normals, residual_errors
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -40,19 +40,13 @@ class Learner(engines.Learner):
 
     def init(self, theta: Parameters) -> State:
         """Zeros for each memory of a linear rule, or what a user's own rule begins with."""
-        if not self.rule.step:
-            names = [f"memory_{m:02}" for m in range(self.rule.linear.memories)]
+        if not self.rule.own.step:
+            names = [f"memory_{m:02}" for m in range(self.rule.own.linear.memories)]
             return {name: np.zeros_like(theta.vector) for name in names}
-        begin: Any = getattr(own_rule(self.rule.step), "init", lambda theta: {})
+        begin: Any = getattr(own_rule(self.rule.own.step), "init", lambda theta: {})
         library, machine = self.library, self.rule.machine
         stages = [begin(couplings.blocks_of(library, machine, J)) for J in theta.vector[:, None]]
         return stored(library, machine, stages, 0)
-
-    def error_normals(self, path: Path) -> Array:
-        """Standard normals (K, N) for an error that depends on the residual."""
-        stream = Stream(self.library, self.settings.training.seed, "residual error/own")
-        machine = self.rule.machine
-        return stream.normals([path.number], 0, machine.steps, machine.units)[:, 0]
 
     def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
         """θ and state after one noising path."""
@@ -74,13 +68,13 @@ class Learner(engines.Learner):
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
         rule, machine, steps = self.rule, self.rule.machine, int(states.shape[1])
-        alone = machine.sparse or self.settings.device.couples or rule.step or rule.error
+        alone = machine.sparse or self.settings.device.couples or rule.own.stepwise
         if alone or rule.grid is not None or rule.period >= LONGEST_BLOCK:
             return min(rule.period, steps)
         largest, longest = float(self.library.xp.max((states * states).sum(-1))), LONGEST_BLOCK
-        feedback = 2 * rate * machine.residual_scale * largest * rule.linear.largest_rate
+        feedback = 2 * rate * machine.residual_scale * largest * rule.own.linear.largest_rate
         while longest > 1:
-            causal = in_block(rule.linear, longest, rule.period).causal
+            causal = in_block(rule.own.linear, longest, rule.period).causal
             if feedback * longest * max(1.0, np.abs(causal).max()) <= STRONGEST_FEEDBACK:
                 break
             longest //= 2  # few different lengths, so that JAX compiles few kernels
@@ -103,12 +97,15 @@ def learn_together(
     of_steps = [
         xp.stack([library.array(path.states[1:]) for path in paths]),
         xp.stack([residuals for residuals, _ in lessons]),
-        xp.stack([each.error_normals(path) for each, path in trainings]) if rule.error else None,
+        None,
     ]
+    if rule.own.error:
+        drawn = [error_normals(library, each.settings, path.number) for each, path in trainings]
+        of_steps[2] = xp.stack(drawn)
     words = [path.word for path in paths if path.word is not None]
     rates = np.array([each.settings.learning_rate_of(path.number) for each, path in trainings])
     wires = couplings.wires_of(library, machine)
-    wires |= {name: rate * wires.get(name, 1.0) for name, rate in rule.linear.rates}
+    wires |= {name: rate * wires.get(name, 1.0) for name, rate in rule.own.linear.rates}
     fixed = (
         wires,
         couplings.sensing_of(library, machine),
