@@ -24,11 +24,11 @@ from thermoloom.machine.parameters import layout
 from thermoloom.measures.dissipation import FEWEST
 from thermoloom.measures.heat_ledger import Ledger
 from thermoloom.measures.paired import RULES
+from thermoloom.measures.prices import event_counts, price_list, price_rows
 from thermoloom.measures.statistics import compare_pairs
 from thermoloom.runs.store import RunDirectory
 from thermoloom.studies.case import STAGES, Case, finished
 from thermoloom.studies.gather import Gathered, Record, save_rows
-from thermoloom.studies.ledger.prices import PRICES, price_rows
 from thermoloom.studies.ledger.small_machine import free_energy_bounds, has_pymbar, shrunk
 from thermoloom.studies.pairs import PairPlan, collect_pairs, optimum_records
 from thermoloom.studies.study import SECTION, Figure, Study, brief
@@ -62,12 +62,17 @@ class LedgerPlan(PairPlan):
     """Joules for writing one coupling or bias."""
     price_hold: float | None = None
     """Joules for holding one label unit during one generation."""
+    price_list: str = ""
+    """Name of a list (z1, dtca, random-bit, landauer) for prices that are not given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key, number in {"temperature": self.temperature, **self.prices}.items():
+        for key in ("temperature", "price_read", "price_write", "price_hold"):
+            number = getattr(self, key)
             if number is not None and not number > 0:
                 raise UserError(f"{SECTION}.{key} = {number:g}: must be positive")
+        if self.price_list:
+            price_list(self.price_list, f"{SECTION}.price_list")
         if self.settings.generation.samples < FEWEST:
             raise UserError(
                 f"generation.samples = {self.settings.generation.samples}: at least {FEWEST} are "
@@ -76,8 +81,14 @@ class LedgerPlan(PairPlan):
 
     @property
     def prices(self) -> dict[str, float | None]:
-        """Joules of everything that the user may price."""
-        return {key: getattr(self, key) for key in PRICES}
+        """Joules by event: the user's prices, then those of the named list."""
+        prices = {"read": self.price_read, "write": self.price_write, "hold": self.price_hold}
+        if self.price_list:
+            listed = price_list(self.price_list, f"{SECTION}.price_list").prices
+            for event in ("read", "write", "hold", "relax"):
+                if prices.get(event) is None and event in listed:
+                    prices[event] = listed[event].joules
+        return prices
 
     @property
     def first_code_cases(self) -> list[Case]:
@@ -140,7 +151,7 @@ def summarize(plan: LedgerPlan, gathered: Gathered, run: RunDirectory) -> dict[s
         "means": list(means.values()),
         "differences": differences(rows),
         "joules": joule_rows(plan, len(pairs.patterns), list(means.values())),
-        "prices": price_rows(heat, plan.prices, machine, samples),
+        "prices": price_rows(heat, plan.prices, event_counts(machine, samples)),
         "timing": gathered.seconds(STAGES)
         | ({} if free_energy is None else {"free energy": free_energy["seconds"]}),
     }
