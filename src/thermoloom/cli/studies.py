@@ -303,7 +303,7 @@ def _print_failures(failed: list[str]) -> None:
 
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
-    """The headline numbers and the tally of verdicts, for a terminal."""
+    """The headline numbers, the tally of verdicts and what is missing, for a terminal."""
     from thermoloom.studies.verdicts import tally
 
     lines = []
@@ -317,7 +317,8 @@ def result_lines(summary: dict[str, Any]) -> list[str]:
         verdict = f"  ({row['verdict']})" if row["verdict"] else ""
         lines.append(f"{row['label']:<46} {here}{between}{verdict}")
     verdicts = tally({k: count for k, count in summary["verdicts"].items() if k != "all"})
-    return [*lines, f"statements: {verdicts}"] if verdicts else lines
+    lines += [f"statements: {verdicts}"] if verdicts else []
+    return [*lines, *(f"note: {line}" for line in summary.get("missing", ()))]
 
 
 def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float) -> list[str]:

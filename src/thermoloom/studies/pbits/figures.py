@@ -35,7 +35,9 @@ def draw_energy(tables: StudyTables) -> Figure:
     _draw_published(published)
     finish(quality, "a", "quality and energy", xlabel="joules per image", ylabel="Fréchet distance")
     finish(account, "b", f"one image, prices of {chosen}", axis="x", xlabel="joules")
-    finish(published, "c", "published", xlabel="joules per image", ylabel="Fréchet, other scale")
+    finish(
+        published, "c", "published models", xlabel="joules per image", ylabel="Fréchet, other scale"
+    )
     return figure
 
 
@@ -49,21 +51,37 @@ def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
         for column, kind, face, line in kinds:
             axes.plot(rows[column], rows["frechet"], line, marker=marker, color=colour,
                       markerfacecolor=face, label=f"{machine}, {kind}")  # fmt: skip
-        left = machine == LANGEVIN
-        word = "$t_f$ = {:g}" if left else "{:g} sw."
-        for value, x, y in zip(
-            rows["value"], rows[f"total_{chosen}"], rows["frechet"], strict=True
-        ):
-            axes.annotate(word.format(value), (x, y), xytext=(-5 if left else 5, 0),
-                          textcoords="offset points", fontsize=5.5, color=colour, va="center",
-                          ha="right" if left else "left")  # fmt: skip
+        _name_points(axes, rows, rows[f"total_{chosen}"], machine)
+    best = min(only(points, machine=LANGEVIN)["frechet"])
+    heat, total = (
+        float(only(points, machine=LANGEVIN, frechet=best)[c][0])
+        for c in ("heat_joules", f"total_{chosen}")
+    )
+    height = 1.6 * float(points["frechet"].max())
+    axes.annotate("", (total, height), (heat, height), arrowprops={"arrowstyle": "<->"})
+    axes.text(
+        (heat * total) ** 0.5, 1.06 * height, f"× 10$^{{{round(np.log10(total / heat))}}}$", ha="center", fontsize=6.5
+    )
     axes.set(xscale="log", yscale="log")
-    axes.set_xlim(1e-18, 1e-7)
+    axes.set_xlim(1e-18, 3e-6)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks([50, 100, 200, 500, 1000])
-    axes.set_ylim(0.8 * float(points["frechet"].min()), 3.5 * float(points["frechet"].max()))
+    axes.set_ylim(0.8 * float(points["frechet"].min()), 5 * float(points["frechet"].max()))
     axes.legend(fontsize=6, loc="upper left", ncols=2, columnspacing=0.8)
+
+
+def _name_points(axes: Axes, rows: Table, x: Any, machine: str) -> None:
+    """Duration or sweeps beside those points that lie apart."""
+    langevin, last = machine == LANGEVIN, np.inf
+    for value, place, y in zip(rows["value"], x, rows["frechet"], strict=True):
+        if abs(np.log(y / last)) < 0.25:
+            continue
+        last = y
+        text = f"$t_f$ = {value:g}" if langevin else f"{value:g} sweep" + "s" * int(value > 1)
+        axes.annotate(text, (place, y), xytext=(-5 if langevin else 5, 0), fontsize=5.5,
+                      textcoords="offset points", color=LOOKS[machine][0], va="center",
+                      ha="right" if langevin else "left")  # fmt: skip
 
 
 def _draw_account(axes: Axes, account: list[dict[str, Any]]) -> None:
@@ -100,7 +118,7 @@ def _draw_published(axes: Axes) -> None:
         axes.plot([x], [frechet], "D", color=PURPLE, markerfacecolor=PURPLE if joules else "white")
         axes.annotate(f"{steps}", (x, frechet), xytext=(0, 6), textcoords="offset points",
                       fontsize=6.5, ha="center")  # fmt: skip
-    axes.text(0.5, 0.72, "denoising\nsteps: 1, 2, 4, 8", transform=axes.transAxes, fontsize=6)
+    axes.text(0.38, 0.72, "denoising\nsteps: 1, 2, 4, 8", transform=axes.transAxes, fontsize=6)
     axes.axvline(READING, color=FAINT, linewidth=0.8, linestyle="--")
     axes.text(READING, 2, " reading 784 pixels", fontsize=5.5, color=FAINT)
     axes.set(xscale="log", xlim=(7e-10, 4e-8), ylim=(0, 95))
@@ -131,9 +149,17 @@ def _last(points: Table, machine: str) -> float:
 def draw_ising(tables: StudyTables) -> Figure:
     """(a) distance from the Ising law by barrier; (b) in time; (c) the time to cross."""
     figure, (barrier, course, crossing) = in_a_row((1.1, 1.1, 0.9), 2.8)
-    units = int(tables.summary["settings"]["study"]["units"][0])
+    units, largest = (tables.summary["settings"]["study"]["units"][n] for n in (0, -1))
     limit = only(tables.table("ising"), units=units)
     _draw_barrier(barrier, limit)
+    if largest != units:
+        other = only(tables.table("ising"), units=largest)
+        for column, look, colour in (
+            ("deviation", "o", ORANGE),
+            ("corrected_deviation", "^", BLUE),
+        ):
+            barrier.plot(other["barrier"], other[column], look, color=colour, markersize=6,
+                         markerfacecolor="none")  # fmt: skip
     _draw_course(course, tables, units)
     _draw_crossing(crossing, limit)
     finish(barrier, "a", f"{units} units, after equal times", xlabel="barrier ($k_BT$)",
@@ -148,10 +174,10 @@ def draw_ising(tables: StudyTables) -> Figure:
 def _draw_barrier(axes: Axes, limit: Table) -> None:
     x = limit["barrier"]
     axes.fill_between(x, limit["sampling_error"] * 0, limit["sampling_error"], color=GREY,
-                      alpha=0.4, linewidth=0, label="as many exact draws")  # fmt: skip
-    axes.plot(x, limit["predicted_deviation"], "--", color=ORANGE, label="Ising law, predicted")
-    axes.plot(x, limit["deviation"], "o", color=ORANGE, label="from the Ising law")
-    axes.plot(x, limit["corrected_deviation"], "^-", color=BLUE, label="… corrected to 1/B")
+                      alpha=0.4, linewidth=0, label="noise of exact draws")  # fmt: skip
+    axes.plot(x, limit["deviation"], "o", color=ORANGE, label="against the Ising law")
+    axes.plot(x, limit["predicted_deviation"], "--", color=ORANGE, label="… as predicted")
+    axes.plot(x, limit["corrected_deviation"], "^-", color=BLUE, label="against the corrected law")
     axes.set_yscale("log")
     low, high = float(limit["corrected_deviation"].min()), float(limit["deviation"].max())
     axes.set_ylim(0.5 * low, 6 * high)

@@ -29,8 +29,8 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         for machine, point in best.items()
         if point is not None
         for key, label, scale, unit, digits in (
-            ("asked", "samples of the correct class", 100, "%", ".1f"),
-            ("frechet", "Fréchet distance in the classifier's features", 1, "", ".0f"),
+            ("asked", "correct class", 100, "%", ".1f"),
+            ("frechet", "Fréchet distance", 1, "", ".0f"),
             ("heat_joules", "heat of an image", 1, "J", ".1e"),
             ("total_z1", "total at simulated prices (z1)", 1, "J", ".1e"),
         )

@@ -93,7 +93,9 @@ class PbitPlan(Plan):
     """Kelvin, at which k_BT is turned into joules."""
     barriers: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0)
     """Heights of the double wells, in k_BT."""
-    units: tuple[int, ...] = (12,)
+    few_barriers: tuple[float, ...] = (1.5, 3.0)
+    """Heights for networks beyond the first."""
+    units: tuple[int, ...] = (12, 20)
     """Units of the networks of double wells, at most 20."""
     coupling: float = 0.5
     """|K| between neighbours, in k_BT."""
@@ -106,7 +108,7 @@ class PbitPlan(Plan):
     def __post_init__(self) -> None:
         super().__post_init__()
         price_list(self.price_list, f"{SECTION}.price_list")
-        for key in ("durations", "sweeps", "barriers"):
+        for key in ("durations", "sweeps", "barriers", "few_barriers"):
             values = getattr(self, key)
             if min(values) <= 0 or list(values) != sorted(set(values)):
                 raise UserError(f"{SECTION}.{key} = {list(values)}: must be positive and rise")
@@ -151,20 +153,18 @@ class PbitPlan(Plan):
         return Case({"machine": PBITS}, self._settings(), pbit_images, arguments)
 
     def ising_cases(self) -> list[Case]:
-        """Double wells of every size and barrier."""
+        """Double wells: all barriers of the first network, few of the others."""
         return [
             Case({"units": n, "barrier": barrier}, self._settings(), ising_limit,
                  self._spins(n) | {"barrier": barrier, "steps": self.ising_steps})
             for n in self.units
-            for barrier in self.barriers
+            for barrier in (self.barriers if n == self.units[0] else self.few_barriers)
         ]  # fmt: skip
 
-    def chain_cases(self) -> list[Case]:
-        """The same spins as p-bits."""
-        return [
-            Case({"units": n, "machine": PBITS}, self._settings(), pbit_chain, self._spins(n))
-            for n in self.units
-        ]
+    def chain_case(self) -> Case:
+        """The spins of the first network as p-bits."""
+        n = self.units[0]
+        return Case({"units": n, "machine": PBITS}, self._settings(), pbit_chain, self._spins(n))
 
     def _spins(self, units: int) -> dict[str, Any]:
         return {"units": units, "coupling": self.coupling, "bias": self.bias,
@@ -176,7 +176,7 @@ class PbitPlan(Plan):
 
 def cases(plan: PbitPlan, folder: Path) -> list[Case]:
     """Everything; p-bits where thrml is installed or they are done."""
-    discrete = [plan.pbit_case(), *plan.chain_cases()]
+    discrete = [plan.pbit_case(), plan.chain_case()]
     available = [c for c in discrete if has_thrml() or finished(folder / c.path) is not None]
     return [*plan.langevin_cases(), *plan.ising_cases(), *available]
 
@@ -234,7 +234,7 @@ def summarize(plan: PbitPlan, gathered: Gathered, run: RunDirectory) -> dict[str
         "prices": [row for each in price_lists().values() for row in each.rows],
         "lists": {name: each.title for name, each in price_lists().items()},
         "ising": limit,
-        "best": [_best(limit, n) for n in plan.units],
+        "best": min(limit[: len(plan.barriers)], key=lambda row: float(row["deviation"])),
     }
 
 
@@ -287,11 +287,6 @@ def _account(plan: PbitPlan, points: list[dict[str, Any]]) -> list[dict[str, Any
     return rows
 
 
-def _best(limit: list[dict[str, Any]], units: int) -> dict[str, Any]:
-    """The barrier at which signs are nearest to the Ising law in the given time."""
-    return min((r for r in limit if r["units"] == units), key=lambda r: float(r["deviation"]))
-
-
 FULL = PbitPlan()
 QUICK = PbitPlan(
     settings=FULL.settings.updated({"generation": {"samples": 60}}),
@@ -300,6 +295,7 @@ QUICK = PbitPlan(
     updates=60,
     training_sweeps=8,
     barriers=(1.0, 2.0, 4.0),
+    units=(12,),
     ising_samples=100,
     ising_steps=2000,
 )
