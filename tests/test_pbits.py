@@ -14,6 +14,7 @@ from study_runs import run
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.wires import wires
 from thermoloom.measures.prices import EVENTS, event_counts, price_list, price_lists
 from thermoloom.studies.discovery import study
 from thermoloom.studies.pbits.images import pbit_counts
@@ -139,7 +140,6 @@ def small_pbits() -> tuple[PbitMachine, PbitParameters, Spins]:
 def test_no_wire_joins_units_of_one_colour() -> None:
     plan: Any = study("pbits").plan()
     machine = plan.settings.machine
-    from thermoloom.machine.wires import wires
 
     pairs = wires(machine)
     colours = PbitMachine(machine.units, pairs, 1, 0.0).colours

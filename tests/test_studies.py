@@ -229,7 +229,7 @@ def test_headings_are_those_of_the_records() -> None:
         assert (record.order, record.together) == (heading.order, heading.together)
         assert record.figures
         assert {"quick"} < set(record.presets)
-    assert len(names()) == len({heading.order for heading in headings()}) == 11
+    assert len(names()) == len({heading.order for heading in headings()}) == 12
 
 
 def test_the_source_of_a_study_is_its_files(toy: Path) -> None:

@@ -74,12 +74,18 @@ def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
         mark_of_all=marks.pop() if len(marks) == 1 else "",
         growing=contents.single and bool(summaries[0].get("interim")),
         verdicts=verdicts,
-        of_paper=any(not summary["folder"] for summary in summaries),
+        of_paper=any(not summary["folder"] and not _all_ours(summary) for summary in summaries),
         contents=contents.entries,
         chapters=[Markup(chapter) for chapter in chapters],  # escaped when rendered
         version=package_version(),
         versions=sorted({summary["versions"]["thermoloom"] for summary in summaries}),
     )  # fmt: skip
+
+
+def _all_ours(summary: Mapping[str, Any]) -> bool:
+    """Whether a study judges statements of our own and none of the paper's."""
+    statements = summary["statements"]
+    return bool(statements) and all(row["where"].startswith("our ") for row in statements)
 
 
 def _templates(folders: Sequence[Path]) -> Environment:

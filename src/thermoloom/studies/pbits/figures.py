@@ -60,7 +60,11 @@ def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
     height = 1.6 * float(points["frechet"].max())
     axes.annotate("", (total, height), (heat, height), arrowprops={"arrowstyle": "<->"})
     axes.text(
-        (heat * total) ** 0.5, 1.06 * height, f"× 10$^{{{round(np.log10(total / heat))}}}$", ha="center", fontsize=6.5
+        (heat * total) ** 0.5,
+        1.06 * height,
+        f"× 10$^{{{round(np.log10(total / heat))}}}$",
+        ha="center",
+        fontsize=6.5,
     )
     axes.set(xscale="log", yscale="log")
     axes.set_xlim(1e-18, 3e-6)
@@ -73,9 +77,9 @@ def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
 
 def _name_points(axes: Axes, rows: Table, x: Any, machine: str) -> None:
     """Duration or sweeps beside those points that lie apart."""
-    langevin, last = machine == LANGEVIN, np.inf
+    langevin, last = machine == LANGEVIN, 0.0
     for value, place, y in zip(rows["value"], x, rows["frechet"], strict=True):
-        if abs(np.log(y / last)) < 0.25:
+        if abs(y - last) < 0.25 * last:
             continue
         last = y
         text = f"$t_f$ = {value:g}" if langevin else f"{value:g} sweep" + "s" * int(value > 1)
