@@ -14,6 +14,7 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.machine.clamp import resting_states
+from thermoloom.machine.presets import COOLING, SHARP
 
 TABLE = np.random.default_rng(1).normal([5.0, -300.0, 0.02], [1.0, 40.0, 0.004], (60, 3))
 LINEAR = tl.Machine(visible=3, hidden=0, wiring=("visible-visible",), biases=("visible",), J4=0.0)
@@ -293,6 +294,14 @@ def test_machines_for_data_of_every_kind() -> None:
     assert (table.visible, table.labels, table.styles, table.scale) == (3, 1, 10, "feature")
     assert tl.Machine.for_data(np.zeros((4, 5, 6, 3)), ["a", "b", "a", "b"]).labels == 2
     assert tl.Machine.paper() == tl.Machine()
+    assert not table.development
+    (wells,) = tl.Machine.for_data(tl.digits(per_class=10)).development
+    assert wells.J2 < 0 < wells.neighbours
+    assert wells.centre == pytest.approx(SHARP.development[0].centre, abs=0.15)
+    grey = np.random.default_rng(1).random((20, 8, 8))
+    assert tl.Machine.for_data(grey).development == (COOLING,)
+    (wide,) = tl.Machine.for_data((grey > 0.5)[:, :, :6]).development
+    assert wide.neighbours == 0 > wide.J2  # springs need square images
     rows = tl.densities.ring(noise=0.2).sample(1200)
     radius = np.linalg.norm(tl.Machine.for_data(rows).solve(rows).generate(500).samples, axis=1)
     assert abs(np.median(radius) - 1) < 0.1  # one Gaussian of this covariance has 0.83

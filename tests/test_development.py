@@ -200,14 +200,21 @@ def test_the_outer_loop_finds_wells_that_were_hidden_in_the_data() -> None:
         J4=0.0, duration=0.2, dt=0.02,
     )  # fmt: skip
     seen: list[Any] = []
+    goals = {"correct": 0.2, "precision": 0.9, "recall": 0.0, "diversity": 0.0, "novelty": 0.0}
     sharp = machine.solve(images).develop(
-        images, samples=40, evaluations=3, on_candidate=seen.append
+        images, samples=40, evaluations=3, on_candidate=seen.append, goals=goals
     )
     assert len(seen) >= 3
     best = min(seen, key=lambda candidate: candidate.distance)
     assert sharp.machine.development == (best.window,)
     assert best.distance < seen[0].distance
-    assert best.distance == pytest.approx((np.log(best.frechet) + np.log(best.equal_noise)) / 2)
+    for each in seen:
+        logarithms = (np.log(each.frechet) + np.log(each.equal_noise)) / 2
+        missed = sum(max(0.0, 1 - each.reached[k] / goal) for k, goal in goals.items() if goal)
+        assert each.distance == pytest.approx(logarithms + 10 * missed)
+    assert 0 <= best.reached["correct"] <= 1
+    with pytest.raises(UserError, match="goals: sharpness: no such goal"):
+        sharp.develop(images, samples=4, goals={"sharpness": 1.0})
     with pytest.raises(UserError, match="ideal computer"):
         sharp.on(tl.Device(gain_error=0.1)).develop(images, samples=4)
 

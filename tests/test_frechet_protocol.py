@@ -66,30 +66,6 @@ def test_distance_is_that_of_a_matrix_root(monkeypatch: pytest.MonkeyPatch) -> N
         feature_law(np.arange(1), lambda index: sets[0][index])
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small network in place of Inception: a convolution, a rectifier, the mean of each part."""
-    onnx = pytest.importorskip("onnx", reason="onnx is an extra")
-    helper = onnx.helper
-    weights = np.random.default_rng(3).normal(size=(8, 3, 9, 9)).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[9, 9], strides=[24, 24]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("GlobalAveragePool", ["r"], ["pool"]),
-    ]
-    value, float32 = helper.make_tensor_value_info, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        nodes, "stand-in", [value("x", float32, ["n", 3, 256, 256])],
-        [value("pool", float32, ["n", 8, 1, 1])], [onnx.numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
-    opset = [helper.make_opsetid("", 17)]
-    path = tmp_path_factory.mktemp("network") / "stand-in.onnx"
-    path.write_bytes(
-        helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
-    )
-    return path
-
-
 def known_distances(network: Path, threshold: float, reference: Bytes) -> tuple[float, float]:
     extract = inception_features(network)
     law = feature_law(binarized(reference, threshold), extract)

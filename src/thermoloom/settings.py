@@ -56,9 +56,10 @@ class PatternSettings(Section):
     per_digit: int = 1
     """Number of training images per class, from the first on; 0 takes all."""
     path: str = ""
-    """Folder of IDX files (``mnist``, ``dataset``) or of arrays train-images.npy, train-labels.npy,
-    test-images.npy and test-labels.npy (``dataset``); pictures, a folder of them (or of one folder
-    per class), IDX files or an .npy array (``images``)."""
+    """Folder of IDX files (``mnist``, ``dataset``), of arrays train-images.npy, train-labels.npy,
+    test-images.npy and test-labels.npy, or of folders train/CLASS and test/CLASS of pictures
+    (``dataset``; classes.txt names the classes of the former); pictures, a folder of them (or of
+    one folder per class), IDX files or an .npy array (``images``)."""
     threshold: float | None = None
     """Pixels are white where their grey value, from 0 to 1, exceeds it and black elsewhere; grey
     if not given."""

@@ -250,9 +250,11 @@ on Device(bits=4))
     def develop(
         self,
         images: Source,
+        classes: ArrayLike | None = None,
         *,
         noise: float | None = None,
         classifier: str = "",
+        goals: Mapping[str, float] | None = None,
         samples: int = 1000,
         evaluations: int = 40,
         seed: int | None = None,
@@ -263,9 +265,11 @@ on Device(bits=4))
 
         ``images``: about as many as ``samples``, neither learned nor used to test. The window
         brings samples nearest to them in the features of a ``classifier`` (a folder; the bundled
-        one if empty). ``noise``: variance of the thermal noise that the images receive, by default
-        that of the reference potential; use a small one for grey images. ``on_candidate`` receives
-        each of the ``evaluations`` windows that are compared, about five seconds apart.
+        one if empty) and keeps to ``goals``: correct (0), precision (0.85), recall (0.6), and,
+        relative to the images, diversity (0.95) and novelty (1); 0 leaves one out. ``noise``:
+        variance of the thermal noise that the images receive, by default that of the reference
+        potential; use a small one for grey images. ``on_candidate`` receives each of the
+        ``evaluations`` windows that are compared, about five seconds apart.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(hidden=0, labels=10, wiring=["visible-visible", "visible-label"],
@@ -275,14 +279,18 @@ on Device(bits=4))
         >>> len(sharp.machine.development)
         1
         """
-        from thermoloom.computers.development_search import Search
+        from thermoloom.computers.development_search import Goals, Search
 
         patterns = patterns_from_source(
-            images, None, self.machine, resize, scale=self.patterns.scale
+            images, classes, self.machine, resize, scale=self.patterns.scale
         )
         judge = classifier_in(classifier)
         seed = self.settings.generation_seed if seed is None else seed
-        search = Search.of(self.parameters, patterns.patterns, noise, judge, samples, seed)
+        if unknown := [name for name in goals or {} if name not in Goals._fields]:
+            known = ", ".join(Goals._fields)
+            raise UserError(f"goals: {unknown[0]}: no such goal; known: {known}")
+        aims, learned = Goals(**(goals or {})), self.patterns.patterns
+        search = Search.of(self.parameters, patterns, learned, noise, judge, samples, seed, aims)
         window = search.best(evaluations, on_candidate).window
         machine = replace(self.machine, development=(window,))
         settings = replace(self.settings, machine=machine)

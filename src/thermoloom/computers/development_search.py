@@ -1,9 +1,11 @@
 """The outer loop: which development brings samples nearest to held-out images.
 
     distance   ½ ln F(samples, data) + ½ ln F(samples with the data's thermal noise, data)
+               + 10 Σ relative shortfalls of goals: correct class, precision, recall, diversity,
+               and samples no nearer to a learned image than held-out images are
 
-F is the Fréchet distance in the features of a classifier. Samples are generated once, up to t_f;
-only the window after it is simulated for every candidate, with the same random numbers, so that the
+F is the Fréchet distance in the features of a classifier. States at t_f are drawn once; only the
+window after it is simulated for every candidate, with the same random numbers, so that the
 distance is a smooth function of the few numbers of a window and Nelder–Mead can follow it.
 
     wells     J₂ = −2Aw², J₄ = A, centre m, springs K, duration        binary images
@@ -13,8 +15,10 @@ distance is a smooth function of the few numbers of a window and Nelder–Mead c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,15 +28,23 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from thermoloom.errors import UserError
-from thermoloom.generation import drawn_words, generate
+from thermoloom.generation import drawn_words, generate, requested_classes
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import Development
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.measures.classifier import Classifier, image_features
-from thermoloom.measures.fidelity import frechet_distance
+from thermoloom.measures.classifier import Classifier, classify, image_features
+from thermoloom.measures.fidelity import (
+    class_diversity,
+    frechet_distance,
+    nearest_images,
+    precision_recall,
+)
+from thermoloom.patterns.patterns import Patterns
+from thermoloom.theory.generation_law import generation_law
+from thermoloom.theory.marginals import is_harmonic
 
 Float32 = NDArray[np.float32]
 
@@ -44,16 +56,35 @@ FINEST = 1e-3
 """Variance of thermal noise below which it is not raised to the data's."""
 
 
+PENALTY = 10.0
+"""Weight of a goal's shortfall: 1 % of it counts like 10 % of the Fréchet distance."""
+
+
+class Goals(NamedTuple):
+    """What the samples of a window should reach; 0 leaves a goal out."""
+
+    correct: float = 0.0
+    """Rate of the correct class."""
+    precision: float = 0.85
+    recall: float = 0.6
+    diversity: float = 0.95
+    """Diversity within a class, relative to that of the images."""
+    novelty: float = 1.0
+    """1 − correlation with the nearest learned image, relative to that of the images."""
+
+
 class Candidate(NamedTuple):
     """A window, and how far its samples are from the data."""
 
     window: Development
     distance: float
-    """The mean of both logarithms."""
+    """The mean of both logarithms, and the penalties of goals that are missed."""
     frechet: float
     """Fréchet distance of the samples as they are."""
     equal_noise: float
     """… with the thermal noise of the data."""
+    reached: Mapping[str, float] = MappingProxyType({})
+    """What was reached of each goal."""
 
 
 OnCandidate = Callable[[Candidate], None]
@@ -77,6 +108,24 @@ def developed(theta: Parameters, states: Float32, words: Float32 | None, seed: i
     return x
 
 
+def states_at_end(theta: Parameters, words: Float32 | None, samples: int, seed: int) -> Float32:
+    """States (S, N) at t_f; of harmonic machines from their exact law, which takes a second."""
+    if not is_harmonic(theta.machine):
+        return generate(theta, samples, seed).final_states
+    law = generation_law(theta, words).laws[-1]
+    normal = np.random.default_rng([seed, 3]).standard_normal((samples, theta.machine.units))
+    states: Float32 = (law.mean + normal @ np.linalg.cholesky(law.covariance).T).astype(np.float32)
+    return states
+
+
+class HeldOut(NamedTuple):
+    """What samples are compared with; None where it is not known."""
+
+    features: Float32
+    diversity: float | None
+    novelty: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class Search:
     """Samples at t_f and held-out images, between which windows are compared."""
@@ -85,28 +134,30 @@ class Search:
     states: Float32
     """(S, N) at t_f."""
     words: Float32 | None
-    images: Float32
-    """Held-out patterns, (P, visible), without noise."""
+    held_out: Patterns
+    learned: Float32
+    """Patterns that were learned, (P, visible), or none."""
     noise: float
-    """Variance of the thermal noise that the images receive."""
+    """Variance of the thermal noise that the held-out images receive."""
     classifier: Classifier
     seed: int
+    goals: Goals
 
     @classmethod
     def of(
-        cls, theta: Parameters, images: Float32, noise: float | None, classifier: Classifier,
-        samples: int, seed: int,
+        cls, theta: Parameters, held_out: Patterns, learned: Float32, noise: float | None,
+        classifier: Classifier, samples: int, seed: int, goals: Goals,
     ) -> Search:  # fmt: skip
         """Generate the samples, without any development."""
         machine = replace(theta.machine, development=())
         if isinstance(machine, BuiltMachine):
             raise UserError("develop: choose a window on an ideal computer, not on a device")
         theta = theta.on(machine)
-        generated = generate(theta, samples, seed)
         if noise is None:
             noise = machine.kT / float(machine.potential.curvature(0.0))
         words = drawn_words(theta, samples, seed, None)
-        return cls(theta, generated.final_states, words, images, noise, classifier, seed)
+        states = states_at_end(theta, words, samples, seed)
+        return cls(theta, states, words, held_out, learned, noise, classifier, seed, goals)
 
     def _noisy(self, images: Float32, variance: float, stream: int) -> Any:
         rng = np.random.default_rng([self.seed, stream])
@@ -122,13 +173,45 @@ class Search:
             return Candidate(window, math.inf, math.inf, math.inf)
         missing = self.noise - thermal_variance(machine, states)
         raised = self._noisy(states, missing, 1) if missing > FINEST else states
-        data = image_features(self._noisy(self.images, self.noise, 2), self.classifier)
-        distances = [
-            frechet_distance(image_features(each, self.classifier), data)
-            for each in (states, raised)
-        ]
-        mean = 0.5 * sum(math.log(distance) for distance in distances)
-        return Candidate(window, mean, *distances)
+        features = [image_features(each, self.classifier) for each in (states, raised)]
+        frechet, equal_noise = (frechet_distance(each, self.data.features) for each in features)
+        mean = 0.5 * (math.log(frechet) + math.log(equal_noise))
+        reached = self._reached(states, features[0])
+        shortfall = sum(
+            max(0.0, 1 - reached[name] / goal)
+            for name, goal in self.goals._asdict().items()
+            if goal and name in reached
+        )
+        return Candidate(window, mean + PENALTY * shortfall, frechet, equal_noise, reached)
+
+    @cached_property
+    def data(self) -> HeldOut:
+        """Features, diversity and novelty of the held-out images with their noise."""
+        states = self._noisy(self.held_out.patterns, self.noise, 2)
+        classes = self.held_out.classes
+        diversity = class_diversity(states, np.array(classes)) if classes else None
+        features = image_features(states, self.classifier)
+        return HeldOut(features, diversity, self._novelty(states))
+
+    def _novelty(self, states: Float32) -> float | None:
+        """1 − mean correlation with the nearest learned pattern."""
+        if not len(self.learned):
+            return None
+        return 1 - float(nearest_images(states, self.learned).correlation.mean())
+
+    def _reached(self, states: Float32, features: Float32) -> dict[str, float]:
+        """How far the samples reach every goal that can be measured on these images."""
+        manifold, data = precision_recall(features, self.data.features), self.data
+        reached: dict[str, float] = manifold._asdict()
+        requested = requested_classes(self.theta, len(states), None)
+        if requested is not None and data.diversity is not None:
+            reached["diversity"] = class_diversity(states, requested) / data.diversity
+            recognized = classify(states, self.classifier).argmax(axis=1)
+            reached["correct"] = float(np.mean(recognized == requested))
+        novelty = self._novelty(states) if self.goals.novelty else None
+        if novelty is not None and data.novelty:
+            reached["novelty"] = novelty / data.novelty
+        return reached
 
     def best(self, evaluations: int, on_candidate: OnCandidate | None) -> Candidate:
         """The best window of the kind whose first guess is better."""
@@ -155,9 +238,26 @@ class Search:
 
     def _levels(self) -> NDArray[np.float64]:
         """First guess of wells: at the two levels that represent the grey values best."""
-        pixels = self.images[:200].astype(np.float64).reshape(-1, 1)
-        low, high = np.sort(kmeans(pixels, np.array([[pixels.min()], [pixels.max()]]))[0].ravel())
-        return np.array([0.5, (high - low) / 2, (high + low) / 2, 0.15, 1.0])
+        levels = two_levels(self.held_out.patterns[:200])
+        return np.array([0.5, levels.half_width, levels.middle, 0.15, 1.0])
+
+
+class Levels(NamedTuple):
+    """Two grey values that represent the pixels of images best."""
+
+    middle: float
+    half_width: float
+    explained: float
+    """Fraction of the variance of the pixels that the nearer level explains."""
+
+
+def two_levels(images: NDArray[Any]) -> Levels:
+    """The two levels of the pixels of these patterns, by k-means."""
+    pixels = np.asarray(images, np.float64).reshape(-1, 1)
+    ends = np.array([[pixels.min()], [pixels.max()]])
+    low, high = np.sort(kmeans(pixels, ends)[0].ravel())
+    scatter = float(np.minimum((pixels - low) ** 2, (pixels - high) ** 2).mean())
+    return Levels((high + low) / 2, (high - low) / 2, 1 - scatter / float(pixels.var()))
 
 
 def wells(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Development:

@@ -42,9 +42,11 @@ class Data:
     held_out: bool
     """Whether they were not used in learning."""
 
-    def states(self, machine: Machine, count: int) -> NDArray[np.float32]:
-        """The first ``count`` images with the thermal noise of a machine."""
-        return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED)
+    def states(
+        self, machine: Machine, count: int, noise: float | None = None
+    ) -> NDArray[np.float32]:
+        """The first ``count`` images with the thermal noise of a machine, or one of a variance."""
+        return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED, noise)
 
 
 def reference_data(patterns: Patterns, source: PatternSettings, machine: Machine) -> Data:

@@ -144,11 +144,17 @@ def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 20
     return Nearest(index, best)
 
 
-def with_thermal_noise(machine: Machine, patterns: NDArray[Any], seed: int) -> NDArray[np.float32]:
+def with_thermal_noise(
+    machine: Machine, patterns: NDArray[Any], seed: int, variance: float | None = None
+) -> NDArray[np.float32]:
     """States of visible units after preparation at these patterns: the data as the machine has it.
 
-    Pattern p is trajectory p of the validation streams of the seed.
+    Pattern p is trajectory p of the validation streams of the seed. With a ``variance``, patterns
+    receive Gaussian noise of that variance instead.
     """
+    if variance is not None:
+        noise = np.random.default_rng(seed).standard_normal(np.shape(patterns), np.float32)
+        return np.asarray(patterns, np.float32) + np.float32(variance**0.5) * noise
     states = np.empty((len(patterns), machine.visible), np.float32)
     field = np.zeros(machine.units, np.float32)
     for number, pattern in enumerate(patterns):

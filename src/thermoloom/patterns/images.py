@@ -46,7 +46,7 @@ def read_images(path: Path, grey: bool = False, labels: Path | None = None) -> L
     if _is_idx(path):
         return _read_idx_pair(path, labels)
     if path.suffix.lower() in _picture_suffixes():
-        return [read_picture(path, grey)], [_label(path)], []
+        return [read_picture(path, grey)], [printable_stem(path)], []
     raise UserError(
         f"patterns.path = {str(path)!r}: must be a picture, an IDX file, an .npy file or a folder"
     )
@@ -65,8 +65,8 @@ def _read_folder(folder: Path, grey: bool, labels: Path | None) -> Labelled:
     images, names, classes = [], [], []
     for entry, class_paths in by_class.items():
         images += [read_picture(path, grey) for path in class_paths]
-        names += [f"{_label(entry)}/{name}" for name in _labels(class_paths)]
-        classes += [_label(entry)] * len(class_paths)
+        names += [f"{printable_stem(entry)}/{name}" for name in _labels(class_paths)]
+        classes += [printable_stem(entry)] * len(class_paths)
     return _alike(images), names, classes
 
 
@@ -97,10 +97,10 @@ def _picture_suffixes() -> frozenset[str]:
 
 
 def _labels(paths: list[Path]) -> list[str]:
-    return [_label(path) for path in paths]
+    return [printable_stem(path) for path in paths]
 
 
-def _label(path: Path) -> str:
+def printable_stem(path: Path) -> str:
     """The file's name as printable text, whatever bytes it contains."""
     stem = os.fsencode(path.stem).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in stem)

@@ -16,7 +16,7 @@ from thermoloom.errors import DataWarning, UserError, advice
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, named_object, shown, user_path
 from thermoloom.machine.machine import Machine
-from thermoloom.patterns.datasets import Bytes, labelled_images
+from thermoloom.patterns.datasets import Bytes, class_names, labelled_images
 from thermoloom.patterns.images import read_images, read_npy
 from thermoloom.patterns.scale import Scale, scale_of
 from thermoloom.settings import SOURCES, PatternSettings
@@ -116,6 +116,7 @@ def load_patterns(settings: PatternSettings, machine: Machine) -> Patterns:
         machine,
         labels,
         classes=classes,
+        class_names=class_names(settings),
         digits=settings.are_digits,
         resize=settings.resize,
         code=code,

@@ -36,23 +36,23 @@ CURVES = {
 """All curves, in the order of their panels."""
 
 
-def varied_machine(job: Job, patterns: int) -> dict[str, Any]:
+def varied_machine(job: Job, patterns: int, noise: float | None = None) -> dict[str, Any]:
     """A machine solved on the first ``patterns`` (0: all), and its samples."""
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
     optimum = solve_optimum(machine, labelled_drive(learned, machine), TOLERANCE)
-    return judged_samples(job, optimum.parameters) | {
+    return judged_samples(job, optimum.parameters, noise) | {
         "solving": optimum.seconds,
         "loss": optimum.expected_loss,
         "patterns": len(learned),
     }
 
 
-def optimized_windows(job: Job, pieces: int) -> dict[str, Any]:
+def optimized_windows(job: Job, pieces: int, noise: float | None = None) -> dict[str, Any]:
     """The machine with the windows of least expected loss, whose edges lie between ``pieces``."""
     machine, drive = job.settings.machine, labelled_drive(job.patterns, job.settings.machine)
     windows = best_windows(machine, drive, pieces)
     optimum = solve_optimum(replace(machine, windows=windows), drive, TOLERANCE)
-    return judged_samples(job, optimum.parameters) | {
+    return judged_samples(job, optimum.parameters, noise) | {
         "windows": windows,
         "loss": optimum.expected_loss,
         "patterns": len(job.patterns),

@@ -16,7 +16,11 @@ from thermoloom.machine.energy import label_word
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.class_accuracy import NOISE_SEED, Data, RequestedImages
 from thermoloom.measures.classifier import classify, image_features, panel
-from thermoloom.measures.fidelity import frechet_distance, nearest_images
+from thermoloom.measures.fidelity import (
+    frechet_distance,
+    nearest_images,
+    with_thermal_noise,
+)
 from thermoloom.patterns.drive import unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.runs.store import RunDirectory
@@ -33,7 +37,7 @@ FRAMES = 8
 """Times of a denoising trajectory that are shown, both ends included."""
 
 
-def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
+def digit_machine(job: Job, data_samples: int, noise: float | None = None) -> dict[str, Any]:
     """Solve the machine, sample it, and compare its samples with ``data_samples`` images."""
     settings, patterns, classifier = job.settings, job.patterns, job.settings.measures.classifier
     path = trained_path(job.workdir, settings)
@@ -42,17 +46,17 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
     generated = generate_run(path, order_of(settings))
     samples, reference = requested_images(theta, generated, classifier), reference_images(job)
     _save_images(job, theta, samples)
-    noisy = reference.states(settings.machine, data_samples)
+    noisy = reference.states(settings.machine, data_samples, noise)
     classes = reference.classes[: len(noisy)]
     clean = RequestedImages(reference.patterns[: len(noisy)], classes, classifier)
     means = drawn_style_means(patterns, theta, len(samples.images), settings.generation_seed)
     confusion = samples.confusion
-    beside = _beside(job, theta, samples, noisy) if settings.machine.development else {}
+    beside = _beside(job, theta, samples, noisy, noise) if settings.machine.development else {}
     assert confusion is not None  # the machine has labels
     return {
         "measured": samples.all_measures(patterns, noisy),
         "beside": beside,
-        "panel": _judged_by_panel(samples, noisy),
+        "panel": _judged_by_panel(samples, noisy, patterns.digits),
         "confusion": confusion.tolist(),
         "patterns": len(patterns),
         "held_out": reference.held_out,
@@ -72,15 +76,15 @@ def digit_machine(job: Job, data_samples: int) -> dict[str, Any]:
 
 
 def _beside(
-    job: Job, theta: Parameters, samples: RequestedImages, states: NDArray[np.float32]
-) -> dict[str, Any]:
+    job: Job, theta: Parameters, samples: RequestedImages, states: NDArray[np.float32],
+    noise: float | None,
+) -> dict[str, Any]:  # fmt: skip
     """The same samples with the thermal noise of the data; and the machine before development."""
     machine, classifier = theta.machine, job.settings.measures.classifier
-    missing = machine.kT / float(machine.potential.curvature(0.0))
-    missing -= thermal_variance(machine, samples.images)
-    rng = np.random.default_rng(NOISE_SEED)
-    noise = rng.standard_normal(samples.images.shape, np.float32) * max(missing, 0.0) ** 0.5
-    raised = RequestedImages(samples.images + noise, samples.classes, classifier)
+    of_data = machine.kT / float(machine.potential.curvature(0.0)) if noise is None else noise
+    missing = max(of_data - thermal_variance(machine, samples.images), 0.0)
+    noisy = with_thermal_noise(machine, samples.images, NOISE_SEED, missing)
+    raised = RequestedImages(noisy, samples.classes, classifier)
     plain = theta.on(replace(machine, development=()))
     generated = generate(plain, len(samples.images), job.settings.generation_seed)
     undeveloped = requested_images(plain, generated, classifier)
@@ -92,9 +96,9 @@ def _beside(
 
 
 def _judged_by_panel(
-    samples: RequestedImages, states: NDArray[np.float32]
+    samples: RequestedImages, states: NDArray[np.float32], digits: bool
 ) -> dict[str, dict[str, float]]:
-    """Rate of the correct class and Fréchet distance by every classifier of the panel."""
+    """Rate of the correct class and Fréchet distance by every classifier of the panel of digits."""
     return {
         name: {
             "asked": float(np.mean(classify(samples.images, judge).argmax(1) == samples.classes)),
@@ -102,7 +106,7 @@ def _judged_by_panel(
                 image_features(samples.images, judge), image_features(states, judge)
             ),
         }
-        for name, judge in panel().items()
+        for name, judge in (panel() if digits else {}).items()
     }
 
 
@@ -127,7 +131,7 @@ def _save_images(job: Job, theta: Parameters, samples: RequestedImages) -> None:
             "steps": steps,
             "last": machine.generation_steps,
             "shape": job.patterns.shape,
-            "classes": machine.labels,
+            "classes": job.patterns.names_of(range(machine.labels)),
         },
     )
 

@@ -29,7 +29,7 @@ DrawCurve = Callable[[Axes, NDArray[np.float64], Table], None]
 def draw_sheet(saved: StudyTables) -> Figure:
     """Samples as they came, a column for each class."""
     arrays, about = saved.arrays("images")
-    return _grid(arrays["sheet"], about["shape"], [str(c) for c in range(about["classes"])])
+    return _grid(arrays["sheet"], about["shape"], about["classes"])
 
 
 def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str]) -> Figure:
@@ -67,14 +67,18 @@ def draw_confusion(saved: StudyTables) -> Figure:
     figure, (matrix, completions) = in_a_row((1, 1.25), 3.1)
     table = saved.table("confusion")
     counts = np.array([table[name] for name in table if name.startswith("as_")]).T
-    classes = range(len(counts))
+    names = saved.arrays("images")[1]["classes"]
+    ticks = range(len(names))
     matrix.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
             if count:
                 colour = "white" if i == j else INK
                 matrix.text(j, i, str(count), ha="center", va="center", fontsize=6, color=colour)
-    matrix.set(xticks=classes, yticks=classes, xlabel="recognized as", ylabel="requested")
+    upright = max(map(len, names)) < 3
+    matrix.set(xlabel="recognized as", ylabel="requested")
+    matrix.set_xticks(ticks, names, rotation=0 if upright else 90)
+    matrix.set_yticks(ticks, names)
     panel(matrix, "a")
     if saved.run.has("inpainting.safetensors"):
         _completed(completions, saved)

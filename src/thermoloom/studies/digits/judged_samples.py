@@ -39,7 +39,7 @@ def energies(generated: Generated) -> dict[str, Any]:
     return {"heat": asdict(heat), "work": asdict(work)}
 
 
-def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
+def judged_samples(job: Job, theta: Parameters, noise: float | None = None) -> dict[str, Any]:
     """Rate of the correct class, diversity, negatives, heat and work, beside the data's diversity.
 
     Samples that are not finite count as diverged.
@@ -50,7 +50,7 @@ def judged_samples(job: Job, theta: Parameters) -> dict[str, Any]:
     if not np.isfinite(generated.final_states).all():
         return {"diverged": True}
     reference = reference_images(job)
-    states = reference.states(theta.machine, samples)
+    states = reference.states(theta.machine, samples, noise)
     reference_judged = RequestedImages(
         states, reference.classes[: len(states)], classifier
     ).class_measures(job.patterns)

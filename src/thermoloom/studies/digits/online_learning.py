@@ -18,7 +18,7 @@ SAVE_SECONDS = 60.0
 COMPUTER = "computer"
 
 
-def online_learning(job: Job, predecessor: str) -> dict[str, Any]:
+def online_learning(job: Job, predecessor: str, noise: float | None = None) -> dict[str, Any]:
     """Train until ``training.cycles`` from the state that the run ``predecessor`` reached; sample.
 
     Without a predecessor, training begins at θ = 0.
@@ -51,7 +51,7 @@ def online_learning(job: Job, predecessor: str) -> dict[str, Any]:
     }
     if trainee.diverged:
         return results | {"diverged": True}
-    return results | judged_samples(job, trainee.parameters)
+    return results | judged_samples(job, trainee.parameters, noise)
 
 
 def _begin(job: Job, predecessor: str) -> Trainee:

@@ -2,9 +2,11 @@
 
     images     training images, drawn as they are: what no model can surpass
     gaussian   a Gaussian for each class
+    rank-R     … with the R leading directions of its covariance only
     mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
     shared     the mean of each style, and one covariance of the deviations for all styles: what
                the machine of harmonic units would draw if it were perfect
+    means      the mean of each style alone, without fluctuations
     rbm        a restricted Boltzmann machine with 512 hidden units for each class
     paper      the paper's machine on the same patterns: hidden units, one stage, no labels
     labelled   the same with a label unit for each class
@@ -17,11 +19,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
@@ -43,7 +47,8 @@ DrawClass = Callable[[Float32, int, int], NDArray[Any]]
 """``draw(images, count, target)``: images of a class from the training images of that class."""
 
 SCIKIT = ("mixture", "rbm")
-LEARNING = ("images", "gaussian", "shared", *SCIKIT)
+RANKS = (2, 5, 10, 25, 50, 100)
+LEARNING = ("images", "gaussian", *(f"rank-{rank}" for rank in RANKS), "shared", "means", *SCIKIT)
 MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
@@ -64,16 +69,18 @@ def available(peers: tuple[str, ...]) -> list[str]:
     return [peer for peer in peers if has_scikit() or peer not in SCIKIT]
 
 
-def peer_model(job: Job, peer: str, data_samples: int, patterns: int) -> dict[str, Any]:
+def peer_model(
+    job: Job, peer: str, data_samples: int, patterns: int, noise: float | None = None
+) -> dict[str, Any]:
     """Learn the patterns, draw, judge; machines with hidden units learn the first ``patterns``."""
     if peer in MACHINES:
         learned = first_patterns(job.patterns, patterns)
         samples = _machine_samples(job, learned)
     else:
         learned = job.patterns
-        samples = _model_samples(job, DRAW[peer])
+        samples = _model_samples(job, DRAW[peer], noise)
     job.run.save_arrays("images", {"sheet": samples.images[:SHEET]})
-    states = reference_images(job).states(job.settings.machine, data_samples)
+    states = reference_images(job).states(job.settings.machine, data_samples, noise)
     return samples.all_measures(learned, states) | {"patterns": len(learned)}
 
 
@@ -84,13 +91,13 @@ def _machine_samples(job: Job, learned: Patterns) -> RequestedImages:
     return requested_images(theta, generated, settings.measures.classifier)
 
 
-def _model_samples(job: Job, draw: Draw) -> RequestedImages:
+def _model_samples(job: Job, draw: Draw, noise: float | None) -> RequestedImages:
     """Images of all classes in turn, with the thermal noise of the machine."""
     settings, machine = job.settings, job.settings.machine
     targets = np.array(job.patterns.targets, np.intp)
     classes = np.resize(targets, settings.generation.samples)
     images = draw(job.patterns, classes, machine.styles, settings.training.seed)
-    states = with_thermal_noise(machine, images, NOISE_SEED + 1)
+    states = with_thermal_noise(machine, images, NOISE_SEED + 1, noise)
     return RequestedImages(states, classes, settings.measures.classifier)
 
 
@@ -126,22 +133,51 @@ def draw_gaussian(patterns: Patterns, classes: Indices, styles: int, seed: int) 
     return _by_class(patterns, classes, draw)
 
 
-def draw_shared(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """The mean of a style, drawn as often as it occurs, and the covariance that all share."""
+def draw_rank(patterns: Patterns, classes: Indices, styles: int, seed: int, rank: int) -> Float32:
+    """Mean of each class, and the leading directions of its covariance."""
+
+    def draw(images: Float32, count: int, target: int) -> NDArray[Any]:
+        wide = images.astype(np.float64)
+        width = wide.shape[1]
+        leading = (max(0, width - rank), width - 1)
+        variances, directions = eigh(np.cov(wide, rowvar=False), subset_by_index=leading)
+        normal = np.random.default_rng([seed, target]).normal(size=(count, len(variances)))
+        spread = normal * np.sqrt(np.maximum(variances, 0))
+        drawn: NDArray[Any] = wide.mean(axis=0) + spread @ directions.T
+        return drawn
+
+    return _by_class(patterns, classes, draw)
+
+
+def _drawn_means(
+    patterns: Patterns, classes: Indices, styles: int, rng: np.random.Generator
+) -> tuple[Float32, Float32]:
+    """The mean of each image's style, and that of a style of each class, as often as it occurs."""
     labels = np.array(patterns.classes)
     machine = Machine(
         visible=patterns.patterns.shape[1], labels=int(labels.max()) + 1, styles=styles
     )
     words = label_words(patterns, machine)
-    unit, means = words.argmax(axis=1), style_means(patterns, words)
-    deviations = patterns.patterns - means[unit]
+    of_each = style_means(patterns, words)[words.argmax(axis=1)]
+    drawn = np.array([rng.choice(np.flatnonzero(labels == target)) for target in classes])
+    return of_each, of_each[drawn]
+
+
+def draw_means(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
+    """The mean of a style, drawn as often as it occurs."""
+    return _drawn_means(patterns, classes, styles, np.random.default_rng(seed))[1]
+
+
+def draw_shared(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
+    """The mean of a style, drawn as often as it occurs, and the covariance that all share."""
+    rng = np.random.default_rng(seed)
+    of_each, drawn = _drawn_means(patterns, classes, styles, rng)
+    deviations = patterns.patterns - of_each
     covariance = deviations.T @ deviations / len(deviations)
     covariance += RIDGE * np.eye(len(covariance), dtype=np.float32)
     root = np.linalg.cholesky(covariance.astype(np.float64))
-    rng = np.random.default_rng(seed)
-    drawn = np.array([rng.choice(np.flatnonzero(labels == target)) for target in classes])
     normal = rng.normal(size=(len(classes), len(covariance)))
-    images: Float32 = (means[unit[drawn]] + normal @ root.T).astype(np.float32)
+    images: Float32 = (drawn + normal @ root.T).astype(np.float32)
     return images
 
 
@@ -195,7 +231,9 @@ def draw_rbm(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Fl
 DRAW: dict[str, Draw] = {
     "images": draw_images,
     "gaussian": draw_gaussian,
+    **{f"rank-{rank}": partial(draw_rank, rank=rank) for rank in RANKS},
     "mixture": draw_mixture,
     "shared": draw_shared,
+    "means": draw_means,
     "rbm": draw_rbm,
 }

@@ -10,10 +10,12 @@ some of them.
     online_learning     the online rule on its way to the optimum
     peer_model          other models of the same images
     unlabelled_machine  no class is requested
+    protocol_model      models under the field's protocol, as an option
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,9 +23,11 @@ from typing import Any
 
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import joules
+from thermoloom.inputs import read_file, user_path
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.presets import ONLINE_AMPLITUDE, ONLINE_RATE, SHARP
 from thermoloom.measures.classifier import SIDE
+from thermoloom.measures.frechet_protocol import NETWORK_BYTES
 from thermoloom.measures.statistics import rate_interval
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import GenerationSettings, PatternSettings, Settings
@@ -33,7 +37,15 @@ from thermoloom.studies.digits.curves import optimized_windows, varied_machine
 from thermoloom.studies.digits.digit_machine import digit_machine
 from thermoloom.studies.digits.inpainting import inpainting
 from thermoloom.studies.digits.online_learning import online_learning
-from thermoloom.studies.digits.peers import PEERS, available, peer_model
+from thermoloom.studies.digits.peers import DRAW, PEERS, available, peer_model
+from thermoloom.studies.digits.protocol import (
+    CLAMPED,
+    CLASSIFIER,
+    DRAWN,
+    MARKS,
+    protocol_model,
+    protocol_reference,
+)
 from thermoloom.studies.digits.unlabelled import unlabelled_machine
 from thermoloom.studies.gather import Gathered, Record, save_rows
 from thermoloom.studies.sampled_computer import SAMPLE_IN_CYCLES
@@ -97,6 +109,17 @@ class DigitsPlan(Plan):
     quartic_patterns: int = 2000
     """Patterns that machines with quartic units learn at most: their moments cost more."""
     peers: tuple[str, ...] = PEERS
+    noise: float | None = None
+    """Variance of the thermal noise that data and peers receive before samples are compared with
+    them; if not given, that of the reference potential."""
+    protocol: str = ""
+    """The field's protocol for binarized images (patterns.threshold = 0.1): an ONNX file of the
+    FID-Inception network, or ``classifier`` for features of the study's classifier."""
+    protocol_samples: int = 512
+    """Images of each class under the protocol."""
+    gate: tuple[float, ...] = (2.1, 29.8)
+    """Distances of test images, and of training images thresholded at 0.5, that the network must
+    give before any other distance is reported."""
     inpainting_samples: int = 200
     """Images of which a half is hidden."""
     classified_samples: int = 10000
@@ -117,6 +140,7 @@ class DigitsPlan(Plan):
         unknown = [peer for peer in self.peers if peer not in PEERS]
         if unknown:
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
+        self._check_protocol()
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
             raise UserError(f"{SECTION}.online_cycles: must rise")
         for code in self.codes:
@@ -135,6 +159,21 @@ class DigitsPlan(Plan):
                 f"{SECTION}.window_grid = {self.window_grid}: must be at least machine.stages = "
                 f"{stages}"
             )
+
+    def _check_protocol(self) -> None:
+        if self.noise is not None and self.noise < 0:
+            raise UserError(f"{SECTION}.noise = {self.noise}: a variance must not be negative")
+        if not self.protocol:
+            return
+        source = self.settings.patterns
+        if source.threshold is None or source.source == "bundled" or source.resize:
+            raise UserError(
+                f"{SECTION}.protocol: compares black and white images of a data set with test "
+                "images, as they are; use patterns.source = 'mnist' or 'dataset' and "
+                "patterns.threshold = 0.1"
+            )
+        if len(self.gate) != 2:
+            raise UserError(f"{SECTION}.gate = {list(self.gate)}: expected two distances")
 
     def check_machine(self) -> None:
         """Refuse a machine that cannot draw the requested digits."""
@@ -177,7 +216,11 @@ class DigitsPlan(Plan):
         """A measure that solves the machine, or one with some settings changed, and samples it."""
         settings = self.solved(machine, samples)
         cycles = _cost(settings, solutions)
-        return Case(labels, settings, measure, arguments, cycles=cycles)
+        return Case(labels, settings, measure, arguments | self.noisy(measure), cycles=cycles)
+
+    def noisy(self, measure: Measure) -> dict[str, float]:
+        """The noise of data as an argument of a measure that compares samples with data."""
+        return {} if self.noise is None or measure is unlabelled_machine else {"noise": self.noise}
 
     @property
     def machine_case(self) -> Case:
@@ -203,6 +246,25 @@ class DigitsPlan(Plan):
             self.case({"model": name}, peer_model, machines.get(name), peer=name, **counts)
             for name in available(self.peers)
         ]
+
+    def protocol_cases(self) -> list[Case]:
+        """The law of the training images, then the machine and its peers under the protocol."""
+        if not self.protocol:
+            return []
+        machine, network = self.machine_case, {"network": self.protocol, "sha256": ""}
+        if self.protocol != CLASSIFIER:
+            network = network_of(self.protocol)
+        settings = machine.settings
+        arguments = network | {"gate": list(self.gate)}
+        reference = Case({"protocol": "reference"}, settings, protocol_reference, arguments)
+        peers = [peer for peer in available(self.peers) if peer in DRAW]
+        shared = network | {"reference": str(reference.path), "per_class": self.protocol_samples}
+        models = [
+            Case({"protocol": model}, settings, protocol_model, {"model": model, **shared},
+                 needs=(reference, machine))
+            for model in (CLAMPED, DRAWN, *peers)
+        ]  # fmt: skip
+        return [reference, *models]
 
     def curve_cases(self) -> Iterator[Case]:
         """Every machine of the curves, all without development: it would hide what they show."""
@@ -255,7 +317,8 @@ class DigitsPlan(Plan):
             {"rule": "online", "cycles": cycles, "amplitude": amplitude},
             settings,
             online_learning,
-            {"predecessor": "" if predecessor is None else str(predecessor.path)},
+            {"predecessor": "" if predecessor is None else str(predecessor.path)}
+            | self.noisy(online_learning),
             needs=() if predecessor is None else (predecessor,),
             cycles=cycles + _cost(settings),
         )
@@ -283,6 +346,13 @@ class DigitsPlan(Plan):
         return [self.case({}, unlabelled_machine, UNLABELLED, samples, patterns=patterns)]
 
 
+def network_of(file: str) -> dict[str, str]:
+    """A user's network by its absolute path and its content, which is part of the identity."""
+    path = user_path(f"{SECTION}.protocol", file)
+    content = read_file(path, NETWORK_BYTES, "network")
+    return {"network": str(path.absolute()), "sha256": hashlib.sha256(content).hexdigest()}
+
+
 def code_settings(code: str) -> dict[str, Any]:
     """Settings of a code, with the number of clusters and their amplitude where it has them."""
     words = dict(zip(("code", "code_clusters", "code_amplitude"), code.split(), strict=False))
@@ -307,6 +377,7 @@ def cases(plan: DigitsPlan, folder: Path) -> list[Case]:
         plan.machine_case,
         *plan.image_cases(),
         *plan.peer_cases(),
+        *plan.protocol_cases(),
         *plan.online_cases(),
         *plan.curve_cases(),
         *plan.unlabelled_cases(),
@@ -356,6 +427,7 @@ def summarize(plan: DigitsPlan, gathered: Gathered, run: RunDirectory) -> dict[s
             for amplitude in plan.online_amplitudes
             for record in gathered.where(amplitude=amplitude, cycles=first)
         ),
+        "protocol": _protocol_rows(gathered),
     }
     saved_alone = {
         "confusion": _confusion_rows(machine),
@@ -371,6 +443,7 @@ def summarize(plan: DigitsPlan, gathered: Gathered, run: RunDirectory) -> dict[s
     return {
         "missing": [*gathered.missing, *needing],
         "machine": machine.results,
+        "marks": [mark._asdict() for mark in MARKS] if plan.protocol else [],
         "heat_rows": [energy_row(*energy, plan.settings.machine) for energy in energies.items()],
         **tables,
         **results,
@@ -413,6 +486,17 @@ def _peer_rows(machine: Record, gathered: Gathered) -> list[dict[str, Any]]:
             for record in gathered
             if "model" in record.labels
         ),
+    ]
+
+
+def _protocol_rows(gathered: Gathered) -> list[dict[str, Any]]:
+    """Distances under the field's protocol: known ones, then those of models."""
+    records = [record for record in gathered if "protocol" in record.labels]
+    rows = [row for record in records for row in record.results.get("rows", [record.results])]
+    return [
+        _columns(row, ("model", "images", "frechet"))
+        | {name: row[name]["mean"] if name in row else None for name in ("heat", "work")}
+        for row in rows
     ]
 
 
