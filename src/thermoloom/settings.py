@@ -327,6 +327,11 @@ class Settings:
         return build(self.machine, self.device)
 
     @property
+    def without_update_noise(self) -> Settings:
+        """What computers that differ in the strength of update noise alone have in common."""
+        return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
+
+    @property
     def solved(self) -> bool:
         """Whether the computer is solved, not trained."""
         return self.solver is not None

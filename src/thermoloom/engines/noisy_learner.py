@@ -7,18 +7,12 @@ from the same paths share both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from thermoloom.engines import Diverged, Learner, Lesson, Path, State
 from thermoloom.machine.parameters import Parameters
-from thermoloom.settings import Settings
-
-
-def without_update_noise(settings: Settings) -> Settings:
-    """The settings of θ⁰ and Δ, which computers that differ in σ alone have in common."""
-    return replace(settings, imperfections=replace(settings.imperfections, update_noise=0.0))
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ class QuadraticLoss:
         bias = effective_bias(theta, stage, self._word).astype(np.float64)
         square = form.steps * float(bias @ bias) + 2 * float(bias @ (J @ form.states))
 
+        @np.errstate(over="ignore", invalid="ignore")  # θ may have diverged
         def squared(group: str, low: int, high: int) -> float:
             """⟨J², C⟩ of rows low … high; columns before ``low`` count twice."""
             total = 0.0

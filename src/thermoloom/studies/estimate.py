@@ -17,7 +17,6 @@ import numpy as np
 
 from thermoloom.computers.pattern_store import identified
 from thermoloom.engines import engine
-from thermoloom.engines.noisy_learner import without_update_noise
 from thermoloom.generation import generate, samples_together
 from thermoloom.machine.energy import label_word
 from thermoloom.machine.machine import Machine
@@ -80,7 +79,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
 def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
     """One of those that differ in the strength of their update noise alone."""
     return {
-        (without_update_noise(model), model.imperfections.update_noise > 0): model
+        (model.without_update_noise, model.imperfections.update_noise > 0): model
         for model in models
     }.values()
 

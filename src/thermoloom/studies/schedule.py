@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from thermoloom.engines.noisy_learner import without_update_noise
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import UNQUANTIZED
@@ -102,7 +101,7 @@ def cost(training: Training, beside: Sequence[Training] = ()) -> float:
 def _trained_as_one(a: Settings, b: Settings) -> bool:
     """Whether two computers differ, but for their samples, in the strength of noise alone."""
     noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
-    clean, other = without_update_noise(a), without_update_noise(b)
+    clean, other = a.without_update_noise, b.without_update_noise
     return noisy and replace(clean, generation=b.generation) == other
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Diverged, Learner, Path, State, engine
 from thermoloom.errors import UserError
+from thermoloom.feasibility import memory_bytes
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
@@ -171,7 +172,9 @@ class _TrainingPaths:
     def __init__(self, settings: Settings, drive: Drive, cycles: int) -> None:
         self.machine, self.seed = settings.built, settings.training.seed
         self.drive, self.cycles = drive, cycles
-        most = PATHS_BYTES // (4 * self.machine.steps * self.machine.units)
+        most = min(PATHS_BYTES, memory_bytes() // 16) // (
+            4 * self.machine.steps * self.machine.units
+        )
         self.together = max(1, min(getattr(engine(), "PATHS", 1), most))
         self.ahead: dict[int, Path] = {}
         self.last: Path | None = None

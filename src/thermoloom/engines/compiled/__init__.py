@@ -23,7 +23,7 @@ from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
-from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
+from thermoloom.engines.noisy_learner import NoisyLearner
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
@@ -128,7 +128,7 @@ def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | D
 @portable_if_foreign
 def learner(settings: Settings) -> AnyLearner:
     """The learner of these settings."""
-    noiseless, amplitude = without_update_noise(settings), settings.imperfections.update_noise
+    noiseless, amplitude = settings.without_update_noise, settings.imperfections.update_noise
     clean = _LearnerOfSettings(noiseless, _inner(noiseless))
     if not amplitude:
         return clean

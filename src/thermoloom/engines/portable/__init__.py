@@ -16,7 +16,7 @@ import numpy as np
 
 from thermoloom.engines import Engine, OnSnapshot, Path
 from thermoloom.engines import Learner as AnyLearner
-from thermoloom.engines.noisy_learner import NoisyLearner, without_update_noise
+from thermoloom.engines.noisy_learner import NoisyLearner
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable.blocks import Rule
 from thermoloom.engines.portable.generation import Sampler
@@ -57,7 +57,7 @@ class PortableEngine(Engine):
         amplitude = settings.imperfections.update_noise
         grid = Grid.of(settings.machine, settings.imperfections)
         rule = Rule(settings.built, settings.period, grid, own_objects(settings))
-        parts = self.library, without_update_noise(settings), rule
+        parts = self.library, settings.without_update_noise, rule
         clean = Learner(*parts)
         return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean
 
