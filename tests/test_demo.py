@@ -187,7 +187,9 @@ PROBE = """<script>window.addEventListener("load", () => {
     return [...copy.getImageData(0, 0, 28, 28).data].filter((_, i) => i % 4 == 0);
   };
   const text = id => document.getElementById(id).textContent;
-  const seen = {playing};
+  const seen = {atFirst: [playing, time], first: red(7), light: LIGHT.map(([r]) => Math.round(r))};
+  press(" ");
+  seen.playing = playing;
   press(" ");
   seen.paused = !playing;
   slider.value = 1; slider.dispatchEvent(new Event("input"));
@@ -224,10 +226,13 @@ def test_a_browser_plays_the_page_without_complaint(width: int, tmp_path: Path) 
     assert title is not None
     seen = json.loads(title[1].replace("&quot;", '"'))
     grey, heat = demo_page.grey(drawn()["images"]), drawn()["stage_heat"].sum(axis=1)
+    assert seen["atFirst"] == [False, 1], "it opens on its last frame"
     assert seen["playing"]
     assert seen["paused"]
-    assert seen["end"] == grey[7, -1].tolist()
-    assert seen["start"] == grey[7, 0].tolist()
+    light = np.array(seen["light"])
+    assert np.abs(np.array(seen["first"]) - light[grey[7, -1].ravel()]).max() <= 1
+    assert seen["end"] == seen["first"]
+    assert np.abs(np.array(seen["start"]) - light[grey[7, 0].ravel()]).max() <= 1
     number = {key: float(seen[key].replace(",", "").replace("−", "-"))
               for key in ("heat", "heatkT", "work", "own", "noHeat")}  # fmt: skip
     assert number["heat"] == pytest.approx(heat.mean(), abs=0.6)

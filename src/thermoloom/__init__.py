@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from thermoloom.patterns.sources import digits as digits
     from thermoloom.patterns.sources import edges as edges
     from thermoloom.patterns.sources import images as images
+    from thermoloom.presentation.call_progress import progress as progress
     from thermoloom.rules import Momentum as Momentum
     from thermoloom.runs.results import Results as Results
     from thermoloom.runs.results import results as results
@@ -54,6 +55,7 @@ _HOME = {
     "engine": "engines.choice",
     "images": "patterns.sources",
     "load": "computers.computer_files",
+    "progress": "presentation.call_progress",
     "results": "runs.results",
 }
 __all__ = sorted(_HOME)
@@ -64,7 +66,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'thermoloom' has no attribute {name!r}")
     if name == "densities":  # a module
         return import_module("thermoloom.patterns.densities")
-    return getattr(import_module(f"thermoloom.{_HOME[name]}"), name)
+    public = getattr(import_module(f"thermoloom.{_HOME[name]}"), name)
+    if _HOME[name].startswith("machine."):
+        import_module("thermoloom.sections").explain(public)
+    return public
 
 
 def __dir__() -> list[str]:

@@ -56,6 +56,11 @@ def command_line() -> Iterator[None]:
         _COMMAND_LINE.reset(token)
 
 
+def is_command_line() -> bool:
+    """Whether a command is running."""
+    return _COMMAND_LINE.get()
+
+
 def advice(setting: str, value: object) -> str:
     """A setting as the caller writes it: ``resize=True``, or ``--set patterns.resize=true``."""
     if _COMMAND_LINE.get():

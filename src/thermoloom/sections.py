@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import reprlib
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
+from html import escape
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from thermoloom.errors import UserError
@@ -35,6 +40,44 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
 
 
+def html_table(rows: Mapping[str, Any], title: str = "") -> str:
+    """Rows of a table that notebooks display."""
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    cells = "".join(
+        f"<tr><th align='left'>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table>{caption}{cells}</table>"
+
+
+def meanings(section: type) -> dict[str, str]:
+    """The text below each setting of a section, from its source: Python drops it at run time."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        setting.target.id: text.value.value
+        for setting, text in pairwise(definition.body)
+        if isinstance(setting, ast.AnnAssign)
+        and isinstance(setting.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def explain(section: type) -> None:
+    """Add all settings with their defaults and meanings to the text that ``help`` shows."""
+    text = section.__doc__ or ""
+    if "Parameters:" in text:
+        return
+    lines = [
+        f"    {entry.name} = {_SHORT.repr(entry.default)}\n        "
+        + " ".join(meanings(section).get(entry.name, "").replace("``", "").split())
+        for entry in fields(section)
+    ]
+    section.__doc__ = "\n".join([textwrap.dedent(text).rstrip(), "", "    Parameters:", *lines])
+
+
 class Section:
     """A table of settings: every value is read strictly as its type, then the table is checked.
 
@@ -53,11 +96,17 @@ class Section:
         return super().__new__(cls)
 
     def __repr__(self) -> str:
+        changed = ", ".join(f"{name}={value}" for name, value in self._changed().items())
+        return f"{type(self).__name__}({changed})"
+
+    def _changed(self) -> dict[str, str]:
         """The settings that differ from their defaults, shortened."""
         entries = fields(self)  # type: ignore[arg-type]
         values = {entry.name: (getattr(self, entry.name), entry.default) for entry in entries}
-        changed = [f"{k}={_SHORT.repr(v)}" for k, (v, default) in values.items() if v != default]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        return {k: _SHORT.repr(v) for k, (v, default) in values.items() if v != default}
+
+    def _repr_html_(self) -> str:
+        return html_table(self._changed(), type(self).__name__)
 
     def __post_init__(self) -> None:
         hints = _type_hints(type(self))  # type: ignore[arg-type]

@@ -6,14 +6,10 @@ the command line; the section may be left out where the key is unambiguous.
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -27,7 +23,7 @@ from thermoloom.inputs import LARGEST, SMALLEST, InvalidTomlError, parse_toml, s
 from thermoloom.machine.device import Device, build
 from thermoloom.machine.machine import Machine
 from thermoloom.rules import ERROR, RULE
-from thermoloom.sections import Section, require, unknown
+from thermoloom.sections import Section, meanings, require, unknown
 
 SOURCES = {
     "bundled": "thermoloom.patterns.patterns:read_digits",
@@ -477,34 +473,19 @@ def settings_file() -> str:
     """
     lines: list[str] = []
     for name, section in _TABLES.items():
-        meanings, defaults = _meanings(section), section()
+        texts, defaults = meanings(section), section()
         if section is Solver:
             lines += ["# With this table, the computer is solved, not trained.", "# [solver]"]
             for key, value in asdict(defaults).items():
-                lines += [f"# {meanings[key].replace('``', '')}", f"# {key} = {value}"]
+                lines += [f"# {texts[key].replace('``', '')}", f"# {key} = {value}"]
             continue
         lines += [f"[{name}]"]
         for key, value in asdict(defaults).items():
-            meaning = meanings[key].replace("``", "").splitlines()
+            meaning = texts[key].replace("``", "").splitlines()
             lines += [f"# {line.strip()}" for line in meaning if line.strip()]
             lines.append(f"# {key} =" if value is None else f"{key} = {json.dumps(value)}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _meanings(section: type) -> dict[str, str]:
-    """The text below each setting of a section, from its source: Python drops it at run time."""
-    definition = ast.parse(textwrap.dedent(inspect.getsource(section))).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        setting.target.id: text.value.value
-        for setting, text in pairwise(definition.body)
-        if isinstance(setting, ast.AnnAssign)
-        and isinstance(setting.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def parse_assignment(text: str, extra_section: str = "") -> dict[str, dict[str, Any]]:

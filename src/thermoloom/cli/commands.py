@@ -30,7 +30,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Simulate, train and measure generative thermodynamic computers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -272,7 +272,12 @@ def generate(
     With --set machine.kT=0.2 or --set device.dead=0.1 it runs under other conditions than in
     training, or on a device.
     """
-    from thermoloom.computers.computer_files import archive_path, learning_at, samples_of
+    from thermoloom.computers.computer_files import (
+        archive_path,
+        learning_at,
+        samples_of,
+        unfinished_note,
+    )
     from thermoloom.computers.conditions import under
     from thermoloom.computers.sample_archives import SampleRequest
     from thermoloom.feasibility import check_generation
@@ -320,6 +325,9 @@ def generate(
         **_energy("heat", generated.heat, machine.kT),
     }
     lines = [f"archive     {archive}", _energy_line("heat", generated.heat, machine.kT)]
+    if note := unfinished_note(run):
+        results["unfinished"] = note
+        lines.insert(0, note)
     error = float(generated.discretization_error.mean())
     if math.isfinite(error):
         results["mean_discretization_error"] = error
@@ -383,7 +391,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw the loss curve and a sheet of generated images with their requested classes, as PNG."""
-    from thermoloom.computers.computer_files import beside, latest_samples, learning_at
+    from thermoloom.computers.computer_files import (
+        beside,
+        latest_samples,
+        learning_at,
+        unfinished_note,
+    )
     from thermoloom.presentation.image_sheet import png, sample_figure
     from thermoloom.presentation.loss_curve import loss_curve
     from thermoloom.runs.files import write_atomically
@@ -391,6 +404,7 @@ def show(
     settings, patterns, curve = learning_at(run)
     title = f"{settings.training.rule}, seed {settings.training.seed}"
     title = "solved" if settings.solved else title
+    title += f", {note}" if (note := unfinished_note(run)) else ""
     pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) else {}
     latest, notes = latest_samples(run), []
     if latest is None:

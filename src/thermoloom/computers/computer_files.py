@@ -32,6 +32,7 @@ from thermoloom.computers.training_runs import (
     learned_patterns,
     parameters_of,
     settings_of,
+    unfinished,
 )
 from thermoloom.errors import UserError
 from thermoloom.export.coupling_tables import decode_couplings, encode_couplings, is_table
@@ -94,8 +95,12 @@ def open_computer(path: Path) -> Computer:
     """A computer from its file, its run directory or a table of its couplings."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
-        theta = parameters_of(run)
-        return Computer(settings_of(run), theta, learned_patterns(run), run.load_table("curve"))
+        trainee, settings = unfinished(run), settings_of(run)
+        if trainee is None:
+            theta, curve, cycle = parameters_of(run), run.load_table("curve"), None
+        else:
+            theta, curve, cycle = trainee.parameters, trainee.curve_columns(), trainee.cycle
+        return Computer(settings, theta, learned_patterns(run), curve, cycles_done=cycle)
     if is_table(path):
         return _from_table(path)
     arrays, metadata = _read(path, "computer")
@@ -126,8 +131,8 @@ def load(path: str | Path) -> Computer:
 
 
 def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]]:
-    """Settings, patterns and curve of a finished training, even if it diverged."""
-    if not is_folder("RUN", path):
+    """Settings, patterns and curve of a training, even if it diverged or was interrupted."""
+    if not is_folder("RUN", path) or unfinished(RunDirectory.open(path)) is not None:
         computer = open_computer(path)
         return computer.settings, computer.patterns, computer.curve
     run = RunDirectory.open(path)
@@ -167,7 +172,7 @@ def samples_of(
     The archive is in the run directory, or beside the file. If the file has been overwritten by
     another computer, the archive is made again.
     """
-    if is_folder("RUN", path):
+    if _is_finished_run(path):
         return generate_run(path, order, on_progress)
     computer, file, identity = open_computer(path), archive_path(path, order), _identity(path)
     if file.exists():
@@ -187,13 +192,35 @@ def archive_path(path: Path, order: SampleRequest) -> Path:
 
 
 def beside(path: Path, name: str) -> Path:
-    """Path of a file that belongs to a computer: in its run directory, or beside its file."""
-    return path / name if is_folder("RUN", path) else path.with_name(f"{path.stem}.{name}")
+    """Path of a file that belongs to a computer: in its run directory, or beside its file.
+
+    What belongs to an unfinished run is beside it, too: its next cycles have other samples.
+    """
+    return path / name if _is_finished_run(path) else path.with_name(f"{_stem(path)}.{name}")
+
+
+def unfinished_note(path: Path) -> str:
+    """``unfinished: 120 of 300 cycles`` of an interrupted or running training, else empty."""
+    if not is_folder("RUN", path) or _is_finished_run(path):
+        return ""
+    computer = open_computer(path)
+    return f"unfinished: {computer.cycles_done} of {computer.settings.training.cycles} cycles"
+
+
+def _is_finished_run(path: Path) -> bool:
+    return is_folder("RUN", path) and unfinished(RunDirectory.open(path)) is None
+
+
+def _stem(path: Path) -> str:
+    """Name of the files beside a computer."""
+    if not is_folder("RUN", path):
+        return path.stem
+    return f"{path.name}-cycle-{open_computer(path).cycles_done}"
 
 
 def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None:
     """The latest archive: its name, the samples, and the requested classes."""
-    if is_folder("RUN", path):
+    if _is_finished_run(path):
         run = RunDirectory.open(path)
         names = archives(run)
         if not names:
@@ -201,15 +228,17 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
         requested = run.load_metadata(names[-1])["classes"]
         return names[-1], read_archive(run, names[-1]), requested
     identity, machine = _identity(path), learning_at(path)[0].machine
-    candidates = path.parent.glob(f"{escape(path.stem)}.samples-*{SUFFIX}")
+    candidates = path.parent.glob(f"{escape(_stem(path))}.samples-*{SUFFIX}")
     for file in sorted(candidates, key=lambda each: each.stat().st_mtime_ns, reverse=True):
         arrays, metadata = _read(file, "samples")
         if metadata["computer"] == identity:
-            name = file.name.removeprefix(f"{path.stem}.").removesuffix(SUFFIX)
+            name = file.name.removeprefix(f"{_stem(path)}.").removesuffix(SUFFIX)
             return name, generated_of(machine, arrays), metadata["classes"]
     return None
 
 
 def _identity(path: Path) -> list[Any]:
     """Identity of a computer's samples: the content of its file and the numerics."""
+    if is_folder("RUN", path):
+        return [RunDirectory.open(path).manifest.id, open_computer(path).cycles_done, NUMERICS]
     return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

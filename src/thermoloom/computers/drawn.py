@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from thermoloom.measures.fidelity import (
     with_thermal_noise,
 )
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
+from thermoloom.sections import html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,6 +68,18 @@ class Drawn:
     def __repr__(self) -> str:
         work = f", work {self.work.mean():.1f}" if self.computer.machine.switches else ""
         return f"Drawn({len(self)} samples, heat {self.heat.mean():.1f}{work} E0)"
+
+    def _repr_html_(self) -> str:
+        """The first samples as a picture, or as a table where they are none."""
+        from thermoloom.presentation.image_sheet import png
+
+        if self.computer.patterns.shape is None:
+            means = zip(self.samples.mean(axis=0), self.samples.std(axis=0), strict=True)
+            names = self.computer.patterns.columns or range(self.samples.shape[1])
+            rows = {str(n): f"{m:.4g} ± {d:.2g}" for n, (m, d) in zip(names, means, strict=True)}
+            return html_table(rows, repr(self))
+        code = base64.b64encode(png(self.show(20))).decode()
+        return f'<img alt="{len(self)} samples" width="640" src="data:image/png;base64,{code}">'
 
     @property
     def states(self) -> NDArray[np.float32]:
@@ -218,6 +232,12 @@ class Drawn:
     ) -> KernelDistance:
         """Kernel distance (KID) of samples and reference, with its standard error; arguments as of
         ``frechet``.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> rows = np.random.default_rng(0).normal(size=(50, 2))
+        >>> drawn = tl.Machine.for_data(rows).solve(rows).generate(50)
+        >>> drawn.kid(rows).mean < drawn.kid(rows + 3).mean
+        True
         """
         return kernel_distance(*self._features(reference, features, noise))
 
@@ -231,6 +251,12 @@ class Drawn:
     ) -> PrecisionRecall:
         """Part of the samples that the reference covers, and the reverse; arguments as of
         ``frechet``.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> rows = np.random.default_rng(0).normal(size=(50, 2))
+        >>> drawn = tl.Machine.for_data(rows).solve(rows).generate(50)
+        >>> drawn.precision_recall(rows).recall > 0.5
+        True
         """
         rows = self._features(reference, features, noise)
         return precision_recall(*rows, whole_number("neighbours", neighbours, 1))
@@ -240,6 +266,12 @@ class Drawn:
         machine, by default with it for images.
 
         Samples that were developed are sharper than that noise: a warning says that it is left out.
+
+        >>> import numpy as np, thermoloom as tl
+        >>> rows = np.random.default_rng(0).normal(size=(50, 2))
+        >>> drawn = tl.Machine.for_data(rows).solve(rows).generate(50)
+        >>> drawn.reference().shape, drawn.reference(rows[:7], noise=True).shape
+        ((50, 2), (7, 2))
         """
         machine, patterns = self.computer.machine, self.computer.patterns
         if source is None:

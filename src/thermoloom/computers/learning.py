@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -21,6 +22,7 @@ from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source as Source
 from thermoloom.patterns.sources import patterns_from_source
+from thermoloom.presentation.call_progress import call_progress
 from thermoloom.settings import Imperfections, Settings, Solver, Training
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.checks import check_learning
@@ -100,11 +102,14 @@ def train_computer(
     """Continue training until ``training.cycles``; a divergence raises ``UserError``."""
     trainee = Trainee(settings, reached)
 
-    def after_cycle(_: list[Trainee]) -> None:
-        if on_cycle and trainee.curve:
-            on_cycle(trainee.cycle, trainee.curve[-1][1])
+    with call_progress("training", settings.training.cycles, "cycles") as report:
 
-    train([trainee], drive_of(patterns, settings.machine), after_cycle)
+        def after_cycle(_: list[Trainee]) -> None:
+            report(trainee.cycle)
+            if on_cycle and trainee.curve:
+                on_cycle(trainee.cycle, trainee.curve[-1][1])
+
+        train([trainee], drive_of(patterns, settings.machine), after_cycle)
     if trainee.diverged:
         raise UserError(
             f"training diverged in cycle {trainee.cycle}; try a smaller learning rate "
@@ -145,14 +150,21 @@ def solve_computer(
     drive = drive_of(patterns, settings.machine)
     check_learning(settings, drive)
     solver = settings.solver or Solver()
-    solution = solve_optimum(
-        settings.machine,
-        drive,
-        tolerance,
-        progress=on_iteration,
-        heat_weight=solver.heat_weight,
-        ridge=solver.ridge,
-    )
+    with call_progress("solving", 100, "% of the digits") as report:
+
+        def after_iteration(iteration: int, gradient: float) -> None:
+            report(round(100 * min(1.0, math.log(max(gradient, tolerance)) / math.log(tolerance))))
+            if on_iteration:
+                on_iteration(iteration, gradient)
+
+        solution = solve_optimum(
+            settings.machine,
+            drive,
+            tolerance,
+            progress=after_iteration,
+            heat_weight=solver.heat_weight,
+            ridge=solver.ridge,
+        )
     terms = engine().terms(solution.parameters, validation_path(settings, drive))
     point = (0.0, terms.loss, terms.reduced_loss)
     curve = {name: np.array([number]) for name, number in zip(CURVE, point, strict=True)}

@@ -212,6 +212,16 @@ def parameters_of(run: RunDirectory) -> Parameters:
     return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
 
 
+def unfinished(run: RunDirectory) -> Trainee | None:
+    """What an interrupted or running training has reached: its last checkpoint."""
+    if run.state in ("done", "diverged") or run.kind != KIND:
+        return None
+    checkpoint = run.latest_checkpoint()
+    if checkpoint is None:
+        return None
+    return Trainee.restore(settings_of(run), checkpoint.arrays, checkpoint.cycle)
+
+
 def _why_not_done(run: RunDirectory) -> str:
     """Why a training has no computer, and how to obtain one."""
     if run.state == "diverged":

@@ -21,6 +21,7 @@ from scipy.constants import Boltzmann
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
+from thermoloom.sections import html_table
 
 ROOM_TEMPERATURE = 300.0
 """Kelvin, the default."""
@@ -63,6 +64,10 @@ class Realization:
     """τ, in seconds."""
     capacitance: float | None = None
     """C of a node, in farads; None where a unit is not a capacitor."""
+
+    def _repr_html_(self) -> str:
+        numbers = {LABELS[key]: _readable(number, key) for key, number in self.summary().items()}
+        return html_table(numbers, "Realization")
 
     @property
     def kT(self) -> float:

@@ -32,7 +32,7 @@ FIRST_LAW = 1e-9
 """Largest error of the first law, relative to the energies involved."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generated:
     """Samples of one generation: states, energies, heat and work."""
 
@@ -55,6 +55,10 @@ class Generated:
     do not move."""
     active_work: Float64 | float = 0.0
     """Work done in each stage by couplings that are not reciprocal, (S, T); 0 where all are."""
+
+    def __repr__(self) -> str:
+        samples, units = self.final_states.shape
+        return f"Generated({samples} samples of {units} units)"
 
     @property
     def stage_heat(self) -> Float64:

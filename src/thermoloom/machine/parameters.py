@@ -186,7 +186,7 @@ def layout(machine: Machine) -> Layout:
     return Layout(machine)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Parameters:
     """θ of every stage. Arrays are float32 in training and generation."""
 
@@ -204,6 +204,10 @@ class Parameters:
                 f"parameters of shape {self.vector.shape}: this machine has {expected} "
                 "(stages, couplings and biases)"
             )
+
+    def __repr__(self) -> str:
+        blocks = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
+        return f"Parameters({blocks})"
 
     @classmethod
     def zeros(cls, machine: Machine, dtype: Any = np.float32) -> Parameters:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,14 @@ class Ledger:
                 f"the states changes by {least:.0f} to {most:.0f} k"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title, *rest = repr(self).splitlines()
+        names = ["stage", "heat", "by steps", *self.parts, "work"]
+        lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
+        lines += [f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in self._rows()]
+        notes = "<br>".join(escape(line) for line in rest[len(lines) :])
+        return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table><p>{notes}</p>"
 
     def _rows(self) -> list[list[str]]:
         rows = [

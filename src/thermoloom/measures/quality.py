@@ -20,6 +20,7 @@ from scipy.special import entr
 from thermoloom.errors import UserError
 from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classifier_in, classify
 from thermoloom.patterns.patterns import Patterns
+from thermoloom.sections import html_table
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -81,7 +82,7 @@ class Assignment:
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quality:
     """Measures of one set of samples. NaN and None where a measure is not defined:
 
@@ -119,6 +120,15 @@ class Quality:
     """r of largest |r| among the patterns, with its sign, for every sample."""
     panel: Mapping[str, Assignment] = field(default_factory=dict)
     """What the classifiers of the panel make of the same samples, by name."""
+
+    def __repr__(self) -> str:
+        numbers = {k: f"{v:.3g}" for k, v in self.summary().items() if v is not None}
+        measures = ", ".join(f"{name}={number}" for name, number in numbers.items())
+        return f"Quality({self.samples} samples, {measures})"
+
+    def _repr_html_(self) -> str:
+        numbers = {MEASURES[k]: f"{v:.3g}" for k, v in self.summary().items() if v is not None}
+        return html_table(numbers, f"Quality of {self.samples} samples")
 
     def panel_summary(self) -> dict[str, float]:
         """The classifier-based measures by every member of the panel: ``max_softmax@MEMBER``."""

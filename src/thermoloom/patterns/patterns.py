@@ -24,7 +24,7 @@ from thermoloom.settings import SOURCES, PatternSettings
 Float32 = NDArray[np.float32]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Patterns:
     """P patterns s, the fields of visible units, in training order."""
 
@@ -74,6 +74,11 @@ class Patterns:
 
     def __len__(self) -> int:
         return len(self.patterns)
+
+    def __repr__(self) -> str:
+        size = " × ".join(map(str, self.shape or self.patterns.shape[1:]))
+        classes = f", {len(self.targets)} classes" if self.classes else ""
+        return f"Patterns({len(self)} of {size}{classes})"
 
     def needed_for(self, purpose: str) -> None:
         """Refuse a purpose that needs patterns if there are none, as in a table of couplings."""

@@ -30,13 +30,15 @@ def console() -> Console:
 def progress(title: str, total: int, unit: str, done: int = 0) -> Iterator[Advance]:
     """A bar (or lines) from ``done`` to ``total``; yields the function that moves it."""
     screen = console()
-    lines = _bar if screen.is_terminal else _lines
+    lines = terminal_bar if screen.is_terminal else _lines
     with lines(screen, title, total, unit, done) as advance:
         yield advance
 
 
 @contextmanager
-def _bar(screen: Console, title: str, total: int, unit: str, done: int) -> Iterator[Advance]:
+def terminal_bar(
+    screen: Console, title: str, total: int, unit: str, done: int
+) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),

@@ -24,12 +24,18 @@ const tiles = data.asked.map((digit, s) => {
   return {button, context, image: context.createImageData(data.side, data.side)};
 });
 
+const HEAT = [[0, 0, 4], [59, 15, 112], [140, 41, 129], [222, 73, 104], [254, 159, 109], [252, 253, 191]]; // as in the lab
+const LIGHT = Array.from({length: 256}, (_, v) => {
+  const place = v / 255 * (HEAT.length - 1), low = Math.min(Math.floor(place), HEAT.length - 2);
+  return HEAT[low].map((from, c) => from + (place - low) * (HEAT[low + 1][c] - from));
+});
+
 function paint(position) { // between two frames the nearer one: states are never blended
   const frame = Math.round(position), from = frame * data.samples * pixels;
   tiles.forEach((tile, s) => {
     const to = tile.image.data;
     for (let i = 0; i < pixels; i++) {
-      to[4 * i] = to[4 * i + 1] = to[4 * i + 2] = bytes[from + s * pixels + i];
+      [to[4 * i], to[4 * i + 1], to[4 * i + 2]] = LIGHT[bytes[from + s * pixels + i]];
       to[4 * i + 3] = 255;
     }
     tile.context.putImageData(tile.image, 0, 0);
@@ -131,6 +137,8 @@ function tick(moment) {
   requestAnimationFrame(tick);
 }
 
+let touched = false;
+for (const name of ["pointerdown", "keydown"]) addEventListener(name, () => { touched = true; });
 function run(on) {
   playing = on;
   play.firstElementChild.textContent = on ? "❚❚" : "▶";
@@ -158,6 +166,7 @@ document.addEventListener("keydown", event => {
 });
 
 const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-if (still || location.hash === "#end") time = 1;
+time = 1; // what it ends in, before it begins
 choose(-1);
-run(time < 1);
+run(false);
+if (!still && location.hash !== "#end") setTimeout(() => { if (!touched) run(true); }, 1000 * PAUSE);

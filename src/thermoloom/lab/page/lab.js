@@ -231,7 +231,9 @@ function message(more = {}) {
   return {do: "generate", computer: which, samples: Number(find("samples").value), seed: Math.max(0, Math.floor(Number(find("seed").value)) || 0),
     classes: all ? [] : classes, ...more};
 }
-find("generate").addEventListener("click", () => generate());
+const warm = () => Number(find("warmth").value) ? {damage: {...broken.none, temperature: 2 ** Number(find("warmth").value)}} : {};
+find("generate").addEventListener("click", () => generate(warm()));
+find("warmth").addEventListener("change", () => generate({fresh: false, ...warm()})); // the same noise, warmer or colder
 for (const button of document.querySelectorAll(".stop")) button.addEventListener("click", () => ask({do: "stop"}));
 
 const known = new Pad(find("known"), 28, 28, {masked: true});
@@ -311,7 +313,7 @@ function remember() {
 const value = {
   samples: v => v, cycles: v => v, "hidden-units": v => v, "known-size": v => v,
   rate: v => `× ${show(2 ** v, v < 0 ? 2 : v % 1 ? 1 : 0)}`,
-  temperature: v => `× ${show(2 ** v, v < 0 ? 2 : 1)}`,
+  temperature: v => `× ${show(2 ** v, v < 0 ? 2 : 1)}`, warmth: v => `× ${show(2 ** v, v < 0 ? 2 : 1)}`,
   bits: v => v > 12 ? "float" : v,
   noise: v => `${Math.round(100 * v)} %`, "dead-wires": v => `${Math.round(100 * v)} %`, "dead-units": v => `${Math.round(100 * v)} %`,
 };

@@ -122,7 +122,7 @@ export class Player {
       line.className = "verdict" + (known && right ? "" : " wrong");
       const sign = document.createElement("b"), heat = document.createElement("span");
       sign.textContent = known ? named(verdict.seen) + (verdict.asked === null ? "" : right ? " ✓" : " ✗") : "?";
-      heat.textContent = show(verdict.heat) + " E₀";
+      heat.textContent = this.scene.forming ? "" : show(verdict.heat) + " E₀";
       line.append(sign, heat);
       button.append(canvas, line);
       button.addEventListener("click", () => this.choose(this.chosen === s ? -1 : s));
@@ -229,16 +229,17 @@ export class Player {
     chart(find("books"), scene.at, [{values: heat, colour: variable("--c2"), wide: true}, {values: work, colour: variable("--c0"), wide: true}], ends);
     chart(find("parts"), scene.at, [...parts.map((values, c) => ({values, colour: variable(`--c${c % 7}`)})), {values: total, colour: variable("--ink"), wide: true}], ends);
     const Q = here(heat), W = here(work), V = here(total);
-    [...parts.map(here), V].forEach((v, row) => { find("parts-legend").children[row].lastElementChild.value = show(v); });
-    [Q, W].forEach((v, row) => { find("books-legend").children[row].lastElementChild.value = show(v) + " E₀"; });
-    find("heat").textContent = show(Q); find("heat-kt").textContent = show(Q === null ? null : Q / scene.kT);
-    find("work").textContent = show(W); find("energy").textContent = show(V);
+    const say = v => scene.forming && v === null ? "–" : show(v); // heat is known once moving pixels have arrived
+    [...parts.map(here), V].forEach((v, row) => { find("parts-legend").children[row].lastElementChild.value = say(v); });
+    [Q, W].forEach((v, row) => { find("books-legend").children[row].lastElementChild.value = say(v) + " E₀"; });
+    find("heat").textContent = say(Q); find("heat-kt").textContent = say(Q === null ? null : Q / scene.kT);
+    find("work").textContent = say(W); find("energy").textContent = say(V);
     let p = scene.at.length - 1;
     while (p > 0 && scene.at[p] > this.time) p--;
     find("clock").textContent = `${Math.round(100 * this.time)} %` + (scene.stages > 1 ? ` · ${scene.stage[p] + 1}/${scene.stages}` : "");
     find("clock").title = scene.stages > 1 ? `stage ${scene.stage[p] + 1} of ${scene.stages}` : "";
-    find("books").setAttribute("aria-label", `Heat ${show(Q)} and work ${show(W)} E₀ at ${Math.round(100 * this.time)} % of the time`);
-    find("parts").setAttribute("aria-label", `Energy ${show(V)} E₀, in its parts`);
+    find("books").setAttribute("aria-label", `Heat ${say(Q)} and work ${say(W)} E₀ at ${Math.round(100 * this.time)} % of the time`);
+    find("parts").setAttribute("aria-label", `Energy ${say(V)} E₀, in its parts`);
   }
 
   // --- choosing a unit ---
