@@ -22,7 +22,6 @@ from benchmarks.harness import (
 )
 from thermoloom.engines import engine
 from thermoloom.engines.compiled import sampling as kernels
-from thermoloom.engines.compiled import uneven_units
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -92,7 +91,7 @@ def profile(theta: Parameters) -> list[Share]:
         Place(kernels, "noise_block", "normals", workers),
         Place(getattr(kernels, "DenseForces", None), "__call__", "forces", workers),
         Place(getattr(kernels, "_Forces", None), "__call__", "forces", workers),
-        Place(uneven_units, "coupled_step", "integration and heat", workers),
+        Place(kernels, "coupled_step", "integration and heat", workers),
         Place(kernels, "energy_parts", "energies in float64", workers),
     )
     steps = theta.machine.steps

@@ -6,6 +6,7 @@ Stages, clamps and the books of heat and work are in ``test_machine``.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.energy import energy
+from thermoloom.machine.generated import Account
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -181,16 +183,15 @@ def test_changed_parameters_are_noticed(small: Machine, monkeypatch: pytest.Monk
 def test_books_that_do_not_close_are_noticed(wrong: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that does not begin where the one before it ended."""
     theta = random_parameters(MACHINES["stages"], dtype=np.float32)
-    entered: list[int] = []
-    enter = compiled._enter
+    begin = Account.begin
 
-    def meddle(book: np.ndarray, parts: object) -> None:
-        entered.append(1)
-        enter(book, parts)  # type: ignore[arg-type]
-        if len(entered) == 3:  # the start of the second stage
-            book[0] += wrong
+    def meddle(account: Account, *arguments: Any) -> None:
+        begin(account, *arguments)
+        if len(account.starts) == 2:
+            for energies in account.starts[1].parts.values():
+                energies += wrong
 
-    monkeypatch.setattr(compiled, "_enter", meddle)
+    monkeypatch.setattr(Account, "begin", meddle)
     with pytest.raises(RuntimeError, match="energy is not conserved"):
         generate(theta, 2, 1)
 

@@ -32,7 +32,7 @@ def simulate(
     path = np.empty((steps + 1, units), np.float32)
     amplitude = np.full(steps, force, np.float32)
     key = stream_key(seed, "noising")
-    uncoupled_steps(x, field, amplitude, key, 0, 0, step_constants(machine), path)
+    uncoupled_steps(x, field, amplitude, key, 0, 0, 0, step_constants(machine), path)
     return path[round(relax / machine.dt) :: max(1, round(0.5 / machine.dt))].astype(float)
 
 
@@ -76,6 +76,6 @@ def test_one_kernel_step_is_euler_maruyama() -> None:
     path = np.empty((steps + 1, units), np.float32)
     state = np.zeros(units, np.float32)
     key = stream_key(4, "noising")
-    uncoupled_steps(state, field, amplitude, key, 6, 0, step_constants(machine), path)
+    uncoupled_steps(state, field, amplitude, key, 6, 0, 0, step_constants(machine), path)
     np.testing.assert_allclose(path, expected, atol=2e-6)
     assert np.array_equal(path[-1], state)

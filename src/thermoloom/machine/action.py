@@ -3,8 +3,9 @@
     r_i = [−Δx_i + μΔt ∂_iV_θ(x′)] / (2k_BT)          with x′ = x_{k+1}, Δx = x′ − x_k
     L_step = Σ_i [−Δx_i + μΔt ∂_iV_θ(x′)]² / (4μk_BTΔt) = (k_BT/μΔt) Σ_i r_i²
 
-The loss is quadratic in θ. Everything here is plain and follows the dtype of the path. ``drive``
-and ``residual`` are the one definition of the residual: the engine compiles them into its kernels.
+The loss is quadratic in θ. Everything here is plain and follows the dtype of the path. ``drive``,
+``residual``, ``displacement`` and ``pair_update`` define residual, step and rule once: engines call
+them in their kernels.
 """
 
 from __future__ import annotations
@@ -63,6 +64,16 @@ def drive(constants: Any, before: Any, after: Any) -> Any:
 def residual(constants: Any, alone: Any, coupling: Any) -> Any:
     """r = drive + c Σ_j J_ij x_j′."""
     return alone + constants.c * coupling
+
+
+def displacement(constants: Any, force: Any, z: Any) -> Any:
+    """Δx = μΔt force + √(2μk_BTΔt) z: the Euler–Maruyama step, Itô, force at its start."""
+    return constants.drift * force + constants.kick * z
+
+
+def pair_update(r_i: Any, x_i: Any, r_j: Any, x_j: Any) -> Any:
+    """u_ij = r_i x_j′ + r_j x_i′: one step's update of a coupling is −α u_ij."""
+    return r_i * x_j + r_j * x_i
 
 
 def drives(machine: Machine, path: Any, dtype: Any) -> Iterator[Any]:

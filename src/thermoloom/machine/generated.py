@@ -118,8 +118,8 @@ class Account:
     """θ as the units feel it, in float64."""
     words: Any
     """States of the label units, (S, L), or None."""
-    clamped: NDArray[np.bool_]
-    """Which units are clamped, (N,)."""
+    clamped: NDArray[np.bool_] | None
+    """Which units are clamped, (N,); None: none."""
     starts: list[EnergyParts] = field(default_factory=list)
     ends: list[EnergyParts] = field(default_factory=list)
     switched: list[Float64] = field(default_factory=list)

@@ -21,6 +21,7 @@ from thermoloom.engines.compiled.sampling import GROUP as GROUP
 from thermoloom.engines.compiled.sampling import generate as generate_compiled
 from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
+from thermoloom.engines.compiled.stage_learner import StageLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.noisy_learner import NoisyLearner
@@ -111,7 +112,7 @@ def _after_drift(machine: Machine, learned: Parameters) -> Parameters:
     return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
 
 
-def _inner(settings: Settings) -> Learner | QuantizedLearner | SparseLearner | DeviceLearner:
+def _inner(settings: Settings) -> StageLearner | SparseLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
     seed = settings.training.seed
     if isinstance(settings.built, BuiltMachine) and settings.device.couples:

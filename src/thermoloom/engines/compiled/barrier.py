@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
@@ -14,7 +15,9 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.compiling import jit
-from thermoloom.threads import ABORTED
+from thermoloom.threads import ABORTED, in_threads, thread_count
+
+T = TypeVar("T")
 
 
 @intrinsic
@@ -81,3 +84,10 @@ def wait_for_all(count, barrier):  # type: ignore[no-untyped-def]
             if _atomic_add(barrier, ABORTED, 0):
                 return
             _give_way(barrier[2])
+
+
+def in_step(kernel: Callable[..., T], most: int, *arguments: Any) -> list[T]:
+    """``kernel(thread, threads, barrier, *arguments)`` on up to ``most`` threads at once."""
+    count, barrier = min(thread_count(), most), new_barrier()
+    pieces = [(thread, count, barrier, *arguments) for thread in range(count)]
+    return in_threads(kernel, pieces, barrier)

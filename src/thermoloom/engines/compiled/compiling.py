@@ -2,9 +2,9 @@
 
 ``jit`` compiles once, caches on disk and releases the interpreter lock; arithmetic is strict IEEE.
 Kernels that only kernels call are ``inner``, or ``loops`` if they loop over rows of numbers; a
-kernel that mainly calls others is a ``frame``. Kernels call ``onsite.gradient(x)``, ``drive(…)``
-and ``residual(…)`` as NumPy code does: the Python functions of ``thermoloom.machine`` are compiled
-into them, so every formula is written once.
+kernel that mainly calls others is a ``frame``. Kernels call ``onsite.gradient(x)``, ``drive(…)``,
+``residual(…)`` and others as NumPy code does: the Python functions of ``thermoloom.machine`` are
+compiled into them, so every formula is written once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import platformdirs
 from numba import config, njit, types
 from numba.core.event import Event, Listener, register
-from numba.extending import overload_method, register_jitable
+from numba.extending import overload, overload_method, register_jitable
 
 from thermoloom import machine
 from thermoloom.machine import action
@@ -135,6 +135,30 @@ def copy(source, out):  # type: ignore[no-untyped-def]
 
 drive = register_jitable(action.drive)
 residual = register_jitable(action.residual)
+displacement = register_jitable(action.displacement)
+pair_update = register_jitable(action.pair_update)
+
+
+def of_unit(constants: Any, i: int) -> Any:
+    """Constants of unit i inside kernels, from numbers or, where units differ, arrays (N,)."""
+
+
+@overload(of_unit, strict=False)
+def _of_unit(constants: Any, i: Any) -> Any:
+    if isinstance(constants, types.Array):
+        return lambda constants, i: constants[i]
+    if not _differ(constants):
+        return lambda constants, i: constants
+    entries = ", ".join(f"of_unit(constants[{n}], i)" for n in range(len(constants)))
+    names = {"of_unit": of_unit, "kind": constants.instance_class, "__name__": __name__}
+    exec(f"def unit(constants, i): return kind({entries})", names)
+    return names["unit"]
+
+
+def _differ(kind: Any) -> bool:
+    """Whether a type is, or holds, an array."""
+    inside = kind.types if isinstance(kind, types.BaseTuple) else ()
+    return isinstance(kind, types.Array) or any(map(_differ, inside))
 
 
 @overload_method(types.BaseNamedTuple, "gradient", strict=False)

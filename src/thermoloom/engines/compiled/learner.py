@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermoloom.engines import Diverged, Path
+from thermoloom.engines import Path
 from thermoloom.engines.compiled.aligned_memory import Pages
-from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.block_memory import (
     Float32,
     Rule,
@@ -44,13 +44,18 @@ from thermoloom.engines.compiled.coupling_panels import (
     take,
 )
 from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.compiled.stage_learner import (
+    StageLearner,
+    Window,
+    clamped_squares,
+    share_of_clamped,
+)
 from thermoloom.engines.compiled.strips import solve
 from thermoloom.engines.compiled.tiles import LANES, transpose
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.threads import in_threads, thread_count
 
 BLOCK_STEPS = 32
 """Largest number of steps in a block, B: one product with the couplings and one update of them.
@@ -243,11 +248,8 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
     return _take(share, theta, learned)
 
 
-class Learner:
-    """θ′ = learn(θ, path): the rule, with working memory but no state.
-
-    Kernels work on a copy of θ, so an exception leaves θ unchanged.
-    """
+class Learner(StageLearner):
+    """The rule for completely coupled groups."""
 
     def __init__(
         self,
@@ -258,7 +260,7 @@ class Learner:
         strip_steps: int = STRIP_STEPS,
         pieces: int | None = None,
     ) -> None:
-        self.machine = machine
+        super().__init__(machine, learning_rate, period)
         pieces = pieces_of(machine) if pieces is None else pieces
         longest = max(last - first for first, last in machine.stage_windows)
         # updates of long periods are held, so that blocks stay short
@@ -304,100 +306,39 @@ class Learner:
         )
         return work, theta
 
-    def learn(
-        self,
-        theta: Parameters,
-        path: Path,
-        errors: Float32 | None = None,
-        change: Float32 | None = None,
-        rate: float | None = None,
-    ) -> Parameters:
-        """θ after one noising path.
+    def start(self, path: Path, errors: Float32 | None) -> Float32:
+        """Residuals at θ = 0 plus errors, or for a path that is not ``prepared`` errors alone.
 
-        ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
-        added to θ at the end; ``rate`` replaces α on this path. If the path is not ``prepared``,
-        its residuals at θ = 0 are computed block by block, while the states are in the cache. An
-        incomplete last period of a window is applied at its end.
+        Residuals at θ = 0 are then computed block by block, while the states are in the cache.
         """
-        rule = self._rule if rate is None else self._rule._replace(alpha=float(rate))
-        check_path(self.machine, path)
-        driven, word = path.prepared is None, path.word
-        start = start_of(path, errors) if not driven else errors
-        if start is None:
-            start = np.empty((0, self.machine.units), np.float32)
-        vector = np.ascontiguousarray(theta.vector, np.float32)
-        learned = np.empty_like(vector)
-        finite = True
-        for stage, (first, last) in enumerate(self.machine.stage_windows):
-            bias = effective_bias(theta, stage, word)
-            self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
-            steps = path.states[first : last + 1], start[first:last], driven
-            finite &= self._learn_window(rule, steps, word, vector[stage], learned[stage])
-            change_of_bias = self._scratch.bias - bias
-            finite &= bool(np.isfinite(change_of_bias).all())
-            share_of_clamped(theta, change_of_bias, stage, word, learned[stage])
-        if change is not None:
-            learned += change
-            finite &= bool(np.isfinite(learned).all())
-        if not finite:
-            raise Diverged("couplings are no longer finite")
-        return theta.with_vector(learned)
+        self._driven = path.prepared is None
+        if not self._driven:
+            return start_of(path, errors)
+        return np.empty((0, self.machine.units), np.float32) if errors is None else errors
 
-    def _learn_window(
-        self,
-        rule: Rule,
-        steps: tuple[Float32, Float32, bool],
-        word: Float32 | None,
-        vector: Float32,
-        learned: Float32,
+    def learn_stage(
+        self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        """Learn the couplings of free units in one window; returns whether they are finite."""
+        """An incomplete last period of a window is applied at its end."""
+        stage, word = window.stage, window.word
+        bias = effective_bias(theta, stage, word)
+        self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
         squares = clamped_squares(self.machine, word)
-        rule = rule._replace(
-            one_v=np.float32(squares["visible"]), one_h=np.float32(squares["hidden"])
+        rule = self._rule._replace(
+            alpha=alpha,
+            one_v=np.float32(squares["visible"]),
+            one_h=np.float32(squares["hidden"]),
         )
-        count = min(thread_count(), rule.pieces)
-        barrier = new_barrier()
-        work = (*steps, self._blocks(vector), self._scratch, rule, self._memory)
-        shares = [(thread, count, barrier, *work, self._blocks(learned)) for thread in range(count)]
-        return all(in_threads(_learn, shares, barrier))
+        vector = np.ascontiguousarray(theta.vector[stage], np.float32)
+        steps = window.states, window.start, self._driven, self._blocks(vector)
+        work = *steps, self._scratch, rule, self._memory, self._blocks(learned)
+        finite = all(in_step(_learn, rule.pieces, *work))
+        change = self._scratch.bias - bias
+        share_of_clamped(theta, change, stage, word, learned)
+        return finite and bool(np.isfinite(change).all())
 
     def _blocks(self, vector: Float32) -> _Blocks:
         form, nothing = layout(self.machine), np.empty((0, 0), np.float32)
         return _Blocks(
             *(form[name].of(vector) if name in form else nothing for name in _Blocks._fields)
         )
-
-
-def check_path(machine: Machine, path: Path) -> None:
-    """Refuse a path whose shape is not that of this machine."""
-    if path.states.shape != (machine.steps + 1, machine.units):
-        raise ValueError(
-            f"a path of shape {path.states.shape}; this machine has "
-            f"{(machine.steps + 1, machine.units)}"
-        )
-
-
-def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
-    """β: Σ x² of the clamped partners of each group, its bias and the label units."""
-    label = 0.0 if word is None else float(np.square(word, dtype=np.float64).sum())
-    return {
-        group: (group in machine.biases) + label * machine.wired(f"{group}-label")
-        for group in machine.groups
-    }
-
-
-def share_of_clamped(
-    theta: Parameters, change: Float32, stage: int, word: Float32 | None, out: Float32
-) -> None:
-    """Write biases and label couplings of a stage into ``out``, flat, after a ``change`` (N,) of
-    b_i + Σ_l J_il x_l. The rule divides the change in proportion to 1 and x_l.
-    """
-    machine = theta.machine
-    squares = clamped_squares(machine, word)
-    for block in theta.layout.blocks:
-        if block.columns in ("one", "label"):
-            clamped = word if block.columns == "label" else None
-            states = np.ones(1, np.float32) if clamped is None else clamped
-            share = np.outer(change[machine.groups[block.rows]], states / squares[block.rows])
-            block.matrix(out)[...] = block.matrix(theta.vector[stage]) + share

@@ -6,17 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines import Path
-from thermoloom.engines.compiled.compiling import drive, jit
+from thermoloom.engines.compiled.compiling import drive, jit, of_unit
+from thermoloom.engines.compiled.langevin import uncoupled_steps
 from thermoloom.engines.compiled.streams import stream_key
-from thermoloom.engines.compiled.uneven_units import stepping, uneven_drives
 from thermoloom.machine.action import step_constants
-from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
 from thermoloom.streams import PATH_STREAMS, Purpose
 from thermoloom.threads import in_threads, thread_count, unit_ranges
 
 Float32 = NDArray[np.float32]
+
+NO_PATH = np.empty((0, 0), np.float32)
+"""For steps whose states are not recorded."""
 
 
 def noising_path(
@@ -35,15 +37,12 @@ def noising_path(
     path = np.empty((machine.steps + 1, units), np.float32) if out is None else out
     held, released = (a.astype(np.float32) for a in (preparation(machine), ramp(machine)))
     constants = step_constants(machine)
-    no_path = np.empty((0, 0), np.float32)
     prepare_key, noise_key = (stream_key(seed, name) for name in PATH_STREAMS[purpose])
 
     def evolve(low: int, high: int) -> None:
-        s = field[low:high]
-        x = np.zeros(high - low, np.float32)
-        steps, unit_constants = stepping(machine, constants, low, high)
-        steps(x, s, held, prepare_key, trajectory, low, unit_constants, no_path)
-        steps(x, s, released, noise_key, trajectory, low, unit_constants, path)
+        x, s, at = np.zeros(high - low, np.float32), field[low:high], (trajectory, low, 0)
+        uncoupled_steps(x, s, held, prepare_key, *at, constants, NO_PATH)
+        uncoupled_steps(x, s, released, noise_key, *at, constants, path)
 
     in_threads(evolve, unit_ranges(units, thread_count()))
     return path
@@ -53,18 +52,16 @@ def noising_path(
 def _drives(path, constants, out):  # type: ignore[no-untyped-def]
     for k in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[k, i] = drive(constants, path[k, i], path[k + 1, i])
+            out[k, i] = drive(of_unit(constants, i), path[k, i], path[k + 1, i])
 
 
 def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Float32:
     """Residuals under the onsite potential alone, which all learners of a path share."""
     drives = np.empty((len(path) - 1, path.shape[1]), np.float32) if out is None else out
-    uneven = isinstance(machine, BuiltMachine) or machine.generating
-    kernel = uneven_drives if uneven else _drives
 
     def steps(stage: int, first: int, last: int) -> None:
         constants = step_constants(machine, stage=stage)
-        kernel(path[first : last + 1], constants, drives[first:last])
+        _drives(path[first : last + 1], constants, drives[first:last])
 
     pieces = [
         (stage, begin + first, begin + last)

@@ -12,12 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import Diverged, Path
-from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.compiling import jit, residual
 from thermoloom.engines.compiled.grid_rows import LANES, ROWS, move_nearest, move_stochastic
-from thermoloom.engines.compiled.learner import check_path, clamped_squares, share_of_clamped
-from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.compiled.stage_learner import (
+    StageLearner,
+    Window,
+    clamped_squares,
+    share_of_clamped,
+)
 from thermoloom.engines.compiled.streams import fill_row_bits, stream_key
 from thermoloom.errors import UserError
 from thermoloom.machine.action import step_constants
@@ -25,7 +28,6 @@ from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import couplings, levels, mirrored, top_level
-from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]
@@ -169,8 +171,8 @@ def _learn(  # type: ignore[no-untyped-def]
     return finite
 
 
-class QuantizedLearner:
-    """θ′ = learn(θ, path) with couplings on a grid of b bits, rounded after every update.
+class QuantizedLearner(StageLearner):
+    """The rule with couplings on a grid of b bits, rounded after every update.
 
     ``ranges`` are A_max of J_vh and J_hh. Couplings off the grid are rounded to nearest first.
     """
@@ -190,8 +192,7 @@ class QuantizedLearner:
                 "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
                 "and hidden-hidden, complete, with or without labels"
             )
-        self.machine = machine
-        self.learning_rate = learning_rate
+        super().__init__(machine, learning_rate)
         self.bits = bits
         self.ranges = dict(zip(("visible_hidden", "hidden_hidden"), ranges, strict=True))
         self.stochastic = stochastic
@@ -201,59 +202,47 @@ class QuantizedLearner:
         """The integers n of J_vh and J_hh, (T, …)."""
         return {name: levels(theta[name], self.bits, span) for name, span in self.ranges.items()}
 
-    def learn(
-        self,
-        theta: Parameters,
-        path: Path,
-        errors: Float32 | None = None,
-        rate: float | None = None,
-    ) -> Parameters:
-        """θ after one noising path; its number selects the trajectory of the rounding stream."""
-        check_path(self.machine, path)
-        start, word = start_of(path, errors), path.word
-        squares = clamped_squares(self.machine, word)
-        ones = np.array([squares["visible"], squares["hidden"]], np.float32)
-        codes, learned = self.codes(theta), theta.copy()
-        slots, visible, hidden = Slots.of(self.machine), self.machine.visible, self.machine.hidden
+    def learn_stage(
+        self, theta: Parameters, window: Window, alpha: float, learned: Float32
+    ) -> bool:
+        """The number of the trajectory selects that of the rounding stream."""
+        machine, stage, word = self.machine, window.stage, window.word
+        squares = clamped_squares(machine, word)
+        slots, visible, hidden = Slots.of(machine), machine.visible, machine.hidden
         # of J_hh only the lower triangle is used
         code_rows = np.zeros((slots.rows, slots.columns), np.int16 if self.bits <= 16 else np.int32)
         code_blocks = {
             "visible_hidden": code_rows[:visible, :hidden],
             "hidden_hidden": code_rows[slots.hidden : slots.hidden + hidden, :hidden],
         }
-        finite = True
-        for stage, (first, last) in enumerate(self.machine.stage_windows):
-            bias = effective_bias(theta, stage, word)
-            before = bias.copy()
-            for name, view in code_blocks.items():
-                view[...] = codes[name][stage]
-            work = (
-                slots.edges(),
-                code_rows,
-                slots.hidden,
-                visible,
-                bias,
-                path.states[first : last + 1],
-                start[first:last],
-                self._grid(),
-                float(self.learning_rate if rate is None else rate),
-                ones,
-                step_constants(self.machine, np.float64)._replace(onsite=None),
-                (self.stochastic, self._key, path.number, first),
-                np.zeros((2, slots.units), np.float32),
-                np.empty((PIECES, 2, slots.units), np.float32),
-            )
-            count, barrier = min(thread_count(), PIECES), new_barrier()
-            shares = [(thread, count, barrier, *work) for thread in range(count)]
-            finite &= all(in_threads(_learn, shares, barrier))
-            share_of_clamped(theta, bias - before, stage, word, learned.vector[stage])
-            for name, span in self.ranges.items():
-                block = code_blocks[name].astype(np.int32)
-                block = mirrored(block) if name == "hidden_hidden" else block
-                learned[name][stage] = couplings(block, self.bits, span)
-        if not finite:
-            raise Diverged("residuals are no longer finite")
-        return learned
+        for name, span in self.ranges.items():
+            code_blocks[name][...] = levels(theta[name][stage], self.bits, span)
+        bias = effective_bias(theta, stage, word)
+        before = bias.copy()
+        finite = in_step(
+            _learn,
+            PIECES,
+            slots.edges(),
+            code_rows,
+            slots.hidden,
+            visible,
+            bias,
+            window.states,
+            window.start,
+            self._grid(),
+            alpha,
+            np.array([squares["visible"], squares["hidden"]], np.float32),
+            step_constants(machine, np.float64)._replace(onsite=None),
+            (self.stochastic, self._key, window.number, window.first),
+            np.zeros((2, slots.units), np.float32),
+            np.empty((PIECES, 2, slots.units), np.float32),
+        )
+        share_of_clamped(theta, bias - before, stage, word, learned)
+        for name, span in self.ranges.items():
+            block = code_blocks[name].astype(np.int32)
+            block = mirrored(block) if name == "hidden_hidden" else block
+            theta.layout[name].matrix(learned)[...] = couplings(block, self.bits, span)
+        return all(finite)
 
     def _grid(self) -> tuple[np.float32, float, float]:
         """Top level and the spacings Δ of J_vh and J_hh."""

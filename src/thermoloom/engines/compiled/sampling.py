@@ -11,6 +11,7 @@ per sample and step for 784 + 512 units; with few wires, 4 FLOP per wire.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,15 @@ from numpy.typing import NDArray
 from thermoloom.engines import OnSnapshot
 from thermoloom.engines.compiled.clamped_units import ClampedUnits, Pulled
 from thermoloom.engines.compiled.dense_forces import DenseForces
-from thermoloom.engines.compiled.langevin import noise_block
+from thermoloom.engines.compiled.langevin import coupled_step, noise_block, uncoupled_steps
+from thermoloom.engines.compiled.noising import NO_PATH
 from thermoloom.engines.compiled.sparse_forces import SparseForces, few_wires
 from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
-from thermoloom.engines.compiled.uneven_units import coupled_stepping, stepping
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
-from thermoloom.machine.energy import (
-    EnergyParts,
-    effective_bias,
-    energy_parts,
-    switching_work,
-)
-from thermoloom.machine.generated import Generated
+from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.generated import Account, Generated, joined
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -46,8 +42,6 @@ GROUP = 50
 SHARE = 10
 """Samples whose energies are computed together. Groups are multiples of it, so that bits do not
 depend on the threads. Also the size of a group whose clamps follow noising paths held in memory."""
-FIRST_LAW = 1e-9
-"""Largest violation of the first law, relative to the energies involved."""
 
 
 def generate(
@@ -69,28 +63,14 @@ def generate(
     """
     frozen = theta.copy()
     plan = _Plan(theta, seed, words, clamp, first)
-    books = _Books(plan.theta, samples)
     watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
-    in_threads(
-        lambda begin, end: _Group(plan, books, watch, begin, end).run(), _groups(samples, clamp)
-    )
+    groups = _groups(samples, clamp)
+    accounts = in_threads(lambda begin, end: _Group(plan, watch, begin, end).run(), groups)
     if not theta.same_as(frozen):
         raise RuntimeError("parameters changed during generation")
+    generated = joined([account for group in accounts for account in group], (), (), False)
     moving = watch.work if clamp is not None and clamp.follow else None
-    active = 0.0 if plan.twisted is None else books.active_work
-    generated = Generated(
-        initial_states=books.initial,
-        final_states=books.final,
-        starts=books.parts(books.starts),
-        ends=books.parts(books.ends),
-        clamp_work=books.clamp_work,
-        path_heat=books.path_heat,
-        snapshots=watch.states,
-        clamp_work_so_far=moving,
-        active_work=active,
-    )
-    _check_books(generated, books.switched)
-    return generated
+    return replace(generated, snapshots=watch.states, clamp_work_so_far=moving)
 
 
 def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
@@ -101,17 +81,6 @@ def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
         turns = -(-samples // (thread_count() * GROUP))
         size = SHARE * -(-samples // (thread_count() * turns * SHARE))
     return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
-
-
-def _check_books(generated: Generated, switched: Float64) -> None:
-    """Check the first law against the switching work computed independently from θ."""
-    if not np.isfinite(generated.final_states).all():
-        return  # the divergence is visible in the states
-    missing = np.abs(generated.switching_work - switched).max(initial=0.0)
-    size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
-    error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
-    if not error <= FIRST_LAW:
-        raise RuntimeError(f"energy is not conserved: error {error:.1e}")
 
 
 class _Plan:
@@ -136,23 +105,6 @@ class _Plan:
         self.windows = generation_windows(self.machine)
         stages = range(len(self.windows))
         self.forces = [_Forces(self.theta, stage, self.twisted) for stage in stages]
-
-
-class _Books:
-    """States, energies, heat and work of all samples; each group writes its rows."""
-
-    def __init__(self, theta: Parameters, samples: int) -> None:
-        machine, self._parts = theta.machine, theta.layout.parts
-        shape = samples, len(theta.vector)
-        self.initial = np.zeros((samples, machine.units), np.float32)
-        self.final = np.empty_like(self.initial)
-        self.starts, self.ends = np.zeros((2, *shape, len(self._parts)))
-        self.clamp_work, self.path_heat, self.active_work = np.zeros((3, *shape))
-        self.switched = np.zeros((samples, len(theta.vector) - 1))
-
-    def parts(self, book: Float64) -> EnergyParts:
-        """Energies by the names of their parts."""
-        return EnergyParts({part: book[..., i] for i, part in enumerate(self._parts)})
 
 
 class _Watch:
@@ -201,36 +153,38 @@ class _Watch:
 class _Group:
     """Samples begin … end of a generation, simulated together."""
 
-    def __init__(self, plan: _Plan, books: _Books, watch: _Watch, begin: int, end: int) -> None:
-        self.plan, self._books, self._watch, self._begin = plan, books, watch, begin
-        self._rows = slice(begin, end)
+    def __init__(self, plan: _Plan, watch: _Watch, begin: int, end: int) -> None:
+        self.plan, self._watch, self._begin = plan, watch, begin
         self.number = plan.first + begin
         """Index of the first sample in the streams of the seed."""
-        self.x = books.final[self._rows]
-        self.word = None if plan.words is None else plan.words[self._rows]
+        self.x = np.zeros((end - begin, plan.machine.units), np.float32)
+        self.word = None if plan.words is None else plan.words[begin:end]
         self.clamped: ClampedUnits | None = None
         if plan.clamp is not None:
             last = plan.first + end
             self.clamped = ClampedUnits(plan.machine, plan.clamp, plan.seed, self.number, last)
+        self._clamp_work = np.zeros(end - begin)
+        # shares of fixed size, because BLAS rounding depends on the size
+        self._shares = [slice(at, at + SHARE) for at in range(0, end - begin, SHARE)]
+        words = [None if self.word is None else self.word[share] for share in self._shares]
+        self._accounts = [Account(plan.wide, word, plan.clamped) for word in words]
 
-    def run(self) -> None:
+    def run(self) -> list[Account]:
         """Prepare the states, then run all stages."""
-        plan, books, rows = self.plan, self._books, self._rows
-        initial = books.initial[rows]
-        _prepare(plan.machine, plan.seed, self.number, initial)
+        _prepare(self.plan.machine, self.plan.seed, self.number, self.x)
         if self.clamped is not None:
-            self.clamped.place(initial, 0)
-        self.x[:] = initial
+            self.clamped.place(self.x, 0)
         self.seen(0)
-        for position, (stage, begin, end) in enumerate(plan.windows):
-            if position > 0:
-                self._switch(position, stage)
-            self._enter_energies(books.starts[rows, position], stage)
-            books.path_heat[rows, position], books.clamp_work[rows, position], active = _relax(
-                self, stage, (begin, end)
-            )
-            books.active_work[rows, position] = active
-            self._enter_energies(books.ends[rows, position], stage)
+        before = None
+        for stage, begin, end in self.plan.windows:
+            for account, share in zip(self._accounts, self._shares, strict=True):
+                account.begin(stage, before, self.x[share].copy())
+            sums = _relax(self, stage, (begin, end))
+            for account, share in zip(self._accounts, self._shares, strict=True):
+                account.end(stage, self.x[share].copy(), sums[:, share])
+            self._clamp_work += sums[1]
+            before = stage
+        return self._accounts
 
     def seen(self, step: int) -> None:
         """Record the states after a step."""
@@ -238,31 +192,7 @@ class _Group:
 
     def pulled(self, step: int, work: Float64) -> None:
         """Record the work of moving clamps in this stage, up to a step."""
-        before = self._books.clamp_work[self._rows].sum(axis=1)
-        self._watch.enter(step, self._begin, before + work)
-
-    def _switch(self, position: int, stage: int) -> None:
-        """Record the work of switching θ from the previous window's stage to ``stage``."""
-        previous_stage = self.plan.windows[position - 1][0]
-        book = self._books.switched[self._rows, position - 1]
-        for share, x, word in self._shares():
-            switch = previous_stage, stage, word, self.plan.clamped
-            book[share] = switching_work(self.plan.wide, x, *switch)
-
-    def _enter_energies(self, book: Float64, stage: int) -> None:
-        for share, x, word in self._shares():
-            _enter(book[share], energy_parts(self.plan.wide, x, stage, word, self.plan.clamped))
-
-    def _shares(self) -> Iterator[tuple[slice, Float32, Float32 | None]]:
-        """States and words in shares of fixed size, because BLAS rounding depends on the size."""
-        for first in range(0, len(self.x), SHARE):
-            share = slice(first, first + SHARE)
-            yield share, self.x[share], None if self.word is None else self.word[share]
-
-
-def _enter(book: Float64, parts: EnergyParts) -> None:
-    for i, values in enumerate(parts.parts.values()):
-        book[:, i] = values
+        self._watch.enter(step, self._begin, self._clamp_work + work)
 
 
 class _Forces:
@@ -289,28 +219,25 @@ def _bias_rows(
 
 def _prepare(machine: Machine, seed: int, first: int, states: Float32) -> None:
     """Evolve states from zero for t_f under the onsite potential, in place."""
-    key = stream_key(seed, "generation preparation")
-    no_force = np.zeros(machine.steps, np.float32)
-    field = np.zeros(machine.units, np.float32)
-    no_path = np.empty((0, 0), np.float32)
-    steps, constants = stepping(machine, step_constants(machine), 0, machine.units)
+    key, constants = stream_key(seed, "generation preparation"), step_constants(machine)
+    no_force, field = np.zeros(machine.steps, np.float32), np.zeros(machine.units, np.float32)
     for sample, x in enumerate(states, start=first):
-        steps(x, field, no_force, key, sample, 0, constants, no_path)
+        uncoupled_steps(x, field, no_force, key, sample, 0, 0, constants, NO_PATH)
 
 
-def _relax(group: _Group, stage: int, span: tuple[int, int]) -> tuple[Float64, Float64, Float64]:
+def _relax(group: _Group, stage: int, span: tuple[int, int]) -> Float64:
     """Evolve a group of samples through the steps of one stage, in place.
 
     Returns, for each sample, the heat as a Stratonovich sum over steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx
     over free units, the work of moving clamps, and the work of antisymmetric couplings, −Σ Δx·Jx_k
-    (Δx·JΔx = 0, so the Stratonovich sum is the Itô sum).
+    (Δx·JΔx = 0, so the Stratonovich sum is the Itô sum): (3, S).
     """
     relaxing = _Relaxing(group, stage)
     for step in range(*span):
         relaxing.step(step, begins=step == span[0])
         group.seen(step + 1)
     relaxing.end(span[1])
-    return relaxing.heat, relaxing.work, relaxing.active
+    return np.stack([relaxing.heat, relaxing.work, relaxing.active])
 
 
 class _Relaxing:
@@ -323,7 +250,6 @@ class _Relaxing:
         self._bias, self._row = _bias_rows(plan.theta, stage, group.word, len(x))
         self._key = stream_key(plan.seed, "generation")
         self._constants = step_constants(plan.machine, stage=stage)
-        self._coupled_step = coupled_stepping(self._constants)
         self._coupling, self._turned, self._moved = np.zeros((3, *x.shape), np.float32)
         self._z = np.empty((len(x), STEPS_PER_BLOCK, x.shape[1]), np.float32)
         self._pulled: Pulled | None = None
@@ -336,7 +262,7 @@ class _Relaxing:
         self._feel(step)
         if self._clamped is not None and self._clamped.moves:
             self._pulled = Pulled(self._clamped, step, self._coupling)
-        self._coupled_step(
+        coupled_step(
             self._x,
             self._coupling,
             self._bias,

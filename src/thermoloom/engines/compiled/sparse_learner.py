@@ -37,8 +37,12 @@ from thermoloom.engines.compiled.lanes import (
     row_updates,
     turn,
 )
-from thermoloom.engines.compiled.learner import check_path, clamped_squares, share_of_clamped
 from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.compiled.stage_learner import (
+    check_path,
+    clamped_squares,
+    share_of_clamped,
+)
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine

@@ -23,7 +23,7 @@ from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
-from thermoloom.machine.action import StepConstants, step_constants
+from thermoloom.machine.action import StepConstants, displacement, step_constants
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.generated import Account
@@ -54,7 +54,7 @@ def generation_steps(
     def step(carry: tuple[Array, ...], inputs: tuple[Array, ...]) -> tuple[Any, Any]:
         (x, coupling, turned), (z, target) = carry, inputs
         gradient = onsite.gradient(x) + coupling + turned
-        move = free * (constants.kick * z - constants.drift * gradient)
+        move = free * displacement(constants, -gradient, z)
         after = x + move
         coupling, turned_after = coupling_gradients(after)
         gradient = gradient + onsite.gradient(after) + coupling + turned_after

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.machine.action import StepConstants, drives, step_constants
+from thermoloom.machine.action import StepConstants, displacement, drives, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
 from thermoloom.streams import PATH_STREAMS, Purpose, Stream
@@ -39,7 +39,7 @@ def noising_steps(
     def step(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
         amplitude, z = inputs
         force = amplitude * fields - onsite.gradient(x)
-        x = x + (constants.drift * force + constants.kick * z)
+        x = x + displacement(constants, force, z)
         return x, (x,)
 
     return library.scan(step, states, (amplitudes, normals))[1][0]

@@ -3,21 +3,20 @@
     u_ij → u_ij + σ ζ_ij            every step, one ζ for an undirected pair
     θ = θ⁰ + σ Δ,   Δ learned from   R⁰_k = c J_Δ x′_k − αc W_k x′_k,   Δ → Δ − α W_K at the end
 
-since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk
-in the parameters. It advances by n updates at a time, and within them by midpoint displacement
-(Lévy's construction): after t of n updates
+since updates are linear in θ. W_k = Σ_l ζ_l over the updates that step k has seen is a random walk.
+It advances by n updates, and within them by midpoint displacement (Lévy): after t of n updates
 
     W = W_0 + (t/n) W_n + Σ_intervals min(t − a, a + L − t)/√L · Z       for a < t < a + L
 
-with an independent normal matrix Z for each interval of L = n, n/2, …, 2 updates from a on. Z acts
-only on the states inside its interval. With orthonormal bases A, B of those of two groups,
-P = 1 − AAᵀ, Q = 1 − BBᵀ and G, H, E of standard normals
+with a normal matrix Z for each interval of L = n, n/2, …, 2 updates, which acts only on the states
+inside. With orthonormal bases A, B of those of two groups, P = 1 − AAᵀ, Q = 1 − BBᵀ and normals
+G, H, E
 
     between groups   Z = GBᵀ + A(HᵀQ) + PEQ,        so that ZB = G,  ZᵀA = BGᵀA + QH
     within a group   (Z + Zᵀ)/√2 without its diagonal, A = B
 
-so E is never drawn: of PEP only the diagonal is needed, whose covariance is P∘P =
-diag(1 − 2|A_i|²) + (AAᵀ)∘(AAᵀ). The law is exact, jointly for all steps and W_K.
+so of E only the diagonal of PEP is needed, whose covariance is P∘P = diag(1 − 2|A_i|²) +
+(AAᵀ)∘(AAᵀ). The law is exact, jointly for all steps and W_K.
 """
 
 from __future__ import annotations
@@ -41,8 +40,6 @@ from thermoloom.streams import Stream, draw_normals
 
 LONGEST_SPAN = 64
 """Most steps over which W is advanced at once: longer spans need fewer W_n, but more levels."""
-DRAWS = 256
-"""Counters reserved for one advance of W."""
 
 
 def basis(library: NumPy, states: Array) -> Array:
@@ -69,10 +66,9 @@ def bridges(library: NumPy, machine: Machine, draw: Any, x: Groups) -> Array:
         on_rows = (b @ B) @ transposed(G)
         on_columns = (a @ G) @ transposed(B) + (a @ A) @ transposed(H)
         if block.symmetric:
-            independent = library.xp.clip(1 - 2 * (A * A).sum(-1), 0, None)
-            diagonal = library.xp.sqrt(independent) * draw(*A.shape[:-1])
             along = G + H + A @ draw(*A.shape[:-2], *2 * A.shape[-1:])
-            diagonal = diagonal + (along * A).sum(-1)
+            alone = library.xp.sqrt(library.xp.clip(1 - 2 * (A * A).sum(-1), 0, None))
+            diagonal = (along * A).sum(-1) + alone * draw(*A.shape[:-1])
             on_rows = (on_rows + on_columns - 2 * diagonal[..., None, :] * a) / math.sqrt(2)
         else:
             force[block.columns] = force[block.columns] + on_columns
@@ -91,7 +87,7 @@ def advance(
     (machine, n, period), draws = static, count()
 
     def draw(*shape: int) -> Array:
-        size, first = math.prod(shape), DRAWS * counter[1] + next(draws)
+        size, first = math.prod(shape), 256 * counter[1] + next(draws)  # fewer than 256 draws
         z = library.run(draw_normals, (1, -(-size // 4)), keys, counter[:1], first)
         return z.reshape(-1)[:size].reshape(shape)
 
@@ -100,7 +96,7 @@ def advance(
     change = {}
     for block in layout(machine).blocks:
         drawn = math.sqrt(len(states)) * draw(*walk[block.name].shape)
-        lower = library.xp.tril(drawn, -1) if block.symmetric else drawn
+        lower = library.xp.tril(drawn, -1)
         change[block.name] = lower + lower.T if block.symmetric else drawn
     force = couplings.forces(library, machine, walk, x)
     force = force + done * couplings.forces(library, machine, change, x)
