@@ -32,7 +32,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             ("asked", "correct class", 100, "%", ".1f"),
             ("frechet", "Fréchet distance", 1, "", ".0f"),
             ("heat_joules", "heat of an image", 1, "J", ".1e"),
-            ("total_z1", "total at simulated prices (z1)", 1, "J", ".1e"),
+            ("total_z1", "total at the prices of z1", 1, "J", ".1e"),
         )
     ]
     return {
