@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -161,3 +163,72 @@ def test_bad_extensions_are_refused_in_one_line(wells: Any, value: object, messa
     with pytest.raises(UserError, match=r"table\.onsite") as caught:
         Table(onsite=value)
     assert message in str(caught.value)
+
+
+# --- computers and workers ------------------------------------------------------------------------
+
+WELL = """
+class Well:
+    def __init__(self, stiffness): self.stiffness = stiffness
+    def energy(self, x): return self.stiffness / 2 * x * x
+    def gradient(self, x): return self.stiffness * x
+"""
+
+
+def heat_of(file: str) -> float:
+    """Heat of a saved computer, in whatever process this is called."""
+    import thermoloom as tl
+
+    return float(tl.load(file).generate(2).heat.sum())
+
+
+def test_a_saved_computer_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import thermoloom as tl
+
+    monkeypatch.setenv("THERMOLOOM_ENGINE", "portable")
+    (tmp_path / "own_well.py").write_text(WELL, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    well = importlib.import_module("own_well").Well(2.0)
+    machine = tl.Machine(
+        visible=9, hidden=0, wiring=["visible-visible"], duration=0.05, onsite=well
+    )
+    computer, file = machine.solve(tl.digits(0, 1), resize=True), tmp_path / "c.safetensors"
+    computer.save(file)
+    expected = computer.generate(2).heat.sum()
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            assert pool.submit(heat_of, str(file)).result() == expected
+    code = (
+        "import thermoloom as tl\ntry: tl.load('c.safetensors')\nexcept tl.UserError as e: print(e)"
+    )
+    (tmp_path / "own_well.py").write_text(WELL.replace("/ 2", "* 0.5"), encoding="utf-8")
+    assert "its source has changed" in in_another_process(code, tmp_path)
+    (tmp_path / "own_well.py").unlink()
+    assert "there is no module own_well" in in_another_process(code, tmp_path)
+    sys.modules.pop("own_well", None)
+
+
+class OfThisProcess:
+    def energy(self, x: Any) -> Any:
+        return x * x
+
+    def gradient(self, x: Any) -> Any:
+        return 2 * x
+
+
+def test_dask_workers_refuse_what_belongs_to_a_notebook() -> None:
+    distributed = pytest.importorskip("distributed", reason="extra cluster is not installed")
+    local = Table(onsite=type("Notebook", (OfThisProcess,), {"__module__": "__main__"})()).onsite
+
+    def restore(text: str) -> str:
+        try:
+            return str(POTENTIAL.object("machine.onsite", text))
+        except UserError as error:
+            return str(error)
+
+    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        said = client.submit(restore, local).result()
+    assert "can be used by the process that made it only" in said
