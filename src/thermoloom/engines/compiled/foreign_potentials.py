@@ -17,7 +17,7 @@ from numba.core.errors import NumbaError
 
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable import select
-from thermoloom.errors import warn_once
+from thermoloom.errors import SpeedWarning, warn_once
 from thermoloom.extensions import is_extension
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
@@ -67,6 +67,7 @@ def _compiles(onsite: str) -> bool:
     warnings.warn(
         f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "
         "engine computes, more slowly; plain arithmetic and number parameters avoid this",
+        SpeedWarning,
         stacklevel=4,
     )
     return False
