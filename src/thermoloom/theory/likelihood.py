@@ -22,6 +22,7 @@ With mean m, variance v, drift d and q = E[D²] of the units, w = μΔt and mean
 from __future__ import annotations
 
 import numpy as np
+from scipy.integrate import trapezoid
 from scipy.special import logsumexp
 
 from thermoloom.engines import Path
@@ -99,7 +100,7 @@ def start_log_likelihoods(machine: Machine, fields: Fields, marginals: Marginals
     """−E[V_onsite(x_K)]/k_BT − N ln Z of each pattern, (P,): generation may start where it ends."""
     states = np.linspace(-_FARTHEST, _FARTHEST, 4001) * np.sqrt(machine.kT)
     weights = np.exp(-machine.potential.energy(states) / machine.kT)
-    partition = float(np.trapezoid(weights, states))
+    partition = float(trapezoid(weights, states))
     even = marginals.interpolation(np.asarray(fields, np.float64), "variance")
     energy: Array64 = (even @ marginals.energy[-1]).sum(axis=1)
     starts: Array64 = -energy / machine.kT - machine.units * np.log(partition)
