@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,9 +133,50 @@ def train_growing(units: int) -> Spent:
     return Spent(before, peak(), seconds, flops, inherent_memory(machine))
 
 
+LARGE = 100_000
+"""Units of the machines with few wires whose time and memory are measured."""
+LARGE_WIRINGS: dict[str, dict[str, Any]] = {
+    "grid": {"topology": "grid", "radius": 3},
+    "random": {"topology": "random", "degree": 24},
+}
+
+
+def large_machine(wiring: str, steps: int = 256) -> Machine:
+    """A sheet of visible units with 24 wires each."""
+    wires = {"wiring": ("visible-visible",), "biases": ("visible",)}
+    time = {"duration": steps * Machine().dt}
+    return Machine(visible=LARGE, hidden=0, **wires, **time, **LARGE_WIRINGS[wiring])
+
+
+def train_large(wiring: str) -> Spent:
+    """Paths of a large machine, learned: the fastest of three, in seconds per wire and step."""
+    machine, before = large_machine(wiring), resident()
+    learner = engine().learner(replace(Settings(), machine=machine))
+    field, theta = np.ones(LARGE, np.float32), Parameters.zeros(machine)
+
+    def learn() -> None:
+        learner.update(theta, {}, engine().path(machine, field, 1, 0))
+
+    seconds = clocked(learn, tries=4)()
+    return Spent(before, peak(), seconds / machine.steps / theta.layout.size)
+
+
+def use_large(wiring: str) -> None:
+    """A cycle of 2,500 steps with its validation, ten samples, and the optimum of ten patterns."""
+    from thermoloom.generation import generate
+    from thermoloom.theory.solver import solve_optimum
+
+    machine = large_machine(wiring, 2500)
+    fields = np.random.default_rng(1).standard_normal((10, LARGE), np.float32)
+    settings = replace(Settings(), machine=machine).updated({"training": {"cycles": 1}})
+    train([Trainee.new(settings)], Drive(fields))
+    generate(solve_optimum(machine, Drive(fields)).parameters, 10, 1)
+
+
 WORK: dict[str, Callable[[], tuple[float, float] | None]] = {
     "training": train_both,
     "solve images": solve_images,
+    **{f"large {wiring}": partial(use_large, wiring) for wiring in LARGE_WIRINGS},
     **{f"solve {n}": partial(solve, n) for n in (1, 3, 10, 100, 1000, 10000)},
 }
 
@@ -190,6 +231,8 @@ def _child(work: str) -> None:
     kind, _, units = work.partition(" ")
     if kind == "units":
         spent = train_growing(int(units))
+    elif kind == "wires":
+        spent = train_large(units)
     else:
         before, began = resident(), time.perf_counter()
         needed = WORK[work]() or (0.0, 0.0)

@@ -19,6 +19,8 @@ from benchmarks.harness import (
     in_turns,
     memory_copy,
 )
+from benchmarks.memory import LARGE, LARGE_WIRINGS, MEGABYTE
+from benchmarks.memory import measure as spent_on
 from benchmarks.training import cycles, settings_for
 from thermoloom.engines import engine
 from thermoloom.machine.parameters import Parameters
@@ -83,7 +85,23 @@ def run(options: Options) -> Result:
                 "block of steps stays in the cache, so it may exceed 1"),
         ]  # fmt: skip
     result.rows += _sampling(options)
+    result.rows += _large(options)
     return result
+
+
+def _large(options: Options) -> list[Row]:
+    """100,000 units with 24 wires each, in processes of their own."""
+    rows = []
+    for wiring in LARGE_WIRINGS:
+        options.say(f"{LARGE:,} units, {wiring}")
+        trained, used = spent_on(f"wires {wiring}"), spent_on(f"large {wiring}")
+        rows += [
+            Row(f"{LARGE:,} units, {wiring}: a wire and step", 1e9 * trained.seconds, "ns",
+                bar=2.0, note="training with its paths"),
+            Row("  a cycle, ten samples and the optimum of ten patterns", used.seconds, "s"),
+            Row("  their memory", used.peak / MEGABYTE, "MB", bar=2000.0, note="with libraries"),
+        ]  # fmt: skip
+    return rows
 
 
 def _sampling(options: Options) -> list[Row]:

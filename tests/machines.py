@@ -47,7 +47,7 @@ def random_parameters(
     theta = Parameters.zeros(machine, np.float64)
     theta.vector[:] = scale * rng.normal(size=theta.vector.shape)
     for block in theta.layout.blocks:
-        if block.symmetric:
+        if block.doubled:
             view = block.of(theta.vector)
             view[...] = np.tril(view, -1) + np.swapaxes(np.tril(view, -1), 1, 2)
     return theta.astype(dtype)

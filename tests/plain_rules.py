@@ -77,11 +77,10 @@ def _update(machine: Machine, r: Array, after: Array, word: Array | None) -> Arr
     r_of = {group: r[where] for group, where in machine.groups.items()}
     result = Parameters.zeros(machine, np.float64)
     for block in result.layout.blocks:
-        out = block.matrix(result.vector[0])
-        out += np.outer(r_of[block.rows], x[block.columns])
+        i, j = block.places
+        update = r_of[block.rows][i] * x[block.columns][j]
         if block.columns in r_of:
-            out += np.outer(x[block.rows], r_of[block.columns])
-        if block.symmetric:
-            np.fill_diagonal(out, 0)
-    flat: Array = result.layout.mask(result.vector[0])
+            update += x[block.rows][i] * r_of[block.columns][j]
+        block.set_independent(result.vector[0], update)
+    flat: Array = result.vector[0]
     return flat

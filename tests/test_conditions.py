@@ -14,7 +14,7 @@ import thermoloom as tl
 from thermoloom.cli.commands import app
 from thermoloom.machine.device import felt
 from thermoloom.machine.quantization import quantized
-from thermoloom.machine.wires import adjacency
+from thermoloom.machine.wires import wires
 
 SMALL: dict[str, Any] = {"visible": 49, "hidden": 8, "duration": 0.05}
 
@@ -162,8 +162,8 @@ def test_a_protocol_excludes_a_ramp_and_an_empty_preparation() -> None:
 def test_eight_neighbours() -> None:
     machine = tl.Machine(visible=25, hidden=0, wiring=["visible-visible"], topology="moore",
                          radius=1)  # fmt: skip
-    degrees = adjacency(machine).sum(axis=0).reshape(5, 5)
+    degrees = np.bincount(wires(machine).ravel()).reshape(5, 5)
     assert (degrees[1:-1, 1:-1] == 8).all()
     assert degrees[0, 0] == 3
     computer = machine.solve(tl.digits(0, 1), resize=True)
-    assert (computer["visible_visible"][0][~adjacency(machine)] == 0).all()
+    assert computer["visible_visible"].shape == (1, len(wires(machine)))

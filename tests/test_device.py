@@ -60,7 +60,6 @@ def built(device: Device, machine: Machine = MACHINE) -> BuiltMachine:
 def wired_parameters(machine: Machine) -> Parameters:
     """Random θ, 0 where there is no wire."""
     theta = random_parameters(machine, dtype=np.float32)
-    theta.layout.mask(theta.vector)
     return theta
 
 

@@ -80,7 +80,6 @@ def test_a_table_reads_back_to_the_quantized_parameters(machine: Machine, bits: 
 def test_few_wires_are_few_rows_and_few_transconductors() -> None:
     machine = Machine(visible=12, hidden=8, duration=0.2, stages=2, topology="random", degree=4)
     theta = random_parameters(machine)
-    theta.layout.mask(theta.vector)
     theta = theta.astype(np.float32)
     data = encode_couplings(Settings(machine=machine), theta, 24, None)
     assert decode_couplings(data, "it")[1].same_as(quantized(theta, 24))

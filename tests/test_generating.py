@@ -180,7 +180,7 @@ def test_expected_loss_and_heat_are_means_over_paths() -> None:
     theta = random_parameters(machine, 0.2)
     marginals = solve_marginals(machine, 1.2)
     x = many_paths(machine, field, 4000)
-    losses = expected_losses(machine, field, marginals)
+    losses = [*expected_losses(machine, field, marginals)]
     heats = expected_heats(machine, field, marginals)
     for stage, (first, last) in enumerate(machine.stage_windows):
         J = theta.coupling_matrix(stage)

@@ -61,7 +61,6 @@ def settings_of(machine: Machine, rule: Any = "online", **values: Any) -> Settin
 
 def start_of(settings: Settings) -> Parameters:
     theta = random_parameters(settings.machine, 0.1).on(settings.built)
-    theta.layout.mask(theta.vector)
     return theta
 
 

@@ -15,25 +15,29 @@ from study_runs import run
 from typer.testing import CliRunner
 
 import thermoloom as tl
+from thermoloom import feasibility
 from thermoloom.cli.commands import app
 from thermoloom.engines import engine
+from thermoloom.engines.compiled import noising
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.noising import drives_of
-from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.errors import UserError
 from thermoloom.generation import generate
 from thermoloom.machine.action import path_terms
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.wires import adjacency, distances, measure, pairs_of, sites, text_of, wires
+from thermoloom.machine.wires import are_joined, few_wires, measure, pairs_of, sites, text_of, wires
 from thermoloom.patterns.drive import Drive
 from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.settings import Settings
 from thermoloom.studies.discovery import study
+from thermoloom.theory.expected_heat import expected_heats
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
+from thermoloom.theory.predictions import offset_gradient
 from thermoloom.theory.solver import solve_optimum
+from thermoloom.theory.wire_moments import worth_blocks
 from thermoloom.threads import threads
 
 GRID: dict[str, Any] = {"topology": "grid", "radius": 2}
@@ -49,9 +53,17 @@ def thinned(kind: str, wiring: dict[str, Any]) -> Machine:
 
 def masked_parameters(machine: Machine, scale: float = 0.3) -> Parameters:
     theta = random_parameters(machine, scale, dtype=np.float32)
-    theta.layout.mask(theta.vector)
     theta.check()
     return theta
+
+
+def restricted(machine: Machine, theta: Parameters) -> Parameters:
+    """θ of a completely wired machine on the wires of another one."""
+    blocks = [(block, theta[block.name]) for block in layout(machine).blocks]
+    return Parameters.from_arrays(
+        machine,
+        {b.name: array if b.wires is None else b.wires.restricted(array) for b, array in blocks},
+    )
 
 
 # --- the sheet and the wires ----------------------------------------------------------------------
@@ -89,23 +101,22 @@ def test_a_grid_has_the_wires_up_to_its_radius_and_measures_count_them() -> None
     assert found.mean_length == pytest.approx(np.mean(lengths))
     assert found.degree == pytest.approx(2 * len(expected) / machine.units)
     assert found.drive_lines == machine.units * (1 + machine.labels)
-    assert sum(b.edges for b in layout(machine).blocks if b.mask is not None) == found.wires
+    assert sum(b.edges for b in layout(machine).blocks if b.wires is not None) == found.wires
 
 
 def test_a_random_wiring_has_its_degree_and_depends_on_its_seed() -> None:
     machine = thinned("paper", RANDOM)
     assert measure(machine).wires == round(machine.units * 3 / 2)
-    assert (adjacency(machine) == adjacency(replace(machine))).all()
-    assert (adjacency(machine) != adjacency(replace(machine, topology_seed=7))).any()
-    allowed = adjacency(MACHINES["paper"])
-    assert not (adjacency(machine) & ~allowed).any()
+    assert np.array_equal(wires(machine), wires(replace(machine)))
+    assert not np.array_equal(wires(machine), wires(replace(machine, topology_seed=7)))
+    assert are_joined(MACHINES["paper"], wires(machine)).all()
 
 
 def test_complete_wiring_is_what_it_was() -> None:
     machine = Machine()
-    assert all(block.mask is None for block in layout(machine).blocks)
+    assert all(block.wires is None for block in layout(machine).blocks)
     assert measure(machine).wires == 784 * 512 + 512 * 511 // 2
-    assert distances(machine).max() == 70
+    assert measure(machine).longest == 70
 
 
 # --- lists of wires -------------------------------------------------------------------------------
@@ -119,7 +130,7 @@ def test_a_list_is_its_wires_whatever_their_order(tmp_path: Path) -> None:
     assert text_of(shuffled) == text
     assert sorted(pairs_of(text).tolist()) == pairs.tolist()
     listed = replace(MACHINES["paper"], topology="edges", edges=text)
-    assert (adjacency(listed) == adjacency(machine)).all()
+    assert np.array_equal(wires(listed), wires(machine))
     np.save(tmp_path / "wires.npy", shuffled)
     lines = "\n".join(f"{i}, {j}  # a wire" for i, j in shuffled)
     (tmp_path / "wires.csv").write_text(f"# units\n\n{lines}\n")
@@ -164,7 +175,8 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
         ({"topology": "grid", "radius": -1}, "must not be negative"),
         ({"topology": "edges", "edges": "wires.txt"}, "not a list of wires"),
         ({"topology": "grid", "radius": 1, "wiring": ()}, "joins no units at all"),
-        ({"topology": "grid", "radius": 1, "visible": 100_000}, "at most 16384"),
+        ({"topology": "grid", "radius": 1, "visible": 10**7}, "at most 1048576"),
+        ({"topology": "grid", "radius": 99, "visible": 10**6}, "at most 134217728 are possible"),
     ],
 )
 def test_wirings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -182,9 +194,13 @@ def test_what_is_not_defined_for_few_wires_is_refused(imperfections: dict[str, A
 
 
 def test_couplings_without_a_wire_are_refused() -> None:
-    machine = thinned("paper", GRID)
+    machine, theta = thinned("paper", GRID), random_parameters(MACHINES["paper"])
     with pytest.raises(UserError, match="has couplings where this machine has no wires"):
-        random_parameters(machine).check()
+        Parameters.from_arrays(machine, theta.arrays)
+    thin = restricted(machine, theta)
+    dense = {block.name: block.dense(thin.vector) for block in thin.layout.blocks}
+    dense["hidden_bias"] = thin["hidden_bias"]
+    assert Parameters.from_arrays(machine, dense).same_as(thin)
 
 
 # --- the rule on wires ----------------------------------------------------------------------------
@@ -241,9 +257,8 @@ def test_a_full_mask_learns_what_the_dense_learner_does(kind: str) -> None:
     machine, full = MACHINES[kind], thinned(kind, ALL)
     path, theta = some_path(machine), random_parameters(machine, 0.05, dtype=np.float32)
     dense = Learner(machine, 4e-3).learn(theta, path)
-    given = Parameters(full, theta.vector)
-    found = SparseLearner(full, 4e-3).learn(given, replace(path, machine=full))
-    assert np.abs(found.vector - dense.vector).max() < 3e-7
+    found = SparseLearner(full, 4e-3).learn(restricted(full, theta), replace(path, machine=full))
+    assert np.abs(found.vector - restricted(full, dense).vector).max() < 3e-7
 
 
 def test_bits_do_not_depend_on_threads() -> None:
@@ -266,6 +281,28 @@ def test_blocks_of_any_length_learn_the_same() -> None:
     assert max(np.abs(one - found[0]).max() for one in found) < 3e-7
 
 
+def test_a_path_in_stretches_is_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = thinned("all stages", RANDOM)  # stages that end anywhere
+    theta, path = masked_parameters(machine, 0.05), some_path(machine)
+    monkeypatch.setattr(feasibility, "LONG_PATH", 0)
+    monkeypatch.setattr(feasibility, "few_wires", lambda _: True)
+    monkeypatch.setattr(noising, "STRETCH", 64)
+    long = some_path(machine)
+    assert isinstance(long.states, noising.LongStates)
+    for first, last in ((0, 5), (5, 9), (7, 31), (2, 3), (0, len(path.states))):
+        assert np.array_equal(long.states[first:last], path.states[first:last])
+    assert np.array_equal(long.states[[3, 1]], path.states[[3, 1]])
+    for period in (1, 7):
+        learner = SparseLearner(machine, 4e-3, period)
+        expected = learner.learn(theta, path).vector
+        assert np.abs(learner.learn(theta, long).vector - expected).max() < 3e-7
+    errors = np.ones((machine.steps, machine.units), np.float32)
+    expected = learner.learn(theta, path, errors).vector
+    assert np.abs(learner.learn(theta, long, errors).vector - expected).max() < 1e-6
+    here, there = (engine().terms(theta, each) for each in (path, long))
+    assert there == pytest.approx(here, rel=1e-6)
+
+
 # --- loss, gradient, optimum ----------------------------------------------------------------------
 
 
@@ -274,21 +311,17 @@ def test_the_gradient_has_no_part_without_a_wire() -> None:
     path = some_path(machine)
     whole = gradient(Parameters.zeros(MACHINES["all stages"]), path.states, path.word)
     found = gradient(Parameters.zeros(machine), path.states, path.word)
-    assert np.array_equal(found.vector, layout(machine).mask(whole.vector.copy()))
-    assert np.count_nonzero(found.vector) < np.count_nonzero(whole.vector)
+    assert found.vector == pytest.approx(restricted(machine, whole).vector, rel=1e-5, abs=1e-5)
+    assert found.vector.size < whole.vector.size
 
 
 def independent(machine: Machine) -> list[np.ndarray]:
     """A flat direction for every independent parameter of a stage."""
     form, found = layout(machine), []
     for block in form.blocks:
-        mask = np.ones(block.shape, bool) if block.mask is None else block.mask
-        for place in np.argwhere(np.triu(mask) if block.symmetric else mask):
+        for numbers in np.eye(block.edges):
             direction = np.zeros(form.size)
-            view = block.of(direction)
-            view[tuple(place)] = 1
-            if block.symmetric:
-                view[tuple(place[::-1])] = 1
+            block.set_independent(direction, numbers)
             found.append(direction)
     return found
 
@@ -321,6 +354,35 @@ def test_the_optimum_is_that_of_a_dense_solve_over_the_wires(
     solved.parameters.check()
 
 
+@pytest.mark.parametrize("kind", ["paper", "everything", "all stages", "apart"])
+@pytest.mark.parametrize("wiring", [GRID | {"radius": 1}, ALL], ids=["blocks", "dense"])
+def test_moments_on_wires_are_those_of_the_complete_machine(
+    kind: str, wiring: dict[str, Any]
+) -> None:
+    machine, complete = thinned(kind, wiring), MACHINES[kind]
+    assert worth_blocks(machine) == (wiring is not ALL)
+    fields, theta = some_fields(machine), random_parameters(machine)
+    words = None if not machine.labels else np.stack([some_word(machine, n) for n in range(3)])
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    losses = [expected_losses(m, fields, marginals, words) for m in (machine, complete)]
+    heats = [expected_heats(m, fields, marginals, words) for m in (machine, complete)]
+
+    def on_wires(vector: np.ndarray) -> Any:
+        stages = np.tile(vector, (machine.stages, 1))
+        numbers = restricted(machine, Parameters(complete, stages)).vector[0]
+        return pytest.approx(numbers, rel=1e-9, abs=1e-9 * np.abs(numbers).max())
+
+    for stage, (thin, whole) in enumerate(zip(*losses, strict=True)):
+        vector = theta.vector[stage]
+        full = theta.layout.completed(vector)
+        assert thin.zero_gradient == on_wires(whole.zero_gradient)
+        assert thin.curvature(vector) == on_wires(whole.curvature(full))
+        assert thin.total(vector) == pytest.approx(whole.total(full), rel=1e-12)
+        assert heats[0][stage].slope == on_wires(heats[1][stage].slope)
+        assert heats[0][stage].value(vector) == pytest.approx(heats[1][stage].value(full))
+        assert offset_gradient(thin) == on_wires(offset_gradient(whole))
+
+
 def test_a_full_mask_has_the_complete_optimum() -> None:
     machine = MACHINES["paper"]
     fields = some_fields(machine)
@@ -329,7 +391,8 @@ def test_a_full_mask_has_the_complete_optimum() -> None:
     assert found.expected_loss == pytest.approx(whole.expected_loss, rel=1e-12)
     assert found.expected_heat == pytest.approx(whole.expected_heat, rel=1e-5)
     largest = np.abs(whole.parameters.vector).max()
-    difference = np.abs(found.parameters.vector - whole.parameters.vector).max()
+    expected = restricted(thinned("paper", ALL), whole.parameters)
+    difference = np.abs(found.parameters.vector - expected.vector).max()
     assert difference < 1e-5 * largest
 
 
@@ -361,7 +424,9 @@ def thin() -> Parameters:
 
 def on_complete_wiring(theta: Parameters) -> Parameters:
     whole = replace(theta.machine, topology="complete", degree=0)
-    return Parameters(whole, theta.vector)
+    form, complete = theta.layout, Parameters.zeros(whole)
+    complete.vector[:] = [form.completed(row) for row in theta.vector]
+    return complete
 
 
 def test_sparse_generation_is_dense_generation(thin: Parameters) -> None:

@@ -27,11 +27,16 @@ from thermoloom.machine.onsite import CentredQuartic, Onsite
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.protocol import largest_amplitude, rest_amplitude
 from thermoloom.machine.roots import outermost_root
+from thermoloom.machine.wires import few_wires, wires, wiring
 
 SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"
 SAMPLES = "generation.samples"
 
+LONG_PATH = 1 << 28
+"""Bytes from which on a path is simulated in stretches, where wires are few."""
+STRETCH = 256
+"""Steps of a long path that are in memory at once: a multiple of the learner's block."""
 RAREST = 25.0
 """States of probability below exp(−25) ≈ 10⁻¹¹ count as unreachable: less than one in the 10⁹ unit
 steps of a training."""
@@ -74,27 +79,48 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
         )
 
 
+def has_long_paths(machine: Machine) -> bool:
+    """Whether noising paths are simulated in stretches: where they are long and wires are few."""
+    uneven = isinstance(machine, BuiltMachine) or machine.generating
+    large = 4 * (machine.steps + 1) * machine.units > LONG_PATH
+    return large and not uneven and few_wires(machine)
+
+
 def size_memory(machine: Machine) -> dict[str, int]:
     """Arrays of every use of a computer: θ, P and copies of them; paths and residuals.
 
     θ is counted six times in float32 (θ, the learner's copy, pending changes, the learned θ, and a
     checkpoint while it is written) and P once in float32 and twice in float64. The watched loss has
-    two matrices of all pairs of units for each stage, and one more. Eight arrays have the size of a
+    two matrices of all pairs of units for each stage, and one more; few wires have lists of their
+    ends instead, and five rows of a block of steps for every unit. Eight arrays have the size of a
     path: training and validation path, drives, errors and sums of them. Blocks of steps are in
     large pages, at least a few of them.
     """
     stages = machine.stages + len(machine.development)
-    theta = stages * layout(machine).size
-    projection, form = machine.visible * machine.hidden, (2 * stages + 1) * machine.units**2
+    projection = machine.visible * machine.hidden * (machine.code in ("projection", "signs"))
+    size = 24 * stages * layout(machine).size + 20 * projection + 8 * 2**20
+    if few_wires(machine):
+        size += 160 * len(wires(machine)) + 1600 * machine.units
+    else:
+        size += 4 * (2 * stages + 1) * machine.units**2
+    steps = min(machine.steps, STRETCH) if has_long_paths(machine) else machine.steps
     return {
-        f"{SIZE} = {machine.visible}, {machine.hidden}": 24 * theta
-        + 20 * projection
-        + 4 * form
-        + 8 * 2**20,
-        f"{machine.units} units × {machine.steps} steps ({SIZE}, {TIME})": 32
-        * machine.steps
-        * machine.units,
+        f"{SIZE} = {machine.visible}, {machine.hidden}": size,
+        f"{machine.units} units × {steps} steps ({SIZE}, {TIME})": 32 * steps * machine.units,
     }
+
+
+def solver_memory(machine: Machine) -> dict[str, int]:
+    """The same for the optimum: moments in float64 of all pairs, or of pairs with a common
+    neighbour, and the modes and interpolations of some patterns.
+    """
+    parts, moments = size_memory(machine), 2 * machine.units**2
+    if machine.sparse:
+        degree = np.diff(wiring(machine).start)
+        moments = min(int(degree @ degree) + 20 * len(wires(machine)), 3 * moments)
+    modes = min(3 * 2**28, 2**16 * machine.units)
+    parts[f"moments of pairs of units ({SIZE}, machine.topology)"] = 8 * moments + modes
+    return parts
 
 
 def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:

@@ -46,8 +46,9 @@ class Path:
     """One noising trajectory."""
 
     machine: Machine
-    states: Float32
-    """x(t_0) … x(t_K), (K + 1, N)."""
+    states: Any
+    """x(t_0) … x(t_K), (K + 1, N): an array or, where that would be too large, an object that
+    simulates a range of steps when it is read."""
     number: int
     """Number of the trajectory in its seed; it also numbers the injected errors."""
     word: Float32 | None = None

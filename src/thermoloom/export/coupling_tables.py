@@ -54,11 +54,11 @@ def encode_couplings(settings: Settings, theta: Parameters, bits: int, shape: Sh
     rows: list[str] = []
     for stage in range(theta.machine.stages):
         for block in theta.layout.blocks:
-            values, span = block.of(theta.vector[stage]), None
+            values, span = block.independent(theta.vector[stage]), None
             if bits != UNQUANTIZED and not block.is_bias:
                 span = largest_magnitude(values)
                 ranges.setdefault(block.name, []).append(span)
-            rows += _rows(stage, block, values[_independent(block)], bits, span)
+            rows += _rows(stage, block, values, bits, span)
     head: dict[str, dict[str, Any]] = {
         "couplings": {
             "thermoloom": package_version(),
@@ -80,12 +80,6 @@ def _lists_on_one_line(toml: str) -> str:
     """TOML with every list on one line."""
     lists = re.compile(r"(?<== )\[\n.*?\n\]", re.DOTALL)
     return lists.sub(lambda match: re.sub(r"\s*\n\s*", " ", match[0]), toml)
-
-
-def _independent(block: Block) -> Any:
-    """Index of the independent parameters in an array of the block's shape."""
-    i, j = block.places
-    return i if block.is_bias else (i, j)
 
 
 def _rows(
@@ -165,7 +159,4 @@ def _fill(
     values = rows[3].astype(np.float32)
     if span is not None:
         values = couplings(rows[2].astype(np.int32), bits, span)
-    matrix = block.matrix(vector)
-    matrix[i, j] = values
-    if block.symmetric:
-        matrix[j, i] = values
+    block.set_independent(vector, values)

@@ -249,8 +249,8 @@ def _stage(theta: Parameters, stage: int, dt: float) -> Iterator[str]:
                            _conductances(theta.machine), strict=True))  # fmt: skip
     both, twisted = felt(theta)
     for block in theta.layout.blocks:
-        J = block.matrix(both.vector[stage])
-        twist = 0 * J if twisted is None else block.matrix(twisted.vector[stage])
+        J = block.dense(both.vector[stage])
+        twist = 0 * J if twisted is None else block.dense(twisted.vector[stage], -1)
         back = block.columns in theta.machine.groups and not block.symmetric
         for i, j in np.argwhere(J):
             a, b = names[block.rows][i], names[block.columns][j]

@@ -54,17 +54,24 @@ def damaged_parameters(theta: Parameters, damage: Damage) -> Parameters:
     dead = {group: rng.random(machine.size_of(group)) < damage.dead_units
             for group in machine.groups}  # fmt: skip
     for block in theta.layout.blocks:
-        error, throw = rng.standard_normal(block.shape), rng.random(block.shape)
-        if block.symmetric:
+        shape = block.shape if block.wires is None else block.pairs
+        error, throw = rng.standard_normal(shape), rng.random(shape)
+        if block.doubled:
             error, throw = mirrored(error), mirrored(throw)
+        elif block.wires is not None:
+            error, throw = block.wires.restricted(error), block.wires.restricted(throw)
         values: Array = block.of(parameters.vector)
         axes = tuple(range(1, values.ndim))
         squares = np.square(values, dtype=np.float64).sum(axis=axes, keepdims=True)
-        rms = np.sqrt(squares / block.size if block.mask is None else squares / block.mask.sum())
+        rms = np.sqrt(squares / max(block.size, 1))
         values += (damage.noise * rms * error).astype(np.float32)
         if not block.is_bias:
             values[:, throw < damage.dead_wires] = 0
+        if block.wires is not None:
+            i, j = block.places
+            values[:, dead[block.rows][i] | dead[block.columns][j]] = 0
+            continue
         values[:, dead[block.rows]] = 0
         if block.columns in dead:
             values[..., dead[block.columns]] = 0
-    return Parameters(hot, theta.layout.mask(parameters.vector), theta.style_weights)
+    return Parameters(hot, parameters.vector, theta.style_weights)

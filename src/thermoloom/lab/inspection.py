@@ -149,7 +149,7 @@ def _joined(theta: Parameters, i: int, j: int) -> bool:
         where = theta.layout.positions[block.rows if transposed else block.columns]
         if where.start <= j < where.stop and i != j:
             pair = (j - where.start, place) if transposed else (place, j - where.start)
-            return block.mask is None or bool(block.mask[pair])
+            return block.wires is None or bool(block.wires.number_of(*pair) >= 0)
     return False
 
 

@@ -124,11 +124,11 @@ class _Watch:
         self._sent = len(curve)
         data = b""
         for block in theta.layout.blocks:
-            grey, largest = couplings_as_bytes(block.of(theta.vector[-1]))
+            grey, largest = couplings_as_bytes(block.dense(theta.vector[-1]))
             columns = block.columns
             numbers["blocks"].append(
                 {"name": block.name, "rows": block.rows, "columns": columns,
-                 "shape": block.shape, "largest": number(largest)}
+                 "shape": block.pairs, "largest": number(largest)}
             )  # fmt: skip
             data += grey.tobytes()
         if np.isfinite(theta.vector).all() and (last or now >= self._next_trial):

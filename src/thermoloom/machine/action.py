@@ -184,11 +184,11 @@ def path_terms(
     """
     machine, wide = theta.machine, theta.astype(np.float64)
     amplitude, sums = ramp(machine), np.zeros(len(SUMS))
-    reference = machine.potential
+    reference, at_once = machine.potential, max(1, min(STEPS_AT_ONCE, 2**21 // machine.units))
     for stage, (begin, end) in enumerate(machine.stage_windows):
         generating = machine.generating_potential(stage)
-        for first in range(begin, end, STEPS_AT_ONCE):
-            steps = slice(first, min(first + STEPS_AT_ONCE, end))
+        for first in range(begin, end, at_once):
+            steps = slice(first, min(first + at_once, end))
             x = np.asarray(path[first : steps.stop + 1], np.float64)
             coupling = sensed_gradient(wide, x[1:], stage, word)
             external = 0.0 if field is None else amplitude[steps, None] * np.float64(field)
@@ -219,12 +219,10 @@ def add_gradient(
     of_residual = {group: r[:, where] for group, where in machine.groups.items()}
     for block in layout(machine).blocks:
         columns = np.broadcast_to(x[block.columns], (len(after), x[block.columns].shape[-1]))
-        gradient = of_residual[block.rows].T @ columns
-        if block.symmetric:
+        gradient = block.outer(of_residual[block.rows], columns)
+        if block.doubled:
             gradient += gradient.T.copy()
             np.fill_diagonal(gradient, 0)
         elif block.columns in of_residual:
-            gradient += x[block.rows].T @ of_residual[block.columns]
-        if block.mask is not None:
-            gradient *= block.mask
-        block.matrix(vector)[...] += scale * gradient
+            gradient += block.outer(x[block.rows], of_residual[block.columns])
+        block.of(vector)[...] += scale * gradient

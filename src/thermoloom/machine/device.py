@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -165,11 +166,19 @@ class BuiltMachine(Machine):
         """A number for each coupling, flat in the layout of θ: the same both ways, and 0 where a
         unit would be coupled to itself.
         """
-        rng, form = self._drawn(stream), layout(self)
-        flat = rng.random(form.size) if uniform else rng.normal(size=form.size)
-        for block in form.blocks:
-            if block.symmetric:
-                block.of(flat)[...] = mirrored(block.of(flat))
+        rng = self._drawn(stream)
+        draw = rng.random if uniform else rng.normal
+        flat = np.empty(layout(self).size)
+        for block in layout(self).blocks:
+            numbers = block.of(flat)
+            if block.wires is None:
+                numbers[...] = draw(size=block.shape)
+                numbers[...] = mirrored(numbers) if block.symmetric else numbers
+            else:  # drawn for all pairs, row by row, so that a wire does not depend on the others
+                starts = np.searchsorted(block.wires.rows, np.arange(block.pairs[0] + 1))
+                for first, last in pairwise(starts.tolist()):
+                    row = draw(size=block.pairs[1])
+                    numbers[first:last] = row[block.wires.columns[first:last]]
         return flat
 
     @property
@@ -190,7 +199,7 @@ class BuiltMachine(Machine):
     def gain(self) -> Float64:
         """∂J̃/∂J, flat: 0 where a coupling is dead or stuck."""
         gain = 1 + self.device.gain_error * self._of_couplings("gain_error")
-        return layout(self).mask(np.where(self._lost, 0.0, gain))
+        return np.where(self._lost, 0.0, gain)
 
     @cached_property
     def offset(self) -> Float64:
@@ -198,7 +207,7 @@ class BuiltMachine(Machine):
         device = self.device
         stuck = device.stuck_at * np.sign(self._of_couplings("stuck_at"))
         offset = device.offset * self._of_couplings("offset")
-        return layout(self).mask(np.where(self._dead, 0.0, np.where(self._lost, stuck, offset)))
+        return np.where(self._dead, 0.0, np.where(self._lost, stuck, offset))
 
     @cached_property
     def _dead(self) -> NDArray[np.bool_]:
@@ -254,7 +263,7 @@ def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
     """Antisymmetric within a group; nothing where one of the two units is clamped."""
     if block.columns not in machine.groups:
         return 0.0
-    return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.symmetric else drawn
+    return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.doubled else drawn
 
 
 Built = BuiltMachine

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def energy_parts(
     parts["onsite"] = _onsite_energy(theta.machine, x, stage, clamped)
     for block in theta.layout.blocks:
         J = block.matrix(theta.vector[stage]).astype(np.float64, copy=False)
-        term = ((groups[block.rows] @ J) * groups[block.columns]).sum(-1)
+        term = (_product(groups[block.rows], J) * groups[block.columns]).sum(-1)
         parts[block.part] = parts[block.part] + (0.5 * term if block.symmetric else term)
     return EnergyParts(parts)
 
@@ -148,11 +149,21 @@ def coupling_gradient(
     gradient = np.zeros_like(states)
     for group, where in theta.machine.groups.items():
         for block, transposed in theta.layout.partners(group):
-            J = block.matrix(theta.vector[stage])
+            J = block.matrix(theta.vector[stage], -1 if twisted else 1)
             other = groups[block.rows] if transposed else groups[block.columns]
             J = (-J if twisted else J) if transposed else J.T
-            gradient[..., where] += other @ J
+            gradient[..., where] += _product(other, J)
     return gradient
+
+
+def _product(states: Array, J: Any) -> Array:
+    """states J for states (..., n) and a dense or a sparse J."""
+    if isinstance(J, np.ndarray):
+        dense: Array = states @ J
+        return dense
+    flat = states.reshape(-1, states.shape[-1]) @ J
+    product: Array = flat.reshape(*states.shape[:-1], J.shape[1])
+    return product
 
 
 def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:

@@ -33,7 +33,7 @@ from thermoloom.machine.onsite import (
     own_potential,
 )
 from thermoloom.machine.protocol import RAMPS, Waveform, sampled, windows
-from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, adjacency, neighbours
+from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, are_joined, neighbours, wires
 from thermoloom.sections import Section, require
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Machine(Section):
         pairs = neighbours(self.visible)
         wired = self.wired("visible-visible") and "visible" in self.biases
         if wired and self.topology != "complete":
-            wired = bool(adjacency(self)[tuple(pairs.T)].all())
+            wired = bool(are_joined(self, pairs).all())
         must = "needs wires between neighbouring pixels and visible biases; add visible-visible to "
         must += "machine.wiring and visible to machine.biases, or use 0"
         require(wired, "machine.development.neighbours", window.neighbours, must)
@@ -297,7 +297,7 @@ class Machine(Section):
                 f"at most {MOST_UNITS} where machine.topology = {self.topology!r}",
             )
             require(
-                bool(adjacency(self).any()),
+                len(wires(self)) > 0,
                 "machine.topology, machine.wiring",
                 (self.topology, list(self.wiring)),
                 "joins no units at all",

@@ -5,7 +5,7 @@
 Everything that holds θ (kernels, solver, checkpoints, diagnostics) holds it like this. A block
 couples two groups; within one group it is symmetric with zero diagonal, and holds every undirected
 edge twice. A bias is the block of a group with the clamped unit ``one``. Where the topology leaves
-out pairs (``machine.wires``), a block has zeros there that stay zero: its ``mask`` says where.
+out pairs (``machine.wires``), a block holds its wires alone, each once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import FREE, WIRES, Machine
-from thermoloom.machine.wires import adjacency, neighbours
+from thermoloom.machine.wires import WiredPairs, neighbours, wiring
 
 Array = NDArray[Any]
 
@@ -33,15 +33,20 @@ class Block:
     rows: str
     columns: str
     shape: tuple[int, ...]
-    """(n_a, n_b), or (n_a,) for biases."""
+    """Of its numbers in θ: (n_a, n_b), (n_a,) for biases, or (wires,)."""
     start: int
     """Where it begins in the flat vector."""
-    mask: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
-    """(n_a, n_b): which pairs are wired; None: all."""
+    wires: WiredPairs | None = field(default=None, compare=False, repr=False)
+    """Which pairs are wired; None: all."""
 
     @property
     def symmetric(self) -> bool:
         return self.rows == self.columns
+
+    @property
+    def doubled(self) -> bool:
+        """Whether it holds every undirected edge twice, as a symmetric matrix."""
+        return self.symmetric and self.wires is None
 
     @property
     def is_bias(self) -> bool:
@@ -57,19 +62,23 @@ class Block:
         return int(np.prod(self.shape))
 
     @property
+    def pairs(self) -> tuple[int, int]:
+        """(n_a, n_b), the shape of its matrix."""
+        if self.wires is not None:
+            return self.wires.shape
+        return self.shape[0], 1 if self.is_bias else self.shape[1]
+
+    @property
     def edges(self) -> int:
         """Independent parameters: an undirected edge counts once."""
         n = self.shape[0]
-        if self.mask is not None:
-            return int(np.count_nonzero(self.mask)) // (2 if self.symmetric else 1)
-        return n * (n - 1) // 2 if self.symmetric else self.size
+        return n * (n - 1) // 2 if self.doubled else self.size
 
     @property
     def places(self) -> tuple[Array, Array]:
         """(i, j) of each independent parameter in the matrix; i > j for an undirected edge."""
-        if self.mask is not None:
-            i, j = np.nonzero(np.tril(self.mask) if self.symmetric else self.mask)
-            return i, j
+        if self.wires is not None:
+            return self.wires.rows, self.wires.columns
         if self.symmetric:
             return np.tril_indices(self.shape[0], -1)
         i, j = np.divmod(np.arange(self.size), 1 if self.is_bias else self.shape[1])
@@ -81,16 +90,53 @@ class Block:
             *vector.shape[:-1], *self.shape
         )
 
-    def matrix(self, vector: Array) -> Array:
-        """The same as a matrix (n_a, n_b); biases are one column."""
+    def independent(self, vector: Array) -> Array:
+        """Its independent parameters, (..., edges), in the order of ``places``."""
+        numbers = self.of(vector)
+        if self.wires is not None or self.is_bias:
+            return numbers
+        i, j = self.places
+        return numbers[..., i, j]
+
+    def set_independent(self, vector: Array, numbers: Array) -> None:
+        """Write the numbers of ``independent`` into a flat vector, both entries of an edge."""
+        if self.wires is not None or self.is_bias:
+            self.of(vector)[...] = numbers
+            return
+        i, j = self.places
+        self.of(vector)[..., i, j] = numbers
+        if self.symmetric:
+            self.of(vector)[..., j, i] = numbers
+
+    def matrix(self, vector: Array, mirror_sign: int = 1) -> Any:
+        """The same as a matrix (n_a, n_b): a view where all pairs are wired, with biases as one
+        column; else a sparse matrix. ``mirror_sign`` = −1: antisymmetric within a group.
+        """
         view = self.of(vector)
+        if self.wires is not None:
+            return self.wires.matrix(view, mirror_sign)
         return view[..., None] if self.is_bias else view
+
+    def dense(self, vector: Array, mirror_sign: int = 1) -> Array:
+        """The same as an array (..., n_a, n_b), whatever the wiring."""
+        view: Array = self.of(vector)
+        if self.wires is not None:
+            return self.wires.dense(view, mirror_sign)
+        return view[..., None] if self.is_bias else view
+
+    def outer(self, left: Array, right: Array) -> Array:
+        """Σ_k left_ki right_kj for its pairs (i, j), from (k, n_a) and (k, n_b)."""
+        if self.wires is not None:
+            return self.wires.outer(left, right)
+        products: Array = left.T @ right
+        return products.reshape(self.shape)
 
 
 class Layout:
     """Where the blocks of a machine's θ lie in a flat vector."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, complete: bool = False) -> None:
+        """``complete``: as if all pairs were wired."""
         blocks: list[Block] = []
         start = 0
         pairs = [tuple(wire.split("-")) for wire in WIRES if machine.wired(wire)]
@@ -99,10 +145,12 @@ class Layout:
             n, m = machine.size_of(rows), machine.size_of(columns)
             bias = columns == "one"
             name = f"{rows}_bias" if bias else f"{rows}_{columns}"
-            mask = None
-            if machine.sparse and rows in machine.groups and columns in machine.groups:
-                mask = adjacency(machine)[machine.groups[rows], machine.groups[columns]]
-            block = Block(name, rows, columns, (n,) if bias else (n, m), start, mask)
+            shape: tuple[int, ...] = (n,) if bias else (n, m)
+            wired = None
+            if machine.sparse and not complete and columns in machine.groups:
+                wired = wiring(machine).blocks[f"{rows}-{columns}"]
+                shape = (len(wired),)
+            block = Block(name, rows, columns, shape, start, wired)
             blocks.append(block)
             start += block.size
         self.blocks = tuple(blocks)
@@ -150,31 +198,28 @@ class Layout:
         J = np.zeros((self._free, self.positions["one"].stop))
         for block in self.blocks:
             rows, columns = self.positions[block.rows], self.positions[block.columns]
-            J[rows, columns] = block.matrix(vector)
+            J[rows, columns] = block.dense(vector)
             if columns.start < self._free and not block.symmetric:
-                J[columns, rows] = block.matrix(vector).T
+                J[columns, rows] = block.dense(vector).T
         return J
+
+    def completed(self, vector: Array, mirror_sign: int = 1) -> Array:
+        """θ of one stage as if all pairs were wired, flat, with 0 where there is no wire."""
+        return np.concatenate([block.dense(vector, mirror_sign).ravel() for block in self.blocks])
 
     def inner(self, a: Array, b: Array) -> float:
         """⟨a, b⟩ over independent parameters: each undirected edge once."""
         total = float(a @ b)
         for block in self.blocks:
-            if block.symmetric:
+            if block.doubled:
                 total -= 0.5 * float(block.of(a).ravel() @ block.of(b).ravel())
         return total
-
-    def mask(self, vector: Array) -> Array:
-        """0 wherever there is no wire, in place, for vectors (..., size of θ)."""
-        for block in self.blocks:
-            if block.mask is not None:
-                block.of(vector)[...] *= block.mask
-        return vector
 
     def symmetrized(self, vector: Array) -> Array:
         """A copy, symmetric to the bit where it was so up to round-off."""
         symmetric = vector.copy()
         for block in self.blocks:
-            if block.symmetric:
+            if block.doubled:
                 view = block.of(symmetric)
                 view[...] = 0.5 * (view + np.swapaxes(view, -1, -2))
         return symmetric
@@ -227,6 +272,8 @@ class Parameters:
         for block in form.blocks:
             shape = (machine.stages, *block.shape)
             array = np.asarray(arrays[block.name])
+            if block.wires is not None and array.shape[-2:] == block.pairs:
+                array = _on_wires(block, array)
             if array.shape not in (shape, shape[1:] if machine.stages == 1 else shape):
                 raise UserError(
                     f"parameters: {block.name} has shape {array.shape}, this machine has {shape}"
@@ -280,9 +327,13 @@ class Parameters:
         for window in machine.development:
             row = window.learned * self.vector[0]
             if window.neighbours:
-                springs = self.layout["visible_visible"].matrix(row)
-                springs[tuple(pairs.T)] -= window.neighbours
-                springs[tuple(pairs.T[::-1])] -= window.neighbours
+                block = self.layout["visible_visible"]
+                springs = block.of(row)
+                if block.wires is not None:
+                    springs[block.wires.number_of(*pairs.T)] -= window.neighbours
+                else:
+                    springs[tuple(pairs.T)] -= window.neighbours
+                    springs[tuple(pairs.T[::-1])] -= window.neighbours
                 bias = self.layout["visible_bias"].matrix(row)
                 bias[:, 0] += window.neighbours * window.centre * counts
             rows.append(row.astype(self.vector.dtype))
@@ -308,15 +359,22 @@ class Parameters:
         return np.array_equal(self.vector, other.vector)
 
     def check(self) -> None:
-        """Refuse parameters that are not finite, not symmetric, or where there is no wire."""
+        """Refuse parameters that are not finite or not symmetric."""
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")
         for block in self.layout.blocks:
-            if block.mask is not None and np.any(block.of(self.vector)[..., ~block.mask]):
-                raise UserError(f"{block.name}: has couplings where this machine has no wires")
-            if block.symmetric:
+            if block.doubled:
                 couplings = block.of(self.vector)
                 if not np.array_equal(couplings, np.swapaxes(couplings, -1, -2)):
                     raise UserError(f"{block.name}: couplings are not symmetric")
                 if np.any(np.diagonal(couplings, axis1=-2, axis2=-1)):
                     raise UserError(f"{block.name}: couplings have a nonzero diagonal")
+
+
+def _on_wires(block: Block, matrix: Array) -> Array:
+    """The couplings of the wires in a matrix (..., n_a, n_b); others must be 0."""
+    assert block.wires is not None
+    numbers = block.wires.restricted(matrix)
+    if np.count_nonzero(matrix) != np.count_nonzero(numbers) * (2 if block.symmetric else 1):
+        raise UserError(f"{block.name}: has couplings where this machine has no wires")
+    return numbers

@@ -91,8 +91,8 @@ class QuadraticLoss:
         machine, linear = self._machine, 0.0
         J = np.zeros((machine.units, machine.units), np.float32)
         for block in theta.layout.blocks:
-            matrix = block.matrix(theta.vector[stage])
-            once = _inner(matrix, block.matrix(form.gradient))
+            matrix = block.dense(theta.vector[stage])
+            once = _inner(matrix, block.dense(form.gradient))
             linear += once / 2 if block.symmetric else once
             if block.columns in machine.groups:
                 rows, columns = machine.groups[block.rows], machine.groups[block.columns]

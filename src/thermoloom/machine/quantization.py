@@ -98,7 +98,7 @@ def quantized(theta: Parameters, bits: int, rounding: Array | None = None) -> Pa
             view = block.of(stored.vector[stage])
             u = None if rounding is None else block.of(rounding)
             on_grid = quantize(block.of(theta.vector[stage]), bits, rounding=u)
-            view[...] = mirrored(on_grid) if block.symmetric else on_grid
+            view[...] = mirrored(on_grid) if block.doubled else on_grid
     return stored
 
 
@@ -160,7 +160,7 @@ def nonzero_fraction(theta: Parameters) -> dict[str, float]:
     blocks = theta.layout.couplings
     edges = [block.edges * theta.machine.stages for block in blocks]
     nonzero = [
-        int(np.count_nonzero(block.of(theta.vector))) // (2 if block.symmetric else 1)
+        int(np.count_nonzero(block.of(theta.vector))) // (2 if block.doubled else 1)
         for block in blocks
     ]
     by_block = {b.name: n / max(e, 1) for b, n, e in zip(blocks, nonzero, edges, strict=True)}

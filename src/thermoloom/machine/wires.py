@@ -9,6 +9,8 @@
 A wire joins two free units and serves all stages. Biases and label couplings join a unit to one
 that never moves: they are drive lines of that unit, whole blocks whatever the topology.
 
+Where topology leaves out pairs, everything is held for the wires alone, never as an N × N table.
+
 The sheet is a square of N sites or little more, at a distance of 1. Visible units keep the rows and
 columns of their image, spread evenly over it; hidden units take the sites between, in reading
 order. Lengths are Manhattan distances.
@@ -18,48 +20,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from thermoloom.errors import UserError
+from thermoloom.sections import require
 
 if TYPE_CHECKING:
     from thermoloom.machine.machine import Machine
 
+Array = NDArray[Any]
+Units = NDArray[np.integer[Any]]
 Pairs = NDArray[np.int64]
 
 TOPOLOGIES = ("complete", "grid", "moore", "random", "edges")
-MOST_UNITS = 1 << 14
-"""Most units of a machine with incomplete wiring, whose wires are stored as an N × N table."""
+MOST_UNITS = 1 << 20
+"""Most units of a machine with incomplete wiring."""
+MOST_WIRES = 1 << 27
+"""Most wires of a machine with incomplete wiring: some gigabytes of couplings and indices."""
+FEW = 1 / 8
+"""Largest fraction of wired pairs for which single wires are used. Above it, products of dense
+matrices are faster."""
+_ENTRIES_AT_ONCE = 1 << 22
+"""Numbers that a sum over wires holds at a time."""
+
+
+class Sheet(NamedTuple):
+    """The settings of a machine that determine its wires."""
+
+    visible: int
+    hidden: int
+    wiring: tuple[str, ...]
+    topology: str
+    radius: int
+    degree: int
+    topology_seed: int
+    edges: str
+
+    @classmethod
+    def of(cls, machine: Machine) -> Sheet:
+        return cls(*(getattr(machine, name) for name in cls._fields))
+
+    @property
+    def units(self) -> int:
+        return self.visible + self.hidden
+
+    def joins(self, lower: Units, upper: Units) -> NDArray[np.bool_]:
+        """Whether the wiring couples the groups of two units each, lower < upper."""
+        within = [f"{group}-{group}" in self.wiring for group in ("visible", "hidden")]
+        visible = np.where(upper < self.visible, within[0], "visible-hidden" in self.wiring)
+        joined: NDArray[np.bool_] = np.where(lower < self.visible, visible, within[1])
+        return joined
+
+
+def sites(machine: Machine) -> Pairs:
+    """(row, column) of every unit on the sheet, (N, 2)."""
+    return _sites(machine.visible, machine.hidden)
 
 
 @lru_cache(maxsize=8)
-def sites(machine: Machine) -> Pairs:
-    """(row, column) of every unit on the sheet, (N, 2)."""
-    side, columns = (isqrt(n - 1) + 1 for n in (machine.units, machine.visible))
-    rows = -(-machine.visible // columns)
-    row, column = np.divmod(np.arange(machine.visible), columns)
+def _sites(visible: int, hidden: int) -> Pairs:
+    side, columns = (isqrt(n - 1) + 1 for n in (visible + hidden, visible))
+    rows = -(-visible // columns)
+    row, column = np.divmod(np.arange(visible), columns)
     image = np.stack([row * side // rows, column * side // columns], axis=1)
     empty = np.ones((side, side), bool)
     empty[tuple(image.T)] = False
     free_sites = np.argwhere(empty)
-    between = free_sites[np.arange(machine.hidden) * len(free_sites) // max(machine.hidden, 1)]
+    between = free_sites[np.arange(hidden) * len(free_sites) // max(hidden, 1)]
     return np.concatenate([image, between])
 
 
-def distances(machine: Machine) -> NDArray[np.int16]:
-    """Manhattan distance of every two units, (N, N)."""
-    return np.add(*_offsets(machine), dtype=np.int16)
-
-
-def _offsets(machine: Machine) -> list[NDArray[np.int16]]:
-    """Rows and columns between every two units, (N, N) each."""
-    places = sites(machine).astype(np.int16).T
-    return [np.abs(np.subtract.outer(place, place)) for place in places]
+def lengths(machine: Machine, pairs: Pairs) -> Units:
+    """Manhattan distance between the two units of each pair, (E,)."""
+    place = sites(machine)
+    apart: Units = np.abs(place[pairs[:, 0]] - place[pairs[:, 1]]).sum(axis=1)
+    return apart
 
 
 def neighbours(visible: int) -> Pairs:
@@ -71,74 +112,243 @@ def neighbours(visible: int) -> Pairs:
     return np.concatenate([np.stack([right, right + 1], 1), np.stack([above, above + columns], 1)])
 
 
-@lru_cache(maxsize=8)
-def adjacency(machine: Machine) -> NDArray[np.bool_]:
-    """(N, N): which units are joined by a wire; symmetric, with an empty diagonal."""
-    joined = _coupled(machine)
-    if machine.topology == "grid":
-        joined &= distances(machine) <= machine.radius
-    elif machine.topology == "moore":
-        joined &= np.maximum(*_offsets(machine)) <= machine.radius
-    elif machine.topology == "random":
-        joined = _drawn(machine, joined)
-    elif machine.topology == "edges":
-        joined = _listed(machine, joined)
-    joined.setflags(write=False)
-    return joined
+# --- which pairs ----------------------------------------------------------------------------------
 
 
 def wires(machine: Machine) -> Pairs:
     """(i, j) with i < j of every wire, in order, (E, 2)."""
-    return np.argwhere(np.triu(adjacency(machine)))
+    return _pairs_on(Sheet.of(machine))
 
 
-def _coupled(machine: Machine) -> NDArray[np.bool_]:
-    """Pairs of the groups that the wiring couples."""
-    joined = np.zeros((machine.units, machine.units), bool)
-    for a, rows in machine.groups.items():
-        for b, columns in machine.groups.items():
-            joined[rows, columns] = machine.wired(f"{a}-{b}") or machine.wired(f"{b}-{a}")
-    np.fill_diagonal(joined, False)
-    return joined
+@lru_cache(maxsize=4)
+def _pairs_on(sheet: Sheet) -> Pairs:
+    near = {"grid": _near, "moore": _near}
+    chosen = {"complete": _all_pairs, "random": _drawn, "edges": _listed} | near
+    pairs = chosen[sheet.topology](sheet)
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    pairs.setflags(write=False)
+    return pairs
 
 
-def _from_pairs(machine: Machine, pairs: Pairs) -> NDArray[np.bool_]:
-    """Symmetric table of wires from a list of pairs."""
-    joined = np.zeros((machine.units, machine.units), bool)
-    joined[tuple(pairs.T)] = joined[tuple(pairs.T[::-1])] = True
-    return joined
+def _coupled_rows(sheet: Sheet) -> tuple[Units, Units]:
+    """For every unit i, the first j > i and the number of such j that it may be joined to.
+
+    Visible units come first, so these j are one range.
+    """
+    i, (v, n) = np.arange(sheet.units), (sheet.visible, sheet.units)
+    within = "visible-visible" in sheet.wiring, "hidden-hidden" in sheet.wiring
+    first = np.where((i < v) & (not within[0]), v, i + 1)
+    of_visible = n if "visible-hidden" in sheet.wiring else v
+    last = np.where(i < v, of_visible, n if within[1] else 0)
+    return first, np.maximum(last - first, 0)
 
 
-def _drawn(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _ranked(sheet: Sheet, ranks: Units) -> Pairs:
+    """The coupled pairs of these ranks among all of them, in order."""
+    first, counts = _coupled_rows(sheet)
+    ends = np.cumsum(counts)
+    i = np.searchsorted(ends, ranks, side="right")
+    return np.stack([i, first[i] + ranks - (ends[i] - counts[i])], axis=1)
+
+
+def _all_pairs(sheet: Sheet) -> Pairs:
+    return _ranked(sheet, np.arange(_coupled_rows(sheet)[1].sum()))
+
+
+def _near(sheet: Sheet) -> Pairs:
+    """Coupled pairs at most ``machine.radius`` apart, from shifts of the sheet."""
+    side, radius, square = isqrt(sheet.units - 1) + 1, sheet.radius, sheet.topology == "moore"
+    reach = (1 + square) * min(radius, 2 * side)
+    _limit("machine.radius", radius, sheet.units * min(reach * (reach + 1), sheet.units // 2))
+    unit_at = np.full((side, side), -1)
+    unit_at[tuple(_sites(sheet.visible, sheet.hidden).T)] = np.arange(sheet.units)
+    found = [np.empty((0, 2), np.int64)]
+    for down in range(min(radius, side - 1) + 1):
+        most = min(radius if square else radius - down, side - 1)
+        for right in range(-most if down else 1, most + 1):
+            begin, end = max(0, -right), side - max(0, right)
+            here = unit_at[: side - down, begin:end].ravel()
+            there = unit_at[down:, begin + right : end + right].ravel()
+            pairs = np.stack([np.minimum(here, there), np.maximum(here, there)], axis=1)
+            found.append(pairs[(pairs[:, 0] >= 0) & sheet.joins(*pairs.T)])
+    return np.concatenate(found)
+
+
+def _drawn(sheet: Sheet) -> Pairs:
     """N·d/2 of the coupled pairs, drawn at random."""
-    pairs = np.argwhere(np.triu(coupled))
-    count = round(machine.units * machine.degree / 2)
-    if count > len(pairs):
+    total = int(_coupled_rows(sheet)[1].sum())
+    count = round(sheet.units * sheet.degree / 2)
+    if count > total:
         raise UserError(
-            f"machine.degree = {machine.degree}: the groups that are wired have {len(pairs)} pairs "
-            f"of units, {2 * len(pairs) / machine.units:.4g} per unit; take fewer"
+            f"machine.degree = {sheet.degree}: the groups that are wired have {total} pairs "
+            f"of units, {2 * total / sheet.units:.4g} per unit; take fewer"
         )
-    rng = np.random.default_rng(machine.topology_seed)
-    return _from_pairs(machine, pairs[rng.choice(len(pairs), count, replace=False)])
+    _limit("machine.degree", sheet.degree, count)
+    rng = np.random.default_rng(sheet.topology_seed)
+    return _ranked(sheet, rng.choice(total, count, replace=False))
 
 
-def _listed(machine: Machine, coupled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _listed(sheet: Sheet) -> Pairs:
     """The pairs of ``machine.edges``; pairs that the wiring does not couple are refused."""
-    pairs = pairs_of(machine.edges)
-    if (largest := int(pairs.max())) >= machine.units:
+    pairs = pairs_of(sheet.edges)
+    if (largest := int(pairs.max())) >= sheet.units:
         raise UserError(
             f"machine.edges: has unit {largest}; this machine has the units 0 to "
-            f"{machine.units - 1}, visible ones first"
+            f"{sheet.units - 1}, visible ones first"
         )
-    wrong = ~coupled[tuple(pairs.T)]
+    wrong = ~sheet.joins(*pairs.T)
     if wrong.any():
         i, j = pairs[np.argmax(wrong)]
-        wire = "-".join("visible" if unit < machine.visible else "hidden" for unit in (i, j))
+        wire = "-".join("visible" if unit < sheet.visible else "hidden" for unit in (i, j))
         raise UserError(
             f"machine.edges: joins units {i} and {j}, a {wire} wire; add {wire} to machine.wiring, "
             "or take it out of the list"
         )
-    return _from_pairs(machine, pairs)
+    return pairs
+
+
+def _limit(key: str, setting: int, count: int) -> None:
+    must = f"up to {count} wires; at most {MOST_WIRES} are possible, or take complete wiring"
+    require(count <= MOST_WIRES, key, setting, must)
+
+
+def are_joined(machine: Machine, pairs: Pairs) -> NDArray[np.bool_]:
+    """Whether a wire joins the units i < j of each pair."""
+    there, n = wires(machine), machine.units
+    joined: NDArray[np.bool_] = np.isin(pairs @ [n, 1], there @ [n, 1])
+    return joined
+
+
+# --- wires as arrays ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class WiredPairs:
+    """The wires between two groups, or within one (``mirrored``: i > j, once each).
+
+    Numbers that belong to wires are arrays (..., E) in the order of ``rows`` and ``columns``. As a
+    matrix of the groups' units they are sparse, or dense where that is asked for.
+    """
+
+    rows: Units
+    columns: Units
+    shape: tuple[int, int]
+    mirrored: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _entries(self) -> tuple[Units, Units, Units, Units]:
+        """Rows' starts, columns, wires and whether they are mirror images, of a sparse matrix."""
+        rows, columns, mirror = self.rows, self.columns, np.zeros(len(self), bool)
+        number: Units = np.arange(len(self), dtype=np.int32)
+        if self.mirrored:
+            rows, columns = (np.concatenate(e) for e in ((rows, columns), (columns, rows)))
+            number, mirror = np.tile(number, 2), np.repeat([False, True], len(self))
+            order = np.lexsort((columns, rows))
+            rows, columns, number, mirror = (e[order] for e in (rows, columns, number, mirror))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.shape[0]))])
+        return starts.astype(np.int32), columns, number, mirror
+
+    def matrix(self, numbers: Array, mirror_sign: int = 1) -> Any:
+        """The sparse matrix of numbers (E,); ``mirror_sign`` = −1: antisymmetric within a group."""
+        starts, columns, wire, mirror = self._entries
+        entries = numbers[wire]
+        if mirror_sign < 0:
+            entries = np.where(mirror, -entries, entries)
+        return csr_array((entries, columns, starts), shape=self.shape)
+
+    def dense(self, numbers: Array, mirror_sign: int = 1) -> Array:
+        """The same as an array (..., n_a, n_b)."""
+        matrix = np.zeros((*numbers.shape[:-1], *self.shape), numbers.dtype)
+        matrix[..., self.rows, self.columns] = numbers
+        if self.mirrored:
+            matrix[..., self.columns, self.rows] = mirror_sign * numbers
+        return matrix
+
+    def restricted(self, matrix: Array) -> Array:
+        """The numbers of the wires in a matrix (..., n_a, n_b)."""
+        return matrix[..., self.rows, self.columns]
+
+    def outer(self, left: Array, right: Array) -> Array:
+        """Σ_k left_ki right_kj on every wire (i, j), from (k, n_a) and (k, n_b)."""
+        total = np.empty(len(self), np.result_type(left, right))
+        a, b = (np.ascontiguousarray(each.T) for each in (left, right))
+        for first in range(0, len(self), at_once := max(1, _ENTRIES_AT_ONCE // max(1, len(left)))):
+            some = slice(first, first + at_once)
+            np.einsum("wk,wk->w", a[self.rows[some]], b[self.columns[some]], out=total[some])
+        return total
+
+    def number_of(self, i: Any, j: Any) -> Units:
+        """Number of the wire between units i and j of the groups, −1 where there is none."""
+        i, j = np.broadcast_arrays(i, j)
+        if self.mirrored:
+            i, j = np.maximum(i, j), np.minimum(i, j)
+        width = self.shape[1]
+        keys, wanted = self.rows.astype(np.int64) * width + self.columns, i * np.int64(width) + j
+        place = np.minimum(np.searchsorted(keys, wanted), max(len(self) - 1, 0))
+        there = keys[place] == wanted if len(self) else np.zeros(wanted.shape, bool)
+        return np.where(there, place, -1)
+
+
+def few_wires(machine: Machine) -> bool:
+    """Whether wires are so few that they are summed one by one, without dense matrices."""
+    if not machine.sparse:
+        return False
+    blocks = [b for name, b in wiring(machine).blocks.items() if machine.wired(name)]
+    pairs = sum(b.shape[0] * b.shape[1] // (2 if b.mirrored else 1) for b in blocks)
+    return sum(len(b) for b in blocks) <= FEW * pairs
+
+
+class Wiring(NamedTuple):
+    """All wires of a machine, numbered as θ has them: block by block, row by row."""
+
+    blocks: dict[str, WiredPairs]
+    """By names as ``visible-hidden``, with units counted within their groups."""
+    start: Units
+    """(N + 1,): the wires of unit i are start[i] … start[i + 1] in the other lists."""
+    others: Units
+    """Unit at the other end, rising for each unit."""
+    numbers: Units
+    """Number of the wire in θ."""
+    in_row: NDArray[np.bool_]
+    """Whether the unit is the row of the wire's block."""
+
+
+def wiring(machine: Machine) -> Wiring:
+    """The wires of a machine with incomplete wiring."""
+    return _wiring_on(Sheet.of(machine))
+
+
+@lru_cache(maxsize=4)
+def _wiring_on(sheet: Sheet) -> Wiring:
+    i, j = _pairs_on(sheet).T.astype(np.int32)
+    v, n, blocks, ends = sheet.visible, sheet.units, {}, []
+    kinds = {
+        "visible-hidden": (i < v) & (j >= v),
+        "hidden-hidden": i >= v,
+        "visible-visible": j < v,
+    }
+    for name, chosen in kinds.items():
+        mirrored = name != "visible-hidden"
+        rows, columns = (j[chosen], i[chosen]) if mirrored else (i[chosen], j[chosen])
+        order = np.lexsort((columns, rows))
+        rows, columns = rows[order], columns[order]
+        ends.append((rows, columns))
+        sizes = {"visible": (0, v), "hidden": (v, n - v)}
+        (top, height), (left, width) = (sizes[group] for group in name.split("-"))
+        blocks[name] = WiredPairs(rows - top, columns - left, (height, width), mirrored)
+    rows, columns = (np.concatenate(each) for each in zip(*ends, strict=True))
+    units, others = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    order = np.argsort(units.astype(np.int64) * n + others)
+    return Wiring(
+        blocks=blocks,
+        start=np.concatenate([[0], np.cumsum(np.bincount(units, minlength=n))]),
+        others=others[order],
+        numbers=np.tile(np.arange(len(rows), dtype=np.int32), 2)[order],
+        in_row=np.repeat([True, False], len(rows))[order],
+    )
 
 
 # --- lists of wires as text -----------------------------------------------------------------------
@@ -214,8 +424,7 @@ class Wired:
 
 def measure(machine: Machine) -> Wired:
     """Count and length of the wires of a machine."""
-    joined = adjacency(machine)
-    apart = distances(machine)[np.triu(joined)]
+    apart = lengths(machine, wires(machine))
     count = len(apart)
     drives = sum(
         machine.size_of(group)

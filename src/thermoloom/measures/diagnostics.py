@@ -29,7 +29,7 @@ def coupling_norms(theta: Parameters) -> dict[str, float]:
     for block in theta.layout.blocks:
         values = block.of(theta.vector).ravel()
         square = float(np.einsum("i,i->", values, values, dtype=np.float64))
-        square /= 2 if block.symmetric else 1
+        square /= 2 if block.doubled else 1
         squares[block.part] = squares.get(block.part, 0.0) + square
     return {part: math.sqrt(square) for part, square in squares.items()}
 

@@ -21,7 +21,7 @@ from thermoloom.machine.parameters import Layout, layout
 from thermoloom.theory.expected_loss import Fields
 from thermoloom.theory.marginals import Array64, Marginals
 
-_PATTERNS_AT_ONCE = 128
+_PATTERNS_AT_ONCE, _FIELDS_AT_ONCE = 128, 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,27 +48,28 @@ def expected_heats(
     form = layout(machine)
     products = np.zeros((len(edges), form.size))
     onsite = np.zeros((machine.stages, len(edges)))
-    for first in range(0, len(fields), _PATTERNS_AT_ONCE):
-        some = np.asarray(fields[first : first + _PATTERNS_AT_ONCE], np.float64)
+    at_once = max(1, min(_PATTERNS_AT_ONCE, _FIELDS_AT_ONCE // machine.units))
+    for first in range(0, len(fields), at_once):
+        some = np.asarray(fields[first : first + at_once], np.float64)
         clamped = {"one": np.ones((len(some), 1))}
         if words is not None:
-            clamped["label"] = words[first : first + _PATTERNS_AT_ONCE].astype(np.float64)
+            clamped["label"] = words[first : first + at_once].astype(np.float64)
         m = marginals.interpolation(some, "mean") @ means.T
         for stage in range(machine.stages if marginals.generating else 1):
             onsite[stage] += _onsite_energies(marginals, some, stage, edges)
         for edge in range(len(edges)):
             states = clamped | {g: m[:, where, edge] for g, where in machine.groups.items()}
             for block in form.blocks:
-                block.matrix(products[edge])[...] += states[block.rows].T @ states[block.columns]
+                of_edge = block.outer(states[block.rows], states[block.columns])
+                block.of(products[edge])[...] += of_edge
     products /= len(fields)
     onsite /= len(fields)
     if not marginals.generating:
         onsite[:] = onsite[0]
     for block in form.blocks:
-        if block.symmetric:
+        if block.doubled:
             for edge in range(len(edges)):
                 np.fill_diagonal(block.of(products[edge]), 0)
-    form.mask(products)
     at = {edge: position for position, edge in enumerate(edges)}
     return [
         ExpectedHeat(form, float(V[at[b]] - V[at[a]]), products[at[b]] - products[at[a]])

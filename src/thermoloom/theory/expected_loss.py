@@ -27,6 +27,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.theory.marginals import Array64, HarmonicMarginals, Marginals, solve_marginals
+from thermoloom.theory.wire_moments import WireMoments, worth_blocks
 
 Fields = NDArray[np.floating[Any]]
 
@@ -151,14 +152,14 @@ class ExpectedLoss:
         marginals: Marginals | None = None,
         window: tuple[int, int] | None = None,
         words: Fields | None = None,
-        moments: Factored | Dense | None = None,
+        moments: Moments | None = None,
     ) -> None:
         self.machine = machine
         start, stop = window or (0, machine.steps)
         self.steps = stop - start
         self.layout = layout(machine)
         if moments is None:
-            moments = _moments(machine, fields, marginals, [(start, stop)], words)[0]
+            [moments] = _moments(machine, fields, marginals, [(start, stop)], words)
         self.moments = moments
 
     # The quadratic form on flat parameter vectors.
@@ -176,26 +177,30 @@ class ExpectedLoss:
         response = np.empty(self.layout.size)
         self.moments.correlate(theta, response, with_drift)
         for block, variance in zip(self.layout.blocks, self._variances, strict=True):
-            out = block.matrix(response)
-            for first in range(0, len(out), _ROWS_AT_ONCE):
-                rows = slice(first, first + _ROWS_AT_ONCE)
+            out = block.of(response)
+            for first in range(0, len(out), _ROWS_AT_ONCE if block.wires is None else len(out)):
+                rows = slice(first, None if block.wires else first + _ROWS_AT_ONCE)
                 if variance is not None and theta is not None:
-                    out[rows] += block.matrix(theta)[rows] * variance[rows]
+                    out[rows] += block.of(theta)[rows] * variance[rows]
                 out[rows] *= self.machine.residual_scale
-            if block.symmetric:
+            if block.doubled:
                 np.fill_diagonal(out, 0)
-        return self.layout.mask(response)
+        return response
 
     @cached_property
     def _variances(self) -> list[Array64 | None]:
         """v_i + v_j on the edges of each block; None with clamped units, which do not fluctuate."""
         variance = {g: self.moments.variance[where] for g, where in self.machine.groups.items()}
-        return [
-            np.add.outer(variance[block.rows], variance[block.columns])
-            if block.columns in variance
-            else None
-            for block in self.layout.blocks
-        ]
+        sums: list[Array64 | None] = []
+        for block in self.layout.blocks:
+            if block.columns not in variance:
+                sums.append(None)
+            elif block.wires is None:
+                sums.append(np.add.outer(variance[block.rows], variance[block.columns]))
+            else:
+                i, j = block.places
+                sums.append(variance[block.rows][i] + variance[block.columns][j])
+        return sums
 
     @cached_property
     def zero_gradient(self) -> Array64:
@@ -220,14 +225,17 @@ def expected_losses(
     marginals: Marginals,
     words: Fields | None = None,
     windows: Sequence[tuple[int, int]] | None = None,
-) -> list[ExpectedLoss]:
-    """The expected loss of every stage, or of other windows, in one pass over the patterns."""
+) -> Iterable[ExpectedLoss]:
+    """The expected loss of every stage, or of other windows, in one pass over the patterns.
+
+    With few wires each has a pass of its own when it is reached, so that one is in memory at once.
+    """
     windows = list(machine.stage_windows if windows is None else windows)
     moments_by_window = _moments(machine, fields, marginals, windows, words)
-    return [
+    return (
         ExpectedLoss(machine, fields, marginals, window, words, moments)
         for window, moments in zip(windows, moments_by_window, strict=True)
-    ]
+    )
 
 
 def _moments(
@@ -236,18 +244,19 @@ def _moments(
     marginals: Marginals | None,
     windows: list[tuple[int, int]],
     words: Fields | None,
-) -> list[Factored | Dense]:
+) -> Iterable[Moments]:
     check_fields(machine, fields, words)
     if marginals is None:
         marginals = solve_marginals(machine, float(np.abs(fields).max()))
     modes = [TimeModes(marginals, *window) for window in windows]
-    # with a label unit for every few patterns, only the preconditioned equations converge, and
-    # where wires are few they converge ten times as fast
+    if worth_blocks(machine):
+        dtype = np.float64 if len(fields) <= MANY else np.float32
+        return (WireMoments(machine, each, fields, words, dtype) for each in modes)
+    # with a label unit for every few patterns, only the preconditioned equations converge
     few = len(fields) * len(modes[0].one) <= machine.units / 3
-    stiff = machine.styles > 1 or (machine.sparse and machine.labels)
-    if few and not stiff and not modes[0].linear:
+    if few and machine.styles == 1 and not machine.sparse and not modes[0].linear:
         return [Factored(machine, each, fields, words) for each in modes]
-    return [*dense_moments(machine, modes, fields, words)]
+    return dense_moments(machine, modes, fields, words)
 
 
 def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None:
@@ -423,7 +432,12 @@ class Dense:
         rows = {group: self._rows(theta, group, with_drift) for group in self._free}
         for block in self.layout.blocks:
             a, b = block.rows, block.columns
-            block.matrix(out)[...] = rows[a][:, self.layout.positions[b]]
+            products = rows[a][:, self.layout.positions[b]]
+            if block.wires is not None:
+                products = products + rows[b][:, self.layout.positions[a]].T
+                block.of(out)[...] = block.wires.restricted(products)
+                continue
+            block.matrix(out)[...] = products
             if b in rows:
                 block.matrix(out)[...] += rows[b][:, self.layout.positions[a]].T
 
@@ -433,9 +447,9 @@ class Dense:
         if theta is None:
             return self.cross[positions[group]]
         partners = {
-            (block.rows if transposed else block.columns): block.matrix(theta).T
+            (block.rows if transposed else block.columns): block.dense(theta).T
             if transposed
-            else block.matrix(theta)
+            else block.dense(theta)
             for block, transposed in self.layout.partners(group)
         }
         columns = _span(positions[name] for name in partners)
@@ -445,6 +459,21 @@ class Dense:
         if with_drift:
             rows += self.cross[positions[group]]
         return rows
+
+    @property
+    def diagonal(self) -> Array64:
+        """Σ_k E[m²] of every free unit."""
+        return np.diagonal(self.second)[: self._units]
+
+    @property
+    def with_clamped(self) -> Array64:
+        """Σ_k E[m_i] c of free and clamped units, (N, L + 1)."""
+        return self.second[: self._units, self._units :]
+
+    @property
+    def among(self) -> Array64:
+        """Σ_k E[c cᵀ] of clamped units."""
+        return self.second[self._units :, self._units :]
 
     def totals(self) -> dict[str, Array64]:
         """Σ_k m of every group."""
@@ -456,6 +485,9 @@ class Dense:
         values, vectors = np.linalg.eigh(self.second)
         factor = vectors * np.sqrt(np.maximum(values, 0))
         return {group: factor[where] for group, where in self.layout.positions.items()}
+
+
+Moments = Factored | Dense | WireMoments
 
 
 def _span(slices: Iterable[slice]) -> slice:

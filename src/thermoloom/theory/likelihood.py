@@ -66,7 +66,7 @@ def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) 
 def path_residuals(theta: Parameters, path: Path) -> Array64:
     """R_t of one noising path without labels, (T, N)."""
     machine = theta.machine
-    x = path.states.astype(np.float64)
+    x = np.asarray(path.states, np.float64)
     silent = np.zeros(machine.size_of("label"))
     wide = theta.astype(np.float64)
     sums = np.empty((machine.stages, machine.units))

@@ -37,6 +37,7 @@ from thermoloom.machine.parameters import Layout, layout
 from thermoloom.theory.expected_loss import ExpectedLoss, Fields
 from thermoloom.theory.marginals import Array64, Marginals
 from thermoloom.theory.solver import conjugate_gradients
+from thermoloom.theory.wire_moments import WireMoments
 
 Indices = NDArray[np.int64]
 
@@ -177,7 +178,7 @@ def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     """λ_max of H over the independent parameters, by Lanczos."""
     scale = np.ones(loss.layout.size)
     for block in loss.layout.blocks:
-        if block.symmetric:
+        if block.doubled:
             block.of(scale)[...] = math.sqrt(0.5)  # an edge is held twice
     operator = LinearOperator(
         (scale.size, scale.size),
@@ -274,11 +275,7 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
     n_i = Σ_j x_j'² runs over all partners of unit i, the second sum over the free ones; the change
     that one update makes to the residuals of the same step has the eigenvalues of the Hessian.
     """
-    if machine.sparse:
-        raise UserError(
-            f"machine.topology = {machine.topology!r}: the stability of the online rule is known "
-            "for complete wiring only"
-        )
+    _require_complete(machine, "the stability of the online rule")
     x = group_states(machine, states, word)
     form, groups = layout(machine), machine.groups
 
@@ -377,6 +374,8 @@ def scatter_edge(machine: Machine) -> float:
 def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
     """A flat sample of N(0, H): √c (G + Gᵀ) masked, where rows of G have covariance S."""
     machine, form = loss.machine, loss.layout
+    _require_complete(machine, "the noise of gradients")
+    assert not isinstance(loss.moments, WireMoments)
     factor = loss.moments.factor()
     spread = {g: np.sqrt(loss.moments.variance[where]) for g, where in machine.groups.items()}
     modes = rng.standard_normal((machine.units, factor["one"].shape[1]))
@@ -399,7 +398,7 @@ def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
                 out += rows.T
                 np.fill_diagonal(out, 0)
     sample *= math.sqrt(machine.residual_scale)
-    return form.mask(sample)
+    return sample
 
 
 def sampled_deviations(
@@ -434,7 +433,7 @@ def mean_squares(form: Layout, vector: Array64) -> dict[str, float]:
     """Mean square of the independent parameters of each block."""
     return {
         block.name: float((block.of(vector) ** 2).sum())
-        / max(1, 2 * block.edges if block.symmetric else block.edges)
+        / max(1, block.edges * (2 if block.doubled else 1))
         for block in form.blocks
     }
 
@@ -456,13 +455,24 @@ def offset_gradient(loss: ExpectedLoss) -> Array64:
     totals, free = loss.moments.totals(), loss.machine.groups
     gradient = np.empty(loss.layout.size)
     for block in loss.layout.blocks:
+        if block.wires is not None:
+            i, j = block.places
+            block.of(gradient)[...] = totals[block.columns][j] + totals[block.rows][i]
+            continue
         out = block.matrix(gradient)
         out[...] = totals[block.columns]
         if block.columns in free:
             out += totals[block.rows][:, None]
         if block.symmetric:
             np.fill_diagonal(out, 0)
-    return loss.layout.mask(gradient)
+    return gradient
+
+
+def _require_complete(machine: Machine, what: str) -> None:
+    if machine.sparse:
+        raise UserError(
+            f"machine.topology = {machine.topology!r}: {what} is known for complete wiring only"
+        )
 
 
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:

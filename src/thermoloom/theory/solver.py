@@ -20,7 +20,6 @@ from scipy.linalg.blas import daxpy
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.wires import adjacency
 from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_heat import ExpectedHeat, expected_heats
 from thermoloom.theory.expected_loss import (
@@ -32,6 +31,7 @@ from thermoloom.theory.expected_loss import (
 )
 from thermoloom.theory.lyapunov import Lyapunov
 from thermoloom.theory.marginals import Array64, solve_marginals
+from thermoloom.theory.wire_moments import clamped_couplings, set_clamped_couplings
 from thermoloom.threads import threads
 
 
@@ -78,15 +78,14 @@ def solve_optimum(
     total = initial = largest = 0.0
     iterations = 0
     heats: list[ExpectedHeat] = []
-    solve: CompletelyWired | None = None
+    solve: Preconditioner | None = None
     if heat_weight or len(fields) <= MANY:
         heats = expected_heats(machine, fields, marginals, words)
     for stage, loss in enumerate(expected_losses(machine, fields, marginals, words)):
         linear = loss.zero_gradient
         if heat_weight:
             linear = linear + (heat_weight / machine.kT) * heats[stage].slope
-        if isinstance(loss.moments, Dense):
-            solve = CompletelyWired(loss, solve)
+        solve = preconditioner(loss, solve)
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
             theta[stage], steps = conjugate_gradients(
@@ -126,9 +125,6 @@ class CompletelyWired:
     units, the hub, are needed: those of hidden units, where visible ones are not coupled.
     With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
     enough for a direction to search in.
-
-    That is a poor approximation of a machine with few wires. There the clamped units are eliminated
-    in the same way, and J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss, similar: CompletelyWired | None = None) -> None:
@@ -160,11 +156,8 @@ class CompletelyWired:
             noise = float(moments.variance.min())
             self.lyapunov = Lyapunov(conditional, noise, moments.patterns, start)
             return
-        if loss.machine.sparse:
-            values = np.diagonal(conditional)
-        else:
-            values, vectors = np.linalg.eigh(conditional)
-            self._vectors = vectors.astype(np.float32)
+        values, vectors = np.linalg.eigh(conditional)
+        self._vectors = vectors.astype(np.float32)
         values = np.maximum(values, 1e-12 * values.max())
         self._sums = np.add.outer(values, values).astype(np.float32)
 
@@ -174,11 +167,7 @@ class CompletelyWired:
         full = form.coupling_matrix(residual)
         clamped = full[:, self._clamped]
         if hub.start < hub.stop:
-            solve = self._everywhere
-            if self.lyapunov is not None:
-                solve = self._between_all
-            elif self._loss.machine.sparse:
-                solve = self._on_wires
+            solve = self._everywhere if self.lyapunov is None else self._between_all
             full[:, hub], forces = solve(full[:, :n], clamped)
             full[hub, :n] = full[:, hub].T
             clamped = clamped - forces
@@ -191,7 +180,7 @@ class CompletelyWired:
                 view[...] = 0.5 * (view + view.T)
                 np.fill_diagonal(view, 0)
         solution /= self._loss.machine.residual_scale
-        return form.mask(solution)
+        return solution
 
     def _everywhere(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
         """J of the hub, and J E[x cᵀ] of all units with the clamped ones c.
@@ -215,11 +204,70 @@ class CompletelyWired:
         J = self.lyapunov.with_zero_diagonal(R.astype(np.float32) - shared - shared.T)
         return J.astype(np.float64), (J @ self._with_clamped.astype(np.float32)).astype(np.float64)
 
-    def _on_wires(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
-        """The same with the diagonal of J C + C J alone."""
-        shared = clamped @ self._gain.T
-        J = (R - shared - shared.T) * (adjacency(self._loss.machine) / self._sums)
-        return J[:, self._hub], J @ self._with_clamped
+
+class FewWires:
+    """The same for a machine with few wires: clamped units are eliminated likewise, and J C + C J
+    on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
+    """
+
+    def __init__(self, loss: ExpectedLoss) -> None:
+        moments = loss.moments
+        assert not isinstance(moments, Factored)
+        self._loss, form = loss, loss.layout
+        wired = [
+            np.arange(form.positions[group].start, form.positions[group].stop)
+            for group in ("label", "one")
+            if any(block.columns == group for block in form.blocks)
+        ]
+        clamped = np.concatenate([*wired, np.empty(0, np.intp)]) - loss.machine.units
+        self._with_clamped = np.zeros_like(moments.with_clamped)
+        self._with_clamped[:, clamped] = moments.with_clamped[:, clamped]
+        among = np.zeros_like(moments.among)
+        among[np.ix_(clamped, clamped)] = moments.among[np.ix_(clamped, clamped)]
+        # a label that no pattern has is coupled to nothing
+        self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
+        self._gain = self._with_clamped @ self._inverse
+        shared = np.einsum("uc,uc->u", self._gain, self._with_clamped)
+        values = moments.diagonal + moments.variance - shared
+        self._values = np.maximum(values, 1e-12 * values.max())
+
+    def __call__(self, residual: Array64) -> Array64:
+        """The J of a flat R."""
+        form, solution = self._loss.layout, np.empty_like(residual)
+        clamped = clamped_couplings(form, residual)
+        forces = np.zeros_like(clamped)
+        for block in form.blocks:
+            if block.wires is None:
+                continue
+            (i, j), (a, b) = block.places, (form.positions[g] for g in (block.rows, block.columns))
+            shared = block.outer(clamped[a].T, self._gain[b].T)
+            shared += block.outer(self._gain[a].T, clamped[b].T)
+            J = block.of(solution)
+            J[...] = (block.of(residual) - shared) / (self._values[a][i] + self._values[b][j])
+            matrix = block.wires.matrix(J)
+            forces[a] += matrix @ self._with_clamped[b]
+            if not block.symmetric:
+                forces[b] += matrix.T @ self._with_clamped[a]
+        set_clamped_couplings(form, solution, (clamped - forces) @ self._inverse)
+        solution /= self._loss.machine.residual_scale
+        return solution
+
+
+Preconditioner = CompletelyWired | FewWires
+
+
+def preconditioner(
+    loss: ExpectedLoss, similar: Preconditioner | None = None
+) -> Preconditioner | None:
+    """The approximate inverse of H; None where thin factors make plain steps cheaper.
+
+    ``similar``: that of another stage.
+    """
+    if isinstance(loss.moments, Factored):
+        return None
+    if loss.machine.sparse:
+        return FewWires(loss)
+    return CompletelyWired(loss, similar if isinstance(similar, CompletelyWired) else None)
 
 
 def _every_pair(loss: ExpectedLoss) -> bool:
@@ -247,15 +295,15 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     linear_term: Array64 | None = None,
     ridge: float = 0.0,
-    solve: CompletelyWired | None = None,
+    solve: Preconditioner | None = None,
 ) -> tuple[Array64, int]:
     """θ with (H + ρ) θ = −g (g = g₀ unless given), from θ = 0, and the number of iterations.
 
-    Where S is formed, ``solve``, the completely wired machine, preconditions the equations.
+    Where S is formed, ``solve``, an approximate inverse, preconditions the equations.
     """
     inner = loss.layout.inner
-    if solve is None and isinstance(loss.moments, Dense):
-        solve = CompletelyWired(loss)
+    if solve is None:
+        solve = preconditioner(loss)
     residual = -(loss.zero_gradient if linear_term is None else linear_term)
     theta = np.zeros_like(residual)
     direction = solve(residual) if solve else residual.copy()

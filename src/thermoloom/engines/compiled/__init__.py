@@ -14,23 +14,24 @@ from thermoloom.engines import Lesson, Path, State
 from thermoloom.engines.compiled.device_learner import DeviceLearner
 from thermoloom.engines.compiled.foreign_potentials import portable_if_foreign
 from thermoloom.engines.compiled.learner import Learner
-from thermoloom.engines.compiled.noising import drives_of, noising_path
+from thermoloom.engines.compiled.noising import LongStates, drives_of, noising_path
 from thermoloom.engines.compiled.quantized_learner import QuantizedLearner
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.engines.compiled.sampling import GROUP as GROUP
 from thermoloom.engines.compiled.sampling import generate as generate_compiled
-from thermoloom.engines.compiled.sparse_forces import few_wires
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
 from thermoloom.engines.compiled.stage_learner import StageLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.noisy_learner import NoisyLearner
+from thermoloom.feasibility import has_long_paths
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quadratic_loss import QuadraticLoss
 from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.machine.wires import few_wires
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
 
@@ -51,6 +52,8 @@ def path(
 
     The path holds its residuals at θ = 0 if units or stages differ, or if ``reuse`` holds them.
     """
+    if has_long_paths(machine):
+        return Path(machine, LongStates(machine, field, seed, number, purpose), number, word)
     states, drives = (None, None) if reuse is None else (reuse.states, reuse.prepared)
     states = noising_path(machine, field, seed, number, purpose, states)
     prepared = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,13 +57,15 @@ class Pulled:
 
     def enter(
         self,
-        within: Float32 | None,
+        within: Any,
         coupling: Float32,
         bias: Float32,
         heat: Float64,
         work: Float64,
     ) -> None:
-        """Add work and heat from Σ_j J_ij x_j after the step; ``within``: J among visible units."""
+        """Add work and heat from Σ_j J_ij x_j after the step; ``within``: J among visible units,
+        dense or sparse, or None.
+        """
         units, displacement = self._units, self._displacement
         after = coupling[:, units].astype(np.float64)
         self_coupling: Float64 = np.zeros(len(displacement))

@@ -72,7 +72,7 @@ class DenseForces:
         for group, where in machine.groups.items():
             partners = {}
             for block, transposed in theta.layout.partners(group):
-                J = block.matrix(vector)
+                J = block.dense(vector, sign)
                 other = block.rows if transposed else block.columns
                 partners[other] = sign * J if transposed else J.T
             others = [name for name in machine.groups if name in partners]

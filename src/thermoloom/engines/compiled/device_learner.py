@@ -63,7 +63,7 @@ class DeviceLearner(StageLearner):
     def __init__(self, machine: BuiltMachine, learning_rate: float, period: int = 1) -> None:
         super().__init__(machine, learning_rate, period)
         self._gain = self._directed(machine.gain)
-        wired = self._directed(layout(machine).mask(np.ones(layout(machine).size))) != 0
+        wired = self._directed(np.ones(layout(machine).size)) != 0
         self._begins = np.argmax(wired, axis=1)
 
     def learn_stage(
@@ -105,7 +105,6 @@ class DeviceLearner(StageLearner):
         units and the 1 that biases multiply as the last columns.
         """
         machine, twist = self.machine, self.machine.twist
-        forward, backward = (both if twist is None else (1 + s * twist) * both for s in (1, -1))
         ends = machine.units + machine.size_of("label")
         places = machine.groups | {
             "label": slice(machine.units, ends),
@@ -114,8 +113,9 @@ class DeviceLearner(StageLearner):
         matrix = np.zeros((machine.units, ends + 1), np.float32)
         for block in layout(machine).blocks:
             rows, columns = places[block.rows], places[block.columns]
-            matrix[rows, columns] = block.matrix(forward)
+            J, turned = block.dense(both), 0.0 if twist is None else block.dense(twist, -1)
+            matrix[rows, columns] = (1 + turned) * J
             if block.columns in machine.groups and not block.symmetric:
-                matrix[columns, rows] = block.matrix(backward).T
+                matrix[columns, rows] = ((1 - turned) * J).T
         np.fill_diagonal(matrix, 0)
         return matrix

@@ -34,6 +34,11 @@ from thermoloom.engines.compiled.vector_registers import everywhere
 LANES, VECTORS = 16, 4
 BLOCK = LANES * VECTORS
 """B, steps of a block."""
+AHEAD = 4
+"""Wires by which rows are fetched ahead: neighbours lie anywhere in memory, and a block of a few
+hundred units exceeds the second-level cache. ``columns`` has as many entries behind its last."""
+_LINE = 16
+"""Numbers in a line of the cache."""
 
 _REAL, _INDEX, _SMALL = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(_REAL, LANES)
@@ -124,6 +129,21 @@ class _Rows:
             value, half = self.add(low, high), half // 2
         return self.builder.extract_element(value, _SMALL(0))
 
+    def fetch_row(self, data: Value, row: Value) -> None:
+        """Prefetch a row, line by line."""
+        first = self.builder.gep(data, [self.builder.mul(row, _INDEX(BLOCK))])
+        for line in range(0, BLOCK, _LINE):
+            self.fetch(self.builder.gep(first, [_INDEX(line)]))
+
+    def fetch_pair(self, data: Value, first: Value, stride: Value, unit: Value) -> None:
+        """Prefetch x and r of a unit."""
+        self.fetch_row(data, self.number(_INDEX(0), _INDEX(2), unit))
+        self.fetch_row(data, self.number(first, stride, unit))
+
+    def ahead(self, others: Value, wire: Value) -> Value:
+        """The unit at the other end of a later wire."""
+        return self.entry(others, self.builder.add(wire, _INDEX(AHEAD)))
+
     def fetch(self, at: Value) -> None:
         """Prefetch the next read: steps of a path are too distant for the hardware prefetcher."""
         place = self.builder.bitcast(at, ir.IntType(8).as_pointer())
@@ -201,6 +221,7 @@ def row_forces(
         rows = _Rows(context, builder, signature, arguments)
         all_rows, couplings, others, which, target = (rows.data(n) for n in (0, 1, 2, 3, 6))
         with rows.sums(arguments[4], arguments[5]) as (wire, sums):
+            rows.fetch_row(all_rows, rows.number(_INDEX(0), _INDEX(2), rows.ahead(others, wire)))
             at = builder.gep(couplings, [rows.entry(which, wire)])
             coupling = rows.everywhere(builder.load(at))
             x_j = rows.load(all_rows, rows.number(_INDEX(0), _INDEX(2), rows.entry(others, wire)))
@@ -227,7 +248,9 @@ def row_sweep(
         x_i, r_i = rows.pair(all_rows, first, stride, i)
         zeros = rows.hidden_zeros(x_i[0])
         with rows.sums(begin, end) as (wire, sum_i):
-            j = rows.entry(others, wire)
+            j, later = rows.entry(others, wire), rows.ahead(others, wire)
+            rows.fetch_pair(all_rows, first, stride, later)
+            rows.fetch_row(all_rows, builder.add(sums, later))
             x_j, r_j = rows.pair(all_rows, first, stride, j)
             before, total = [], _ZERO
             for p in range(VECTORS):
@@ -300,6 +323,7 @@ def row_updates(
         _, first, stride, _, _, _, _, i, _, _ = arguments
         x_i, r_i = rows.pair(all_rows, first, stride, i)
         with rows.sums(arguments[5], arguments[6]) as (wire, _):
+            rows.fetch_pair(all_rows, first, stride, rows.ahead(others, wire))
             x_j, r_j = rows.pair(all_rows, first, stride, rows.entry(others, wire))
             total = _ZERO
             for p in range(VECTORS):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines import Path
 from thermoloom.engines.compiled.compiling import drive, jit, of_unit
 from thermoloom.engines.compiled.langevin import uncoupled_steps
-from thermoloom.engines.compiled.streams import stream_key
+from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
+from thermoloom.feasibility import STRETCH
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
@@ -33,19 +36,106 @@ def noising_path(
 
     ``trajectory`` counts the trajectories of a seed. Bits do not depend on the threads.
     """
-    units = field.size
-    path = np.empty((machine.steps + 1, units), np.float32) if out is None else out
-    held, released = (a.astype(np.float32) for a in (preparation(machine), ramp(machine)))
-    constants = step_constants(machine)
-    prepare_key, noise_key = (stream_key(seed, name) for name in PATH_STREAMS[purpose])
+    path = np.empty((machine.steps + 1, field.size), np.float32) if out is None else out
+    noising = _Noising(machine, field, seed, trajectory, purpose)
 
     def evolve(low: int, high: int) -> None:
-        x, s, at = np.zeros(high - low, np.float32), field[low:high], (trajectory, low, 0)
-        uncoupled_steps(x, s, held, prepare_key, *at, constants, NO_PATH)
-        uncoupled_steps(x, s, released, noise_key, *at, constants, path)
+        x = np.zeros(high - low, np.float32)
+        noising.prepare(x, low)
+        noising.release(x, low, 0, path)
 
-    in_threads(evolve, unit_ranges(units, thread_count()))
+    in_threads(evolve, unit_ranges(field.size, thread_count()))
     return path
+
+
+class _Noising:
+    """The steps of one noising trajectory, for any range of units."""
+
+    def __init__(
+        self, machine: Machine, field: Float32, seed: int, trajectory: int, purpose: Purpose
+    ) -> None:
+        self._machine, self._field, self._trajectory = machine, field, trajectory
+        self._held, self._released = (
+            amplitude.astype(np.float32) for amplitude in (preparation(machine), ramp(machine))
+        )
+        self._constants = step_constants(machine)
+        self._keys = [stream_key(seed, name) for name in PATH_STREAMS[purpose]]
+
+    def prepare(self, x: Float32, low: int) -> None:
+        """Preparation of the units from ``low`` on, in place."""
+        self._steps(x, self._held, self._keys[0], low, 0, NO_PATH)
+
+    def release(self, x: Float32, low: int, first: int, path: Float32, count: int = -1) -> None:
+        """``count`` steps from step ``first`` on, in place; states into ``path`` unless empty."""
+        steps = slice(first, None if count < 0 else first + count)
+        self._steps(x, self._released[steps], self._keys[1], low, first, path)
+
+    def _steps(
+        self, x: Float32, amplitude: Float32, key: np.uint64, low: int, first: int, path: Float32
+    ) -> None:
+        field, at = self._field[low : low + len(x)], (self._trajectory, low, first)
+        uncoupled_steps(x, field, amplitude, key, *at, self._constants, path)
+
+
+class LongStates:
+    """States of a noising path that are simulated when they are read: ``states[first:last]``.
+
+    What was read is overwritten by the next read. Reading on costs no more than the steps; reading
+    back starts again from x(t_0).
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        field: Float32,
+        seed: int,
+        trajectory: int,
+        purpose: Purpose = "training",
+    ) -> None:
+        self.shape = machine.steps + 1, machine.units
+        self._noising = _Noising(machine, field, seed, trajectory, purpose)
+        self._start = np.zeros(machine.units, np.float32)
+        pieces = unit_ranges(machine.units, thread_count())
+        in_threads(lambda low, high: self._noising.prepare(self._start[low:high], low), pieces)
+        self._x, self._at = self._start.copy(), 0
+        self._read = NO_PATH
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, steps: Any) -> Float32:
+        """States of a range of steps; other indices need the whole path in memory."""
+        if not isinstance(steps, slice) or steps.step not in (None, 1):
+            states: Float32 = np.asarray(self)[steps]
+            return states
+        first, last, _ = steps.indices(len(self))
+        begin = first // STEPS_PER_BLOCK * STEPS_PER_BLOCK
+        if begin < self._at:
+            self._x, self._at = self._start.copy(), 0
+        rows = max(last - begin, 1)
+        if len(self._read) < rows:
+            self._read = np.empty((rows, self.shape[1]), np.float32)
+        path = self._read[:rows]
+
+        def evolve(low: int, high: int) -> None:
+            x = self._x[low:high]
+            self._noising.release(x, low, self._at, NO_PATH, begin - self._at)
+            self._noising.release(x, low, begin, path, rows - 1)
+
+        in_threads(evolve, unit_ranges(self.shape[1], thread_count()))
+        back = (rows - 1) % STEPS_PER_BLOCK  # normals are drawn for blocks of steps
+        self._at = begin + rows - 1 - back
+        self._x[:] = path[rows - 1 - back]
+        return path[first - begin : last - begin]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:].astype(dtype or np.float32)
+
+
+def stretches(states: Float32 | LongStates, first: int, last: int) -> list[tuple[int, int]]:
+    """Ranges of steps to read one after the other: one if the path is in memory."""
+    step = STRETCH if isinstance(states, LongStates) else max(1, last - first)
+    return [(begin, min(begin + step, last)) for begin in range(first, last, step)]
 
 
 @jit

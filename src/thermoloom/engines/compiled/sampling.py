@@ -22,7 +22,7 @@ from thermoloom.engines.compiled.clamped_units import ClampedUnits, Pulled
 from thermoloom.engines.compiled.dense_forces import DenseForces
 from thermoloom.engines.compiled.langevin import coupled_step, noise_block, uncoupled_steps
 from thermoloom.engines.compiled.noising import NO_PATH
-from thermoloom.engines.compiled.sparse_forces import SparseForces, few_wires
+from thermoloom.engines.compiled.sparse_forces import SparseForces
 from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.clamp import Clamp
@@ -32,6 +32,7 @@ from thermoloom.machine.generated import Account, Generated, joined
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
+from thermoloom.machine.wires import few_wires
 from thermoloom.threads import breathe, in_threads, thread_count
 
 Float32 = NDArray[np.float32]
@@ -200,11 +201,11 @@ class _Forces:
 
     def __init__(self, theta: Parameters, stage: int, twisted: Parameters | None) -> None:
         """``twisted``: additional antisymmetric couplings J_ji = −J_ij with forces ``turned``."""
-        self.within = theta.of_stage(stage).get("visible_visible")
-        sparse = few_wires(theta.machine)
-        self.felt = SparseForces(theta, stage) if sparse else DenseForces(theta, stage)
-        # antisymmetric couplings always use dense matrices
-        self.turned = None if twisted is None else DenseForces(twisted, stage, sign=-1)
+        within, form = "visible_visible", theta.layout
+        self.within = form[within].matrix(theta.vector[stage]) if within in form else None
+        forces = SparseForces if few_wires(theta.machine) else DenseForces
+        self.felt = forces(theta, stage)
+        self.turned = None if twisted is None else forces(twisted, stage, sign=-1)
 
 
 def _bias_rows(

@@ -12,24 +12,13 @@ from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.compiling import fast_jit
 from thermoloom.engines.compiled.tiles import transpose
-from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.wires import adjacency
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.wires import wiring
 
 Float32 = NDArray[np.float32]
 
-FEW = 1 / 8
-"""Largest fraction of wired pairs for which single wires are used. Above it, products of dense
-matrices are faster."""
 AT_ONCE = 64
 """States whose forces are computed together."""
-
-
-def few_wires(machine: Machine) -> bool:
-    """Whether this machine's forces are summed wire by wire."""
-    blocks = [block for block in layout(machine).blocks if block.mask is not None]
-    pairs = sum(block.size // (2 if block.symmetric else 1) for block in blocks)
-    return bool(blocks) and sum(block.edges for block in blocks) <= FEW * pairs
 
 
 @fast_jit
@@ -50,19 +39,12 @@ def _forces(start, columns, couplings, x, out):  # type: ignore[no-untyped-def]
 class SparseForces:
     """Σ_j J_ij x_j over the free units of one stage of θ."""
 
-    def __init__(self, theta: Parameters, stage: int) -> None:
-        machine = theta.machine
-        joined = adjacency(machine)
-        couplings = np.zeros(joined.shape, np.float32)
-        for block in theta.layout.blocks:
-            if block.mask is not None:
-                rows, columns = machine.groups[block.rows], machine.groups[block.columns]
-                matrix = block.of(theta.vector[stage])
-                couplings[rows, columns] = matrix
-                couplings[columns, rows] = matrix.T
-        self._couplings = couplings[joined]
-        self._columns = np.nonzero(joined)[1].astype(np.int32)
-        self._start = np.concatenate([[0], np.cumsum(joined.sum(axis=1))]).astype(np.int64)
+    def __init__(self, theta: Parameters, stage: int, sign: int = 1) -> None:
+        """``sign`` = −1: couplings are antisymmetric, J_ji = −J_ij."""
+        wired = wiring(theta.machine)
+        couplings = theta.vector[stage, wired.numbers].astype(np.float32, copy=False)
+        self._couplings = couplings if sign > 0 else np.where(wired.in_row, couplings, -couplings)
+        self._columns, self._start = wired.others, wired.start
 
     def __call__(self, x: Float32, out: Float32) -> None:
         """Forces on states x (S, N), into ``out``."""

@@ -18,6 +18,7 @@ The biases and labels of a group are represented by wires to one extra unit, cla
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from thermoloom.engines.compiled.aligned_memory import paged_zeros
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.engines.compiled.compiling import drive, inline, inner, jit, residual
 from thermoloom.engines.compiled.lanes import (
+    AHEAD,
     BLOCK,
     LANES,
     VECTORS,
@@ -37,7 +39,7 @@ from thermoloom.engines.compiled.lanes import (
     row_updates,
     turn,
 )
-from thermoloom.engines.compiled.noising import start_of
+from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
 from thermoloom.engines.compiled.stage_learner import (
     check_path,
     clamped_squares,
@@ -46,8 +48,8 @@ from thermoloom.engines.compiled.stage_learner import (
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters, layout
-from thermoloom.machine.wires import adjacency, wires
+from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.wires import wiring
 from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
@@ -65,60 +67,48 @@ MEASURED_EVERY = 16
 
 
 class _Graph(NamedTuple):
-    """The wiring. The wires of unit i are start[i] … start[i + 1]. Unit i updates those from
-    middle[i] on: about half of them, the last one to its clamped unit.
+    """The wiring. Wires of unit i: start[i] … start[i + 1], the last one to its clamped unit;
+    of these it updates about half, listed again as update_start[i] … update_start[i + 1].
     """
 
     start: NDArray[np.int64]
-    middle: NDArray[np.int64]
     columns: NDArray[np.int32]
     numbers: NDArray[np.int32]
+    update_start: NDArray[np.int64]
+    update_columns: NDArray[np.int32]
+    update_numbers: NDArray[np.int32]
     pieces: NDArray[np.int64]
     """(PIECES + 1,): bounds of the pieces among the units."""
 
 
 def _graph(machine: Machine) -> _Graph:
-    n = machine.units
-    joined = np.zeros((n, n + 2), bool)
-    joined[:, :n] = adjacency(machine)
-    for order, where in enumerate(machine.groups.values()):
-        joined[where, n + order] = True
-    rows, columns = np.nonzero(joined)
+    n, wired = machine.units, wiring(machine)
+    counts = np.diff(wired.start)
+    units = np.repeat(np.arange(n, dtype=np.int32), counts)
     # a wire belongs to its earlier unit, or to the later one if both are even or both odd
-    others = (columns < rows) ^ ((columns + rows) % 2 == 0) & (columns < n)
-    sequence = np.lexsort((columns, ~others, rows))
-    rows, columns, others = rows[sequence], columns[sequence], others[sequence]
-    number = np.zeros((n, n), np.int32)
-    i, j = wires(machine).T
-    number[i, j] = number[j, i] = np.arange(len(i))
-    clamped = columns >= n
-    numbers = np.where(clamped, len(i) + rows, number[rows, np.where(clamped, 0, columns)])
-    start = np.concatenate([[0], np.cumsum(joined.sum(axis=1))])
-    middle = start[:-1] + np.bincount(rows[others], minlength=n)
+    others = (wired.others < units) ^ ((wired.others + units) % 2 == 0)
+    # the wires of other units first, then those of this unit, then the one to its clamped unit
+    ends, total = np.cumsum(counts), len(wired.numbers) // 2
+    groups = np.zeros(n, np.int32)
+    for order, where in enumerate(machine.groups.values()):
+        groups[where] = order
+    rank = np.lexsort((~others, units)) if total else np.zeros(0, np.int64)
+    columns = np.insert(wired.others[rank], ends, n + groups)
+    numbers = np.insert(wired.numbers[rank], ends, total + np.arange(n))
+    start = wired.start + np.arange(n + 1)
+    updates = start - np.concatenate([[0], np.cumsum(np.bincount(units[others], minlength=n))])
+    updated = np.insert(~others[rank], ends, True)
     shares = np.linspace(0, start[-1], PIECES + 1)
     pieces = np.searchsorted(start, shares[:-1])
     return _Graph(
         start.astype(np.int64),
-        middle.astype(np.int64),
-        columns.astype(np.int32),
+        np.pad(columns.astype(np.int32), (0, AHEAD)),
         numbers.astype(np.int32),
+        updates.astype(np.int64),
+        np.pad(columns[updated].astype(np.int32), (0, AHEAD)),
+        numbers[updated].astype(np.int32),
         np.append(pieces, n).astype(np.int64),
     )
-
-
-def _places(machine: Machine) -> NDArray[np.int64]:
-    """Positions of J_ij and J_ji of every wire in a stage of θ, (2, E); equal between groups."""
-    form = layout(machine)
-    where = np.zeros((machine.units, machine.units), np.int64)
-    for block in form.blocks:
-        if block.mask is not None:
-            numbers = block.start + np.arange(block.size).reshape(block.shape)
-            rows, columns = machine.groups[block.rows], machine.groups[block.columns]
-            where[rows, columns] = numbers
-            if not block.symmetric:
-                where[columns, rows] = numbers.T
-    i, j = wires(machine).T
-    return np.stack([where[i, j], where[j, i]])
 
 
 class _Rule(NamedTuple):
@@ -149,12 +139,14 @@ class _Work(NamedTuple):
     """Σ u since the start of the period, for every wire."""
     squares: NDArray[np.float64]
     """(PIECES, 2): Σ change² and Σ r² of each piece's last sweep."""
+    pace: NDArray[np.float64]
+    """Block length, number of blocks so far in the window, and contraction of a sweep."""
 
 
 @inline
 def _place(sweeps, graph):  # type: ignore[no-untyped-def]
     """First row of the residuals after ``sweeps`` sweeps, and the stride from unit to unit."""
-    units = graph.middle.size + 2
+    units = graph.start.size + 1
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
 
@@ -198,7 +190,7 @@ def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-
     has no rows.
     """
     low, high = graph.pieces[piece], graph.pieces[piece + 1]
-    steps, n = states.shape[0] - 1, graph.middle.size
+    steps, n = states.shape[0] - 1, graph.start.size - 1
     _rows(states[1:], 0, low, high, work.rows)
     if start.shape[0]:
         _rows(start, 1, low, high, work.rows)
@@ -226,13 +218,14 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
 @inner
 def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
     """Sum the action of a piece's wires on R, from the R of all units after ``sweeps`` sweeps."""
-    rows, columns, units = work.rows, graph.columns, graph.middle.size + 2
+    rows, columns, units = work.rows, graph.update_columns, graph.start.size + 1
     first, stride = _place(sweeps, graph)
     sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
     for k in range(sums * BLOCK, (sums + units) * BLOCK):
         rows[k] = 0
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        row_sweep(rows, first, stride, columns, graph.middle[i], graph.start[i + 1], i, sums)
+        begin, end = graph.update_start[i], graph.update_start[i + 1]
+        row_sweep(rows, first, stride, columns, begin, end, i, sums)
 
 
 @inner
@@ -240,7 +233,7 @@ def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the sums of all pieces, and the squared change."""
     change = np.float64(0)
     size = np.float64(0)
-    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.middle.size
+    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.start.size - 1
     first, stride = _place(sweeps, graph)
     sums, other_sums = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
@@ -286,10 +279,10 @@ def _solve(thread, threads, barrier, contraction, graph, rule, work):  # type: i
 @inner
 def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignore[no-untyped-def]
     """Update a piece's couplings after a block; for M > 1, once the block ``closes`` a period."""
-    rows, columns, numbers = work.rows, graph.columns, graph.numbers
+    rows, columns, numbers = work.rows, graph.update_columns, graph.update_numbers
     first, stride = _place(sweeps, graph)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        begin, end = graph.middle[i], graph.start[i + 1]
+        begin, end = graph.update_start[i], graph.update_start[i + 1]
         if rule.period == 1:
             row_updates(rows, first, stride, columns, numbers, begin, end, i, rule.alpha, couplings)
             continue
@@ -303,13 +296,14 @@ def _update(piece, sweeps, closes, graph, rule, work, couplings):  # type: ignor
 
 
 @jit
-def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, work):  # type: ignore[no-untyped-def]
-    """One thread's share of a window, in step with the others; returns the block length."""
-    first, block, blocks, contraction, steps = 0, rule.block, 0, 0.0, states.shape[0] - 1
+def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, rule, span, work):  # type: ignore[no-untyped-def]
+    """One thread's share of a stretch of a window, in step with the others."""
+    offset, window, steps = span[0], span[1], states.shape[0] - 1
+    first, block, blocks, contraction = 0, int(work.pace[0]), int(work.pace[1]), work.pace[2]
     while first < steps:
         last = min(first + block, steps)
         if rule.period > 1:
-            last = min(last, (first // rule.period + 1) * rule.period)
+            last = min(last, ((offset + first) // rule.period + 1) * rule.period - offset)
         for p in range(thread, PIECES, threads):
             _load(p, states[first : last + 1], start[first:last], clamped, graph, rule, work)
         wait_for_all(threads, barrier)
@@ -323,12 +317,13 @@ def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, r
             if sweeps < 0:
                 block = max(1, block // 2)
                 continue
-        closes = last % rule.period == 0 or last == steps
+        closes = (offset + last) % rule.period == 0 or offset + last == window
         for p in range(thread, PIECES, threads):
             _update(p, sweeps, closes, graph, rule, work, couplings)
         wait_for_all(threads, barrier)
         first, blocks = last, blocks + 1
-    return block
+    if thread == 0:  # all threads have read these before the first barrier
+        work.pace[0], work.pace[1], work.pace[2] = block, blocks, contraction
 
 
 class SparseLearner:
@@ -341,10 +336,12 @@ class SparseLearner:
         self.learning_rate, self._period, self._block = learning_rate, period, block
         self.shortest_block = block
         """Block length at the end of the latest path, the shortest of all stages."""
-        self._graph, self._places = _graph(machine), _places(machine)
+        self._graph = _graph(machine)
+        self._wires = len(wiring(machine).numbers) // 2
+        """Wires of free units, which θ begins with."""
         self._constants = step_constants(machine)
         rows = machine.units + 2
-        count = self._places.shape[1] + machine.units
+        count = self._wires + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
             rows=paged_zeros(5 * rows * BLOCK),
@@ -352,6 +349,7 @@ class SparseLearner:
             norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
+            pace=np.zeros(3),
         )
 
     def learn(
@@ -370,47 +368,62 @@ class SparseLearner:
         alpha = self.learning_rate if rate is None else rate
         scale = np.float32(alpha * self.machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        start = np.empty((0, self.machine.units), np.float32)
-        if path.prepared is not None or errors is not None:
-            start = start_of(path, errors)
         learned = np.array(theta.vector, np.float32)
         blocks = []
-        for stage, (first, last) in enumerate(self.machine.stage_windows):
-            steps = path.states[first : last + 1], start[first:last]
-            blocks.append(self._learn_window(rule, *steps, theta, stage, path.word, learned[stage]))
+        for stage in range(self.machine.stages):
+            blocks.append(self._learn_window(rule, path, errors, theta, stage, learned[stage]))
         self.shortest_block = min(blocks)
         return theta.with_vector(learned)
 
     def _learn_window(
         self,
         rule: _Rule,
-        states: Float32,
-        start: Float32,
+        path: Path,
+        errors: Float32 | None,
         theta: Parameters,
         stage: int,
-        word: Float32 | None,
         out: Float32,
     ) -> int:
         """Learn one stage of θ in its window, into ``out``; returns the block length."""
-        machine, couplings = self.machine, self._couplings
-        wired = self._places.shape[1]
+        machine, couplings, word = self.machine, self._couplings, path.word
+        wired, pace = self._wires, self._memory.pace
         squares = clamped_squares(machine, word)
         clamped = np.sqrt([squares[group] for group in machine.groups])
         of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
         inverse = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
-        couplings[:wired] = out[self._places[0]]
+        couplings[:wired] = out[:wired]
         couplings[wired:] = before = (effective_bias(theta, stage, word) * inverse).astype(
             np.float32
         )
         self._memory.pending[:] = 0
+        pace[:] = rule.block, 0, 0
         count = min(thread_count(), PIECES)
-        barrier = new_barrier()
-        window = (states, start, clamped.astype(np.float32), couplings, self._graph, rule)
-        shares = [(thread, count, barrier, *window, self._memory) for thread in range(count)]
-        block_length: int = in_threads(_learn, shares, barrier)[0]
+        first, last = machine.stage_windows[stage]
+        for begin, end in stretches(path.states, first, last):
+            states, start = self._steps_of(path, errors, begin, end)
+            barrier, span = new_barrier(), (begin - first, last - first)
+            window = states, start, clamped.astype(np.float32), couplings, self._graph, rule, span
+            shares = [(thread, count, barrier, *window, self._memory) for thread in range(count)]
+            in_threads(_learn, shares, barrier)
         if not np.isfinite(couplings).all():
             raise Diverged("couplings are no longer finite")
-        out[self._places] = couplings[:wired]
+        out[:wired] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
         share_of_clamped(theta, change.astype(np.float32), stage, word, out)
-        return block_length
+        return int(pace[0])
+
+    def _steps_of(
+        self, path: Path, errors: Float32 | None, begin: int, end: int
+    ) -> tuple[Float32, Float32]:
+        """States of some steps and of the step before, and their residuals at θ = 0 unless they are
+        computed in passing.
+        """
+        states = path.states[begin : end + 1]
+        if path.prepared is None and errors is None:
+            return states, np.empty((0, self.machine.units), np.float32)
+        if not isinstance(path.states, LongStates):
+            return states, start_of(path, errors)[begin:end]
+        start = np.zeros_like(states[1:]) if errors is None else errors[begin:end].copy()
+        for row, (x, after) in enumerate(pairwise(states)):
+            start[row] += drive(self._constants, x, after)
+        return states, start

@@ -24,22 +24,27 @@ Groups = dict[str, Array]
 """States, or residuals, by the name of their group of units, (…, steps, units)."""
 
 
-def blocks_of(library: NumPy, machine: Machine, vector: Any) -> Blocks:
-    """Flat θ of one stage, (…, size), in NumPy → blocks."""
-    return {block.name: library.array(block.matrix(vector)) for block in layout(machine).blocks}
+def blocks_of(library: NumPy, machine: Machine, vector: Any, mirror_sign: int = 1) -> Blocks:
+    """Flat θ of one stage, (…, size), in NumPy → blocks, antisymmetric if the sign is −1."""
+    blocks = layout(machine).blocks
+    return {block.name: library.array(block.dense(vector, mirror_sign)) for block in blocks}
 
 
 def vector_of(library: NumPy, machine: Machine, blocks: Blocks) -> Any:
     """Blocks → flat θ of one stage, (…, size), in NumPy; symmetric to the last bit."""
-    matrices = [library.numpy(blocks[block.name]) for block in layout(machine).blocks]
-    flat = [matrix.reshape(*matrix.shape[:-2], -1) for matrix in matrices]
+    flat = []
+    for block in layout(machine).blocks:
+        matrix = library.numpy(blocks[block.name])
+        on_wires = matrix if block.wires is None else block.wires.restricted(matrix)
+        flat.append(on_wires.reshape(*matrix.shape[:-2], -1))
     return layout(machine).symmetrized(np.concatenate(flat, axis=-1))
 
 
 def wires_of(library: NumPy, machine: Machine) -> Blocks:
     """1 where two units are wired, 0 elsewhere, for the blocks in which some are not."""
-    partial = [b for b in layout(machine).blocks if b.symmetric or b.mask is not None]
-    masks = [1 - np.eye(b.shape[0]) if b.mask is None else b.mask for b in partial]
+    ones, form = np.ones(layout(machine).size), layout(machine)
+    partial = [b for b in form.blocks if b.symmetric or b.wires is not None]
+    masks = [1 - np.eye(b.shape[0]) if b.doubled else b.dense(ones) for b in partial]
     return {b.name: library.array(mask) for b, mask in zip(partial, masks, strict=True)}
 
 
@@ -93,9 +98,14 @@ def sensing_of(library: NumPy, machine: Machine) -> list[Blocks] | None:
     """
     if not isinstance(machine, BuiltMachine) or not machine.device.couples:
         return None
-    twist = 0.0 if machine.twist is None else machine.twist
-    weights = [(1 + s * twist) * each for s in (1, -1) for each in (machine.gain, machine.offset)]
-    return [blocks_of(library, machine, each) for each in weights]
+    both = [blocks_of(library, machine, each) for each in (machine.gain, machine.offset)]
+    twist = np.zeros_like(machine.gain) if machine.twist is None else machine.twist
+    turned = blocks_of(library, machine, twist, -1)
+    return [
+        {name: (1 + s * turned[name]) * block for name, block in each.items()}
+        for s in (1, -1)
+        for each in both
+    ]
 
 
 def sensed_forces(

@@ -98,8 +98,10 @@ class Sampler:
         self.see(account, first, 0, x[None], np.zeros((1, len(numbers))))
         for stage, begin, end in generation_windows(machine):
             account.begin(stage, before, library.numpy(x))
-            theta = [None if each is None else each.vector[stage] for each in (both, twisted)]
-            J = [None if v is None else couplings.blocks_of(library, machine, v) for v in theta]
+            J = [
+                each and couplings.blocks_of(library, machine, each.vector[stage], sign)
+                for each, sign in ((both, 1), (twisted, -1))
+            ]
             fixed = *J, word, free, step_constants(machine, library.array, stage)
             sums = np.zeros((3, len(numbers)))
             for step, count in chunks(begin, end, len(numbers) * machine.units):

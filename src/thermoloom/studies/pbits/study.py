@@ -15,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from thermoloom.errors import UserError
 from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.presets import HARMONIC
-from thermoloom.machine.wires import distances, measure, text_of
+from thermoloom.machine.wires import lengths, measure, text_of, wires
 from thermoloom.measures.prices import EVENTS, event_counts, price_list, price_lists
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import GenerationSettings, PatternSettings, Settings
@@ -43,8 +41,11 @@ MOST_UNITS = 20
 
 def sheet_wires(visible: int, longest: int) -> str:
     """Wires of odd lengths up to ``longest`` on the sheet: two colours are enough for p-bits."""
-    apart = distances(Machine(visible=visible, hidden=0, wiring=()))
-    return text_of(np.argwhere(np.triu((apart % 2 == 1) & (apart <= longest))))
+    machine = Machine(
+        visible=visible, hidden=0, wiring=("visible-visible",), topology="grid", radius=longest
+    )
+    pairs = wires(machine)
+    return text_of(pairs[lengths(machine, pairs) % 2 == 1])
 
 
 MACHINE = replace(
