@@ -17,6 +17,7 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.threads import linear_algebra
 
 
 def label_word(
@@ -74,6 +75,7 @@ class EnergyParts:
         return sum(self.parts.values(), start=np.zeros(()))
 
 
+@linear_algebra()
 def energy_parts(
     theta: Parameters,
     states: Array,
@@ -133,6 +135,7 @@ def switching_work(
     return work
 
 
+@linear_algebra()
 def coupling_gradient(
     theta: Parameters,
     states: Array,
@@ -155,6 +158,7 @@ def coupling_gradient(
     return gradient
 
 
+@linear_algebra()
 def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:
     """b_i + Σ_l J_il x_l, (..., N): the constant force of biases and labels on the free units."""
     batch = () if word is None else np.shape(word)[:-1]

@@ -32,7 +32,7 @@ from thermoloom.theory.expected_loss import (
 )
 from thermoloom.theory.lyapunov import Lyapunov
 from thermoloom.theory.marginals import Array64, solve_marginals
-from thermoloom.threads import threads
+from thermoloom.threads import linear_algebra, threads
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Solution:
     """E[Q] of the reverse path in E₀; None where it was not requested, as it costs a long sum."""
 
 
+@linear_algebra()
 def solve_optimum(
     machine: Machine,
     drive: Drive,
@@ -240,6 +241,7 @@ def _hub(loss: ExpectedLoss) -> slice:
     return slice(0, loss.machine.units) if smallest is None else free[smallest]
 
 
+@linear_algebra()
 def conjugate_gradients(
     loss: ExpectedLoss,
     tolerance: float,
