@@ -97,6 +97,16 @@ def size_memory(machine: Machine) -> dict[str, int]:
     }
 
 
+def solution_memory(machine: Machine) -> dict[str, int]:
+    """The same for solving, where θ has nine arrays in float64; label units are named apart."""
+    parts, form = size_memory(machine), layout(machine)
+    to_labels = sum(block.size for block in form.blocks if block.columns == "label")
+    size = next(iter(parts))
+    parts[size] += machine.stages * (72 * (form.size - to_labels) - 24 * form.size)
+    labels = f"machine.labels, machine.styles = {machine.labels}, {machine.styles}"
+    return parts | {labels: 72 * machine.stages * to_labels}
+
+
 def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:
     """Initial and final states in float32, energies in float64, and the archive being written."""
     states = 64 * samples + 4 * kept_states

@@ -58,8 +58,11 @@ class Lab:
     """State of the server: the shared bench and the open pages."""
 
     def __init__(self, prepare: Prepare) -> None:
-        workers = max(2, available_cores())
-        self.bench = Bench(ThreadPoolExecutor(workers, "lab"), ThreadPoolExecutor(2, "lab-quick"))
+        self.bench = Bench(
+            ThreadPoolExecutor(MOST_VIEWERS, "lab"),
+            threading.Semaphore(max(2, available_cores())),
+            ThreadPoolExecutor(2, "lab-quick"),
+        )
         self.viewers: dict[str, Viewer] = {}
         self._prepare = prepare
 

@@ -158,7 +158,7 @@ def _check_scheduler(address: str) -> None:
         await comm.close()
 
     try:
-        with _silenced("distributed"), ThreadPoolExecutor(1) as pool:
+        with _silenced(), ThreadPoolExecutor(1) as pool:
             pool.submit(lambda: asyncio.run(connect())).result()
     except Exception as error:
         if address.startswith("tls:"):
@@ -174,23 +174,27 @@ def _check_scheduler(address: str) -> None:
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
     _check_scheduler(address)
-    client = importlib.import_module("distributed").Client(
-        address, timeout=10, set_as_default=False
-    )
-    with client, _silenced("distributed.client"):
-        yield client
+    with _silenced():  # also while it closes: then it prints of a scheduler that is lost
+        client = importlib.import_module("distributed").Client(
+            address, timeout=10, set_as_default=False
+        )
+        with client:
+            yield client
 
 
 @contextlib.contextmanager
-def _silenced(name: str) -> Iterator[None]:
-    """Silence a logger of Dask, which prints tracebacks where one line is enough."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+def _silenced() -> Iterator[None]:
+    """Silence the loggers of Dask, which print tracebacks where one line is enough."""
+    rooms = ("distributed", "tornado", "asyncio")
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in rooms]
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _check_versions(client: Any, address: str) -> int:
