@@ -45,7 +45,7 @@ from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
-from thermoloom.threads import threads
+from thermoloom.threads import process_threads, threads
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -410,7 +410,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with threads(1):
+    with process_threads(1):
         found = Running()
         yield found
         found.close()
