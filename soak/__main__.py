@@ -15,10 +15,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from soak import files, inputs, interrupts
+from soak import files, inputs, interrupts, signed
 from soak.cases import VERDICTS, Tally, prepare
 
-GROUPS = ("settings", "files", "interrupts")
+GROUPS = ("settings", "files", "signed", "interrupts")
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def perform(arguments: argparse.Namespace, tally: Tally, say: Callable[[str], No
     chosen = arguments.only or GROUPS
     if "interrupts" in chosen:  # first: they need the cores and no kernels in this process
         interrupts.soak(arguments.interrupts, arguments.seed, tally, say)
-    shares = {"settings": 0.6, "files": 0.4}
+    shares = {"settings": 0.4, "files": 0.2, "signed": 0.4}
     wanted = [group for group in shares if group in chosen]
     if not wanted:
         return
@@ -53,7 +53,8 @@ def perform(arguments: argparse.Namespace, tally: Tally, say: Callable[[str], No
     whole = sum(shares[group] for group in wanted)
     for group in wanted:
         count = round(arguments.inputs * shares[group] / whole)
-        {"settings": inputs, "files": files}[group].soak(count, arguments.seed, tally, say)
+        modules = {"settings": inputs, "files": files, "signed": signed}
+        modules[group].soak(count, arguments.seed, tally, say)
 
 
 def parse() -> argparse.Namespace:

@@ -99,7 +99,11 @@ def other(data: bytes, rng: random.Random) -> bytes:
 
 def edited(data: bytes, rng: random.Random) -> bytes:
     """JSON with one value of another type or size, or one key less or more."""
-    tree = json.loads(data)
+    return json.dumps(mutated(json.loads(data), rng)[0], indent=2).encode()
+
+
+def mutated(tree: Any, rng: random.Random) -> tuple[Any, str]:
+    """Plain values with one of another type or size, or one less or more, and how."""
     nodes: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -110,19 +114,23 @@ def edited(data: bytes, rng: random.Random) -> bytes:
                 walk(value)
 
     walk(tree)
+    if not nodes:
+        return {"unheard_of": 1}, "more"
     parent, key = rng.choice(nodes)
+    before = parent[key]
     how = rng.choice(("swap", "swap", "edit", "edit", "delete", "add"))
     if how == "swap":
         parent[key] = rng.choice((None, True, 7, -1, 0.5, 1e300, "x", "", [], [1], {}, {"a": 1}))
-    elif how == "edit" and isinstance(parent[key], (int, float)):
-        parent[key] = parent[key] * 2 + 1
-    elif how == "edit" and isinstance(parent[key], str):
+    elif how == "edit" and isinstance(before, (int, float)):
+        parent[key] = before * 2 + 1
+    elif how == "edit" and isinstance(before, str):
         parent[key] += "0"
     elif how == "add" and isinstance(parent, dict):
         parent["unheard_of"] = 1
     else:
         del parent[key]
-    return json.dumps(tree, indent=2).encode()
+        return tree, f"{key} → nothing"
+    return tree, f"{key} → {str(parent[key])[:40]}"
 
 
 DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
@@ -167,7 +175,6 @@ class Killed(BaseException):
 
 def make(folder: Path) -> Good:
     import thermoloom as tl
-    from thermoloom.computers.training_runs import train_runs
     from thermoloom.inputs import read_toml
     from thermoloom.settings import Settings
 
@@ -189,13 +196,7 @@ def make(folder: Path) -> Good:
         assert ended.code == 0, ended.err
     values = read_toml(folder / "small.toml")
     values["training"]["cycles"] = 4
-
-    def stop(_: Path, trainee: Any) -> None:
-        if trainee.cycle == 3:
-            raise Killed
-
-    with contextlib.suppress(Killed):
-        train_runs([(folder / "begun", Settings.from_dict(values))], stop, None, 0.0)
+    begin_training(folder / "begun", Settings.from_dict(values))
     for _, target, _ in TARGETS:
         if not (folder / target).is_file():
             raise RuntimeError(f"{target}: is no longer written; name another in soak/files.py")
@@ -204,6 +205,18 @@ def make(folder: Path) -> Good:
         with copied(folder) as copy:
             outcomes[name] = outcome(name, call(command, copy), copy)
     return Good(folder, outcomes)
+
+
+def begin_training(path: Path, settings: Any) -> None:
+    """A training that was killed in its third cycle."""
+    from thermoloom.computers.training_runs import train_runs
+
+    def stop(_: Path, trainee: Any) -> None:
+        if trainee.cycle == 3:
+            raise Killed
+
+    with contextlib.suppress(Killed):
+        train_runs([(path, settings)], stop, None, 0.0)
 
 
 class copied:

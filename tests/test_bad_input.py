@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,20 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli import main
+from thermoloom.cli.options import shell_word
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
+from thermoloom.export.coupling_tables import TITLE
 from thermoloom.generation import generate
 from thermoloom.inputs import parse_toml, read_file, real_number, shown, user_path, whole_number
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.measures.classifier import classifier_in, classifier_sha256
+from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.images import read_images
 from thermoloom.patterns.patterns import from_images, load_patterns
 from thermoloom.runs.execution import Resources
+from thermoloom.runs.files import sha256
 from thermoloom.settings import (
     Imperfections,
     PatternSettings,
@@ -693,3 +698,125 @@ def test_a_classifier_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "classifier.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="ONNX"):
         classifier.load_classifier(tmp_path)
+
+
+# --- surroundings ---------------------------------------------------------------------------------
+
+
+def outside(*arguments: str, cwd: Path, **extra: Any) -> subprocess.CompletedProcess[str]:
+    """``thermoloom ARGUMENTS`` in a process of its own."""
+    code = "from thermoloom.cli import main; main()"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | extra
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, text=True, check=False, timeout=100,
+        **pipes,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = outside("settings", cwd=tmp_path, stdout=full)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: standard output cannot be written (No space left on device)\n"
+
+
+def test_a_closed_standard_output_is_one_line_and_a_closed_pipe_is_none(tmp_path: Path) -> None:
+    closed = outside("settings", cwd=tmp_path, stdout=None, preexec_fn=lambda: os.close(1))
+    assert closed.returncode == 2
+    assert closed.stderr.startswith("error: standard output is closed; ")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        ended = outside("settings", cwd=tmp_path, stdout=pipe)
+    assert ended.returncode in (1, 141)  # the library ends a command at once
+    assert ended.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"), [("NUMBA_DISABLE_JIT", "1"), ("THERMOLOOM_THREADS", "eight")]
+)
+def test_variables_of_the_environment_are_one_line(
+    variable: str, text: str, tmp_path: Path
+) -> None:
+    ended = outside("train", *SMALL, cwd=tmp_path, env=os.environ | {variable: text})
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert f"{variable} = " in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_named_like_a_run_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run")
+    with pytest.raises(UserError, match="is not a regular file"):
+        tl.load(tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / "manifest.json")
+    with pytest.raises(UserError, match="is not a regular file"):
+        tl.load(tmp_path / "other")
+
+
+def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
+    (tmp_path / "wires.txt").write_bytes(b"\xef\xbb\xbf0 1\n")
+    with pytest.raises(UserError, match="byte-order mark"):
+        read_edges(tmp_path / "wires.txt")
+
+
+def test_paths_are_words_of_a_shell_in_one_line() -> None:
+    for path in ("plain", "with blank", "a\nb", "it's\ta \\ path", "$HOME;x"):
+        word = shell_word(Path(path))
+        assert word.isprintable()
+        said = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+        assert said.stdout.decode() == path
+
+
+def test_a_weight_of_heat_that_leaves_no_computer_is_refused_with_the_largest() -> None:
+    machine = tl.Machine(visible=16, hidden=4, duration=0.01)
+    for weight in (0.6, 1e3, 1e38):
+        with pytest.raises(UserError, match=r"the largest useful weight here is 0\.47$"):
+            machine.solve(tl.digits(0, 1), resize=True, heat_weight=weight)
+    largest = machine.solve(tl.digits(0, 1), resize=True, heat_weight=0.47).solution
+    assert largest is not None
+    assert largest.expected_loss == pytest.approx(largest.initial_loss, rel=1e-5)
+
+
+def test_samples_that_diverge_are_refused_by_what_made_them_diverge(tmp_path: Path) -> None:
+    machine = tl.Machine(visible=16, hidden=4, duration=0.01)
+    computer = machine.solve(tl.digits(0, 1), resize=True)
+    theta = computer.parameters.with_vector(computer.parameters.vector * np.float32(1e12))
+    with pytest.raises(UserError, match=r"samples diverged: couplings up to .* are too strong"):
+        replace(computer, parameters=theta).generate(3)
+
+
+def test_label_units_that_do_not_fit_into_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feasibility, "memory_bytes", lambda: 24 << 30)
+    with pytest.raises(UserError, match="labels"):
+        tl.Machine(labels=1_000_000).solve(tl.digits(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        (b"bits = 5", b"bits = 3", "code that 3 bits do not hold"),
+        (b"bits = 5", b'bits = "x"', "bits"),
+        (b"visible_hidden = [ ", b"visible_hidden = [ -", "0.0"),
+        (b"hidden = 4\n", b"hidden = 100000\n", "memory|rows|ranges"),
+        (b"# bits", b"# \xff", "utf-8"),
+        (b"# bits = 5", b"# bits = " + b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_tables_of_couplings_that_contradict_themselves(
+    before: bytes, after: bytes, names: str, tmp_path: Path
+) -> None:
+    machine = tl.Machine(visible=16, hidden=4, duration=0.01)
+    file = tmp_path / "five.csv"
+    machine.solve(tl.digits(0, 1), resize=True).export(file, bits=5)
+    body = file.read_bytes().partition(b"\n")[2]
+    for changed in (body.replace(before, after, 1), body + b"junk\n"):
+        assert changed != body
+        file.write_bytes(TITLE + sha256(changed).encode() + b"\n" + changed)
+        with pytest.raises(UserError, match=names if changed != body + b"junk\n" else "follow"):
+            tl.load(file)

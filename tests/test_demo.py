@@ -135,7 +135,6 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--out", "."], "is a folder"),
         (["--out", "demo.pdf"], "ends in .html"),
         (["--out", "taken/demo.html"], "taken/demo.html"),
         (["--out", ""], "--out: is empty"),

@@ -584,7 +584,9 @@ def test_cluster_with_another_version_is_refused(tmp_path: Path, cluster: tuple[
 
 
 @needs_dask
-def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> None:
+def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     log, results = tmp_path / "log", tmp_path / "results"
     (tmp_path / "cluster").mkdir()
 
@@ -598,6 +600,7 @@ def test_lost_scheduler_is_one_line_and_what_is_done_is_kept(tmp_path: Path) -> 
         with pytest.raises(UserError, match="scheduler is lost; 1 of 2 tasks are done") as caught:
             run_tasks(tasks, results, Resources(cluster=address), progress=KillsScheduler())
     assert "\n" not in str(caught.value)
+    assert "Traceback" not in capfd.readouterr().err
     assert RunDirectory.open(results / "a").state == "done"
 
 

@@ -45,7 +45,7 @@ from thermoloom.machine.energy import energy
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
-from thermoloom.threads import threads
+from thermoloom.threads import process_threads, threads
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -410,7 +410,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with threads(1):
+    with process_threads(1):
         found = Running()
         yield found
         found.close()
@@ -523,7 +523,7 @@ def test_a_page_that_is_slow_misses_frames_and_holds_nothing_up() -> None:
             await free.wait()
             sent.append(content)
 
-        work = LabTask(1, asyncio.get_running_loop(), send)
+        work = LabTask(1, asyncio.get_running_loop(), send, threading.Semaphore(1))
         for place in range(100):
             work.offer("forming", {"place": place})
         free.set()
@@ -531,6 +531,37 @@ def test_a_page_that_is_slow_misses_frames_and_holds_nothing_up() -> None:
 
     asyncio.run(look())
     assert [json.loads(content[4:])["say"] for content in sent] == ["forming", "scene"]
+
+
+def test_a_task_that_waits_for_its_page_lets_another_one_compute() -> None:
+    """One core, and a page that never reads: the other viewer's task goes on at once."""
+    cores = threading.Semaphore(1)
+
+    async def look() -> None:
+        free = asyncio.Event()
+
+        async def send(content: bytes) -> None:
+            await free.wait()
+
+        def stuck() -> None:
+            with slow.at_work():
+                slow.tell("scene", {})
+
+        def computed() -> bool:
+            with quick.at_work():
+                return True
+
+        loop = asyncio.get_running_loop()
+        slow, quick = (LabTask(number, loop, send, cores) for number in (1, 2))
+        waiting = asyncio.create_task(asyncio.to_thread(stuck))
+        await asyncio.sleep(0.2)
+        assert await asyncio.wait_for(asyncio.to_thread(computed), 5)
+        assert not waiting.done()
+        free.set()
+        await waiting
+
+    asyncio.run(look())
+    assert cores.acquire(blocking=False)
 
 
 GARBAGE = [

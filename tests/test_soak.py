@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
 
-from soak import cases, files, inputs, interrupts
+from soak import cases, files, inputs, interrupts, signed
 from soak.cases import Ended, Tally
 from soak.interrupting import End
 
@@ -98,3 +98,10 @@ def test_verdicts_on_interrupts() -> None:
     assert think(130, TRACEBACK.err) == "traceback"
     assert think(None) == "hang"
     assert cases.BAD == ("more lines", "traceback", "hang", "silently wrong")
+
+
+def test_changed_files_with_right_checksums_are_refused_or_harmless() -> None:
+    tally = Tally(lambda text: None)
+    signed.soak(150, 3, tally, lambda text: None)
+    assert tally.examples == []
+    assert sum(counts["one line"] for counts in tally.counts.values()) > 50

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from numba import njit
+from threadpoolctl import threadpool_info
 
+import thermoloom as tl
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
 from thermoloom.errors import UserError
 from thermoloom.threads import (
     available_cores,
     breathe,
     in_threads,
+    linear_algebra,
+    process_threads,
     thread_count,
     threads,
     unit_ranges,
@@ -142,15 +150,149 @@ def test_ranges_cover_everything_once(units: int, pieces: int) -> None:
 
 @pytest.mark.parametrize("text", ["²", "99999999999", "eight", "0", "-1", "1.5", "1 2"])
 def test_a_wrong_number_of_threads_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thermoloom.threads._limit", None)  # whatever ran before in this process
     monkeypatch.setenv("THERMOLOOM_THREADS", text)
     with pytest.raises(UserError, match="THERMOLOOM_THREADS"):
         thread_count()
 
 
 def test_a_right_number_of_threads_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thermoloom.threads._limit", None)
     monkeypatch.setenv("THERMOLOOM_THREADS", " 3 ")
     assert thread_count() == 3
     monkeypatch.setenv("THERMOLOOM_THREADS", "")
     assert thread_count() == available_cores()
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def limits() -> tuple[int, list[int]]:
+    """Our threads, and those of every linear algebra library."""
+    blas = [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
+    return thread_count(), blas
+
+
+def test_concurrent_calls_give_the_bits_of_calls_in_turn_and_leave_the_process_as_it_was() -> None:
+    """At this size, another number of threads in linear algebra gives other bits."""
+    images = np.random.default_rng(0).random((6, 10, 10))
+    machine = tl.Machine(visible=100, hidden=30, duration=0.02)
+    computer = machine.solve(images)
+    kinds: tuple[Callable[[int], bytes], ...] = (
+        lambda seed: machine.solve(images).parameters.vector.tobytes(),
+        lambda seed: computer.generate(12, seed=seed).heat.tobytes(),
+        lambda seed: machine.train(images, cycles=1, seed=seed).parameters.vector.tobytes(),
+        lambda seed: np.float64(computer.distance_from_optimum()).tobytes(),
+        lambda seed: computer.generate(4, seed=seed).states.tobytes(),
+    )
+    calls = [(kinds[number % 5], number // 5) for number in range(50)]
+    before = limits()
+    in_turn = [function(seed) for function, seed in calls]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda each: each[0](each[1]), calls))
+    assert together == in_turn
+    assert limits() == before
+
+
+def test_a_block_alone_waits_for_those_that_share_and_goes_before_later_ones() -> None:
+    order: list[str] = []
+    inside, wanted = threading.Event(), threading.Event()
+
+    def share() -> None:
+        with threads(1):
+            inside.set()
+            wanted.wait(10)
+            time.sleep(0.2)  # the others wait meanwhile
+            order.append("shared")
+
+    def alone() -> None:
+        with linear_algebra(), threads(1), linear_algebra():
+            order.append("alone")
+
+    def late() -> None:
+        with threads(1):
+            order.append("late")
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(share)]
+        assert inside.wait(10)
+        waiting.append(pool.submit(alone))
+        time.sleep(0.1)
+        waiting.append(pool.submit(late))
+        wanted.set()
+        for each in waiting:
+            each.result(10)
+    assert order == ["shared", "alone", "late"]
+
+
+def test_blocks_with_one_thread_run_side_by_side() -> None:
+    meeting = threading.Barrier(2, timeout=10)
+    before = limits()
+
+    def meet(_: int) -> tuple[int, list[int]]:
+        with threads(1):
+            meeting.wait()
+            return limits()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(count == 1 and set(blas) == {1} for count, blas in pool.map(meet, range(2)))
+    assert limits() == before
+
+
+def test_a_limit_of_the_process_holds_for_all_of_its_threads() -> None:
+    before = limits()
+    with process_threads(1), ThreadPoolExecutor(1) as pool:
+        count, blas = pool.submit(limits).result()
+        assert count == 1
+        assert set(blas) == {1}
+        with threads(2):
+            assert limits()[0] == 2
+    assert limits() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_need_not_wait_for_threads_that_it_does_not_have() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with linear_algebra(), threads(1):
+            begun.set()
+            over.wait(20)
+
+    before, holder = limits(), threading.Thread(target=hold)
+    holder.start()
+    begun.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)  # it would hang
+        with linear_algebra():
+            os._exit(0 if limits() == before else 1)
+    _, status = os.waitpid(pid, 0)
+    over.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert limits() == before
+
+
+def test_an_interrupt_ends_waiting_and_the_next_block_begins() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with linear_algebra():
+            begun.set()
+            over.wait(20)
+
+    before, holder = limits(), threading.Thread(target=hold)
+    holder.start()
+    begun.wait(10)
+    main = threading.main_thread().ident
+    assert main is not None
+    signalling = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    signalling.start()
+    with pytest.raises(KeyboardInterrupt), linear_algebra():
+        pytest.fail("did not wait")
+    signalling.join()
+    over.set()
+    holder.join()
+    with linear_algebra():
+        assert limits() == before

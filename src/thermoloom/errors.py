@@ -25,7 +25,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__("".join(c if c.isprintable() else _visible(c) for c in message))
+        super().__init__(printable(message))
 
 
 class DataWarning(UserWarning):
@@ -66,6 +66,11 @@ def advice(setting: str, value: object) -> str:
     if _COMMAND_LINE.get():
         return f"--set {setting}={value if isinstance(value, str) else json.dumps(value)}"
     return f"{setting.rpartition('.')[2]}={value!r}"
+
+
+def printable(text: str) -> str:
+    """The text in one line that any terminal can show."""
+    return "".join(c if c.isprintable() else _visible(c) for c in text)
 
 
 def _visible(character: str) -> str:

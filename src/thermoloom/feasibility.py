@@ -112,7 +112,7 @@ def size_memory(machine: Machine) -> dict[str, int]:
 
 def solver_memory(machine: Machine) -> dict[str, int]:
     """The same for the optimum: moments in float64 of all pairs, or of pairs with a common
-    neighbour, and the modes and interpolations of some patterns.
+    neighbour, the modes and interpolations of some patterns, and couplings to label units.
     """
     parts, moments = size_memory(machine), 2 * machine.units**2
     if machine.sparse:
@@ -120,7 +120,9 @@ def solver_memory(machine: Machine) -> dict[str, int]:
         moments = min(int(degree @ degree) + 20 * len(wires(machine)), 3 * moments)
     modes = min(3 * 2**28, 2**16 * machine.units)
     parts[f"moments of pairs of units ({SIZE}, machine.topology)"] = 8 * moments + modes
-    return parts
+    to_labels = sum(block.size for block in layout(machine).blocks if block.columns == "label")
+    labels = f"machine.labels, machine.styles = {machine.labels}, {machine.styles}"
+    return parts | {labels: 48 * machine.stages * to_labels}
 
 
 def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:

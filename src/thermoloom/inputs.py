@@ -142,9 +142,12 @@ def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> byt
 def read_text(path: Path, most: int, kind: str = "file") -> str:
     """The text of a UTF-8 file of at most ``most`` bytes."""
     try:
-        return read_file(path, most, kind).decode("utf-8")
+        text = read_file(path, most, kind).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text ({error.reason}); save it as UTF-8") from None
+    if text.startswith("\ufeff"):
+        raise UserError(f"{path}: begins with a byte-order mark; save it as UTF-8 without one")
+    return text
 
 
 def _without_waiting(path: str, flags: int) -> int:

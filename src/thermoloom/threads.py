@@ -1,4 +1,14 @@
-"""Threads: how many a computation may use, and parallel execution of its pieces."""
+"""Threads: how many a computation may use, and parallel execution of its pieces.
+
+Another number of threads in the linear algebra libraries gives other last bits, and that number is
+one for the whole process. A computation that depends on it is therefore a block:
+
+    in_threads(...), threads(1)             one thread; such blocks run side by side
+    linear_algebra(), threads(n)            all threads, or n; such a block runs alone
+
+Blocks of other threads wait for their turn. A block inside another one never waits, and linear
+algebra that has one thread keeps it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -25,8 +35,26 @@ ABORTED = 3
 """Entry of a barrier (``engines.compiled.barrier``) that lets all pieces pass after a failure."""
 MOST_THREADS = 1024
 """Largest value of ``THERMOLOOM_THREADS``."""
-_limit: int | None = None
+_process_limit: int | None = None
 _allowed = 0
+
+
+class _Here(threading.local):
+    """What holds for the current thread."""
+
+    limit: int | None = None
+    """Of the block of ``threads`` around; None outside of one."""
+    linear_algebra: int | None = None
+    """Threads of linear algebra in the block around, 0 for those of the process; None outside."""
+    alone: bool = False
+    """Whether no other thread is in a block."""
+
+    @staticmethod
+    def check() -> None:
+        """End the piece at this point if it is not wanted any more."""
+
+
+_here = _Here()
 
 
 def available_cores() -> int:
@@ -36,8 +64,9 @@ def available_cores() -> int:
 
 def thread_count() -> int:
     """Threads in use: ``THERMOLOOM_THREADS`` if set, else the cores of this process."""
-    if _limit is not None:
-        return max(_limit, _allowed)
+    limit = _process_limit if _here.limit is None else _here.limit
+    if limit is not None:
+        return max(limit, _allowed)
     wanted = os.environ.get("THERMOLOOM_THREADS", "").strip()
     if not wanted:
         return available_cores()
@@ -51,13 +80,36 @@ def thread_count() -> int:
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Limit our threads and those of the linear algebra libraries within a block."""
-    global _limit
-    before, _limit = _limit, count
-    try:
-        with _linear_algebra_threads(count):
+    before = _here.limit
+    with _linear_algebra_threads(count):
+        _here.limit = count
+        try:
             yield
+        finally:
+            _here.limit = before
+
+
+@contextmanager
+def process_threads(count: int) -> Iterator[None]:
+    """Limit all threads of this process that are in no block of ``threads``."""
+    global _process_limit
+    with _linear_algebra_threads(0):
+        before, _process_limit = _process_limit, count
+        with _control() as libraries:
+            limited = libraries.limit(limits=count, user_api="blas")
+    try:
+        yield
     finally:
-        _limit = before
+        _process_limit = before
+        with _linear_algebra_threads(0), _control():
+            limited.restore_original_limits()
+
+
+@contextmanager
+def linear_algebra() -> Iterator[None]:
+    """A block in which no other thread changes the threads of linear algebra; also a decorator."""
+    with _linear_algebra_threads(0):
+        yield
 
 
 def allow(count: int) -> None:
@@ -103,7 +155,8 @@ def in_threads(
             if errors:
                 raise _GivenUp
 
-        outside, _here.check = getattr(_here, "check", _nothing), check
+        outside, here = dict(vars(_here)), vars(_here)
+        here.update(caller, check=check)
         try:
             for index in waiting:
                 check()
@@ -111,9 +164,11 @@ def in_threads(
         except BaseException as error:
             give_up(error)
         finally:
-            _here.check = outside
+            here.clear()
+            here.update(outside)
 
-    with interrupts_deferred() as honour, _linear_algebra_threads(1):
+    with interrupts_deferred() as honour, _linear_algebra_threads(1, honour):
+        caller = dict(vars(_here))
         count = min(thread_count(), len(work)) if barrier is None else len(work)
         helpers: list[Future[None]] = []
         try:
@@ -132,12 +187,9 @@ def in_threads(
     return results
 
 
-_here = threading.local()
-
-
 def breathe() -> None:
     """End a long piece at this point if another piece has failed or a signal has arrived."""
-    getattr(_here, "check", _nothing)()
+    _here.check()
 
 
 def _nothing() -> None:
@@ -153,18 +205,137 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1 << 16, thread_name_prefix="thermoloom")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
-
-
 def unit_ranges(units: int, pieces: int) -> list[tuple[int, int]]:
     """``units`` cut into at most ``pieces`` ranges (low, high) of nearly equal size."""
     edges = [units * piece // max(pieces, 1) for piece in range(pieces + 1)]
     return [(low, high) for low, high in pairwise(edges) if high > low]
 
 
-def _linear_algebra_threads(count: int) -> Any:
-    return _controller().limit(limits=count, user_api="blas")
+# --- turns ----------------------------------------------------------------------------------------
+
+
+class _Turns:
+    """Whose turn it is: any number of blocks share one thread of linear algebra, or one is alone.
+
+    A block that is to be alone goes before those that share, which might otherwise never end.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._sharing, self._alone, self._waiting = 0, False, 0
+        self._limits: list[Any] = []  # to be lifted, the last one first
+
+    def begin(self, count: int, honour: Callable[[], None]) -> None:
+        """Wait for the turn of a block; meanwhile ``honour()`` may raise an interrupt."""
+        _here.alone = alone = count != 1
+        with self._changed:
+            self._waiting += alone
+        try:
+            while not self._begins(alone):
+                honour()
+        finally:
+            with self._changed:
+                self._waiting -= alone
+                self._changed.notify_all()
+        if alone and count:
+            self.limit(count)
+
+    def _begins(self, alone: bool) -> bool:
+        with self._changed:
+            if self._alone or (self._sharing if alone else self._waiting):
+                self._changed.wait(timeout=0.05)
+                return False
+            if not alone and not self._sharing:
+                self.limit(1)
+            self._sharing, self._alone = self._sharing + (not alone), alone
+            return True
+
+    def end(self, count: int) -> None:
+        """End the turn of the block."""
+        with self._changed:
+            alone = self._alone
+            self._sharing, self._alone = self._sharing - (not alone), False
+            if count if alone else not self._sharing:
+                self.lift()
+            self._changed.notify_all()
+
+    def limit(self, count: int) -> None:
+        with _control() as libraries:
+            self._limits.append(libraries.limit(limits=count, user_api="blas"))
+
+    def lift(self) -> None:
+        with _control():
+            self._limits.pop().restore_original_limits()
+
+    def forked(self) -> None:
+        """In the child of a fork, which has no other thread than this one."""
+        limits, inside = self._limits, _here.linear_algebra is not None
+        self.__init__()  # type: ignore[misc]  # the lock may have been held by another thread
+        self._limits = limits
+        self._alone, self._sharing = inside and _here.alone, int(inside and not _here.alone)
+        while limits and not inside:
+            self.lift()
+
+
+_turns = _Turns()
+
+
+@contextmanager
+def _linear_algebra_threads(count: int, honour: Callable[[], None] | None = None) -> Iterator[None]:
+    """A block with this many threads of linear algebra; 0: as many as the process has.
+
+    ``honour``: raises an interrupt, where the caller defers them.
+    """
+    outside = _here.linear_algebra
+    if outside == 1 or (outside is not None and count in (0, outside)):
+        yield
+        return
+    count, begun = count or _process_limit or 0, False
+    try:
+        with interrupts_deferred() if honour is None else nullcontext(honour) as wanted:
+            if outside is None:
+                _turns.begin(count, wanted)
+            else:
+                _turns.limit(count)
+            _here.linear_algebra, begun = count, True
+        yield
+    finally:
+        if begun:
+            with interrupts_deferred():
+                _here.linear_algebra = outside
+                if outside is None:
+                    _turns.end(count)
+                else:
+                    _turns.lift()
+
+
+def _forked() -> None:
+    _turns.forked()
+    _pool.cache_clear()  # threads do not survive a fork
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+@contextmanager
+def _control() -> Iterator[ThreadpoolController]:
+    """The linear algebra libraries, to set their threads.
+
+    threadpoolctl from 3.7 on lets one thread set them and ignores all others without a word.
+    """
+    libraries = _controller()
+
+    def anyone() -> None:
+        for library in libraries.lib_controllers:
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
+
+    anyone()
+    try:
+        yield libraries
+    finally:
+        anyone()
 
 
 @cache

@@ -23,6 +23,7 @@ from thermoloom.cli.options import (
     merged,
     path_of,
     say,
+    shell_word,
     wired,
 )
 from thermoloom.errors import UserError
@@ -207,7 +208,7 @@ def train(
             f"cycles            {run.results['cycles']}",
             f"validation loss   {run.results['loss']:.4f} per step",
             f"  minus squared increments   {run.results['reduced_loss']:.4f}",
-            f"next: thermoloom generate {path}",
+            f"next: thermoloom generate {shell_word(path)}",
         ],
     )
 
@@ -335,7 +336,7 @@ def generate(
     if machine.switches or known is not None or settings.device.non_reciprocity:
         results |= _energy("work", generated.work, machine.kT)
         lines.append(_energy_line("work", generated.work, machine.kT))
-    emit(as_json, results, [*lines, f"next: thermoloom show {run}"])
+    emit(as_json, results, [*lines, f"next: thermoloom show {shell_word(run)}"])
 
 
 def _conditions(assignments: list[str] | None) -> Values:
@@ -509,6 +510,6 @@ def solve(
             f"({results['initial_expected_loss']:.4f} at θ = 0)",
             *expected,
             f"validation loss   {results['loss']:.4f} per step",
-            f"next: thermoloom generate {path}",
+            f"next: thermoloom generate {shell_word(path)}",
         ],
     )

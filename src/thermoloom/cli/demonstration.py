@@ -16,13 +16,18 @@ from thermoloom.inputs import is_folder
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="The page to write.", metavar="FILE", parser=path_of("--out"))
+        Path,
+        typer.Option(
+            help="The page to write, or its folder.", metavar="FILE", parser=path_of("--out")
+        ),
     ] = Path("results/demo.html"),
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a page on which noise turns into digits: a first look, in seconds."""
+    if is_folder("--out", out) or not out.suffix:
+        out = out / "index.html"
     _check(out)
     from thermoloom.demo.demo_page import build_demo
     from thermoloom.demo.demo_samples import draw_demo, solve_demo
@@ -67,7 +72,7 @@ def demo(
 def _check(out: Path) -> None:
     """Refuse a path that cannot be written, before anything is computed."""
     if is_folder("--out", out):
-        raise UserError(f"--out {out}: is a folder; name a file in it, such as {out / 'demo.html'}")
+        raise UserError(f"--out {out}: is a folder; remove it, or name another file")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--out {out}: the page is HTML; name a file that ends in .html")
     nearest = next(folder for folder in out.absolute().parents if folder.exists())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from thermoloom.errors import DataWarning, SpeedWarning, UserError, command_line
+from thermoloom.errors import DataWarning, SpeedWarning, UserError, command_line, printable
 from thermoloom.inputs import read_toml, shown, user_path
 from thermoloom.interrupts import interrupts_wind_up
 
@@ -212,5 +213,14 @@ def emit(as_json: bool, results: dict[str, Any], lines: list[str]) -> None:
     """Print results on standard output, as JSON or as lines."""
     from thermoloom.runs.formats import jsonable
 
-    text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(lines)
+    text = json.dumps(jsonable(results), indent=2) if as_json else "\n".join(map(printable, lines))
     print(text)
+
+
+def shell_word(path: Path) -> str:
+    """A path as a word of a shell command, in one line."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.replace("\\", r"\\"))
+    return "$'" + escaped.replace("'", r"\'") + "'"

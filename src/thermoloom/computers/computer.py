@@ -92,9 +92,17 @@ class SampleRequest:
         """Generate with the θ of a computer, under the conditions that were ordered."""
         if self.device is not None or self.conditions:
             theta = theta.on(under(settings, self.conditions, self.device).built)
-        return generate(
+        generated = generate(
             theta, self.samples, self.seed, self.classes, self.clamp, on_progress=on_progress
         )
+        lost = int((~np.isfinite(generated.final_states).all(axis=1)).sum())
+        if lost:
+            raise UserError(
+                f"{lost} of {self.samples} samples diverged: couplings up to "
+                f"{np.abs(theta.vector).max():.2g} are too strong for steps of machine.dt = "
+                f"{theta.machine.dt:g}; train at a smaller learning rate, or with smaller steps"
+            )
+        return generated
 
     def classes_of(self, theta: Parameters) -> list[int] | None:
         """The class requested for each sample, where the machine has labels."""

@@ -14,6 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +22,8 @@ from thermoloom.computers.computer import Computer
 from thermoloom.computers.pattern_store import pattern_names, patterns_from, stored_arrays
 from thermoloom.computers.sample_archives import (
     SampleRequest,
+    SamplesMetadata,
+    archived_classes,
     archives,
     arrays_of,
     generate_run,
@@ -29,27 +32,35 @@ from thermoloom.computers.sample_archives import (
 )
 from thermoloom.computers.training_runs import (
     TRAINING_SECTIONS,
+    curve_of,
     learned_patterns,
     parameters_of,
     settings_of,
+    stored_curve,
+    stored_parameters,
     unfinished,
 )
 from thermoloom.errors import UserError
 from thermoloom.export.coupling_tables import decode_couplings, encode_couplings, is_table
 from thermoloom.inputs import is_folder, read_file, user_path
 from thermoloom.machine.generated import Generated
-from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.machine import Machine
 from thermoloom.numerics import NUMERICS
 from thermoloom.patterns.patterns import Patterns
-from thermoloom.runs.files import DamagedFileError, sha256, write_atomically
-from thermoloom.runs.formats import decode_arrays, encode_arrays
+from thermoloom.runs.files import (
+    MOST_BYTES,
+    DamagedFileError,
+    reading,
+    sha256,
+    write_atomically,
+)
+from thermoloom.runs.formats import decode_arrays, encode_arrays, from_json
 from thermoloom.runs.manifest import package_version, refuse_file_of_run
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 from thermoloom.training.trainer import CURVE
 
 SUFFIX = ".safetensors"
-MOST_BYTES = 1 << 40
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -97,23 +108,26 @@ def open_computer(path: Path) -> Computer:
         run = RunDirectory.open(path)
         trainee, settings = unfinished(run), settings_of(run)
         if trainee is None:
-            theta, curve, cycle = parameters_of(run), run.load_table("curve"), None
+            theta, curve, cycle = parameters_of(run), curve_of(run), None
         else:
             theta, curve, cycle = trainee.parameters, trainee.curve_columns(), trainee.cycle
         return Computer(settings, theta, learned_patterns(run), curve, cycles_done=cycle)
     if is_table(path):
         return _from_table(path)
     arrays, metadata = _read(path, "computer")
-    try:
-        settings = Settings.from_dict(metadata["settings"])
-        return Computer(
-            settings,
-            Parameters.from_arrays(settings.built, _under("theta", arrays)),
-            patterns_from(_under("learned", arrays), metadata["learned"]),
-            _under("curve", arrays),
-        )
-    except KeyError as error:
-        raise DamagedFileError(f"{path}: has no {error}; save it again") from None
+    with reading(path, "; save it again"):
+        about = from_json(metadata, _ComputerMetadata)
+        settings = Settings.from_dict(about.settings)
+        theta = stored_parameters(settings, _under("theta", arrays))
+        patterns = patterns_from(_under("learned", arrays), about.learned)
+        if len(patterns) and patterns.patterns.shape[1] != settings.machine.visible:
+            raise ValueError(f"its patterns do not fit {settings.machine.visible} visible units")
+        return Computer(settings, theta, patterns, stored_curve(_under("curve", arrays)))
+
+
+class _ComputerMetadata(msgspec.Struct):
+    settings: dict[str, Any]
+    learned: dict[str, Any]
 
 
 def load(path: str | Path) -> Computer:
@@ -139,7 +153,7 @@ def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]
     settings = settings_of(run)
     if not run.has("curve.csv"):
         raise UserError(f"{path}: training is not done; continue it with thermoloom train")
-    return settings, learned_patterns(run), run.load_table("curve")
+    return settings, learned_patterns(run), curve_of(run)
 
 
 def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
@@ -176,9 +190,9 @@ def samples_of(
         return generate_run(path, order, on_progress)
     computer, file, identity = open_computer(path), archive_path(path, order), _identity(path)
     if file.exists():
-        arrays, metadata = _read(file, "samples")
-        if metadata["computer"] == identity:
-            return generated_of(computer.parameters.machine, arrays)
+        stored = _archive(file, identity, computer.machine)
+        if stored is not None:
+            return stored[0]
     generated = order.draw(computer.parameters, computer.settings, on_progress)
     classes = order.classes_of(computer.parameters)
     about = {"kind": "samples", "computer": identity, "seed": order.seed, "classes": classes}
@@ -225,16 +239,27 @@ def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None
         names = archives(run)
         if not names:
             return None
-        requested = run.load_metadata(names[-1])["classes"]
+        requested = archived_classes(run, names[-1])
         return names[-1], read_archive(run, names[-1]), requested
     identity, machine = _identity(path), learning_at(path)[0].machine
     candidates = path.parent.glob(f"{escape(_stem(path))}.samples-*{SUFFIX}")
     for file in sorted(candidates, key=lambda each: each.stat().st_mtime_ns, reverse=True):
-        arrays, metadata = _read(file, "samples")
-        if metadata["computer"] == identity:
-            name = file.name.removeprefix(f"{_stem(path)}.").removesuffix(SUFFIX)
-            return name, generated_of(machine, arrays), metadata["classes"]
+        stored = _archive(file, identity, machine)
+        if stored is not None:
+            return file.name.removeprefix(f"{_stem(path)}.").removesuffix(SUFFIX), *stored
     return None
+
+
+def _archive(
+    file: Path, identity: list[Any], machine: Machine
+) -> tuple[Generated, list[int] | None] | None:
+    """Samples in an archive beside a file, and their classes; None if of another computer."""
+    arrays, metadata = _read(file, "samples")
+    with reading(file, "; remove it"):
+        about = from_json(metadata, SamplesMetadata)
+        if about.computer != identity:
+            return None
+        return generated_of(machine, arrays), about.classes
 
 
 def _identity(path: Path) -> list[Any]:

@@ -8,21 +8,27 @@ they identify a run without reading an image.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
 
 from thermoloom.errors import UserError
+from thermoloom.machine.machine import SCALES
 from thermoloom.patterns.patterns import Patterns, load_patterns
 from thermoloom.patterns.scale import Scale
-from thermoloom.runs.files import sha256
-from thermoloom.runs.formats import array_sha256, canonical
+from thermoloom.runs.files import reading, sha256
+from thermoloom.runs.formats import array_of, array_sha256, canonical, from_json
 from thermoloom.runs.manifest import MANIFEST, run_path
 from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 
 KIND = "patterns"
+_MOMENTS = ("mean", "deviation")
 
 
 def content_sha256(patterns: Patterns) -> str:
@@ -88,26 +94,42 @@ def save_patterns(run: RunDirectory, name: str, patterns: Patterns) -> None:
 
 def read_patterns(run: RunDirectory, name: str) -> Patterns:
     """Read the patterns that ``save_patterns`` wrote."""
-    return patterns_from(run.load_arrays(name), run.load_metadata(name))
+    with reading(run.path / f"{name}.safetensors"):
+        return patterns_from(run.load_arrays(name), run.load_metadata(name))
+
+
+class _PatternNames(msgspec.Struct):
+    """The values of ``pattern_names``."""
+
+    labels: tuple[str, ...]
+    shape: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] | None
+    classes: tuple[int, ...]
+    digits: bool
+    scale: Literal[SCALES] = "sample"  # type: ignore[valid-type]
+    class_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Patterns from the values of ``stored_arrays`` and ``pattern_names``."""
-    pixels, scale = arrays.get("pixels"), Scale(names.get("scale", "sample"))
+    """Patterns from the values of ``stored_arrays`` and ``pattern_names``, else ValueError."""
+    about = from_json(names, _PatternNames)
+    rows, pixels = len(about.labels), arrays.get("pixels")
+    stored = array_of(arrays, *(("patterns", "float32") if pixels is None else ("pixels", "uint8")),
+                      rows, math.prod(about.shape) if about.shape else None)  # fmt: skip
+    scale = Scale(about.scale)
     if "mean" in arrays:
-        scale = replace(scale, mean=arrays["mean"], deviation=arrays["deviation"])
+        one_each: tuple[int, ...] = (rows if about.scale == "sample" else stored.shape[1],)
+        shape = one_each if arrays["mean"].ndim else ()
+        mean, deviation = (array_of(arrays, name, "float64", *shape) for name in _MOMENTS)
+        scale = replace(scale, mean=mean, deviation=deviation)
+    code = None if "code" not in arrays else array_of(arrays, "code", "float32", rows, None)
+    patterns = stored if pixels is None else scale.fields(pixels)
+    if not np.isfinite(patterns).all():
+        raise ValueError("patterns are not finite")
     return Patterns(
-        arrays["patterns"] if pixels is None else scale.fields(pixels),
-        tuple(names["labels"]),
-        tuple(names["shape"]) if names["shape"] else None,
-        tuple(names["classes"]),
-        names["digits"],
-        arrays.get("code"),
-        pixels,
-        scale,
-        tuple(names.get("class_names", ())),
-        tuple(names.get("columns", ())),
-    )
+        patterns, about.labels, about.shape or None, about.classes, about.digits, code, pixels,
+        scale, about.class_names, about.columns,
+    )  # fmt: skip
 
 
 def stored_arrays(patterns: Patterns) -> dict[str, Any]:

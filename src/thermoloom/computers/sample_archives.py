@@ -6,10 +6,11 @@ RUN/samples-SEED-N-HASH.safetensors       one with requested classes or clamped 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,8 @@ from thermoloom.machine.energy import EnergyParts
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
+from thermoloom.runs.files import reading
+from thermoloom.runs.formats import array_of, from_json
 from thermoloom.runs.store import RunDirectory, refuse_other_numerics
 
 
@@ -62,34 +65,57 @@ def arrays_of(generated: Generated) -> dict[str, NDArray[Any]]:
 
 def read_archive(run: RunDirectory, name: str) -> Generated:
     """Read stored samples and check them against their SHA-256."""
-    return generated_of(settings_of(run).machine, run.load_arrays(name))
+    with reading(run.path / f"{name}.safetensors"):
+        return generated_of(settings_of(run).machine, run.load_arrays(name))
 
 
 def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
-    """Samples from the arrays of an archive; the inverse of ``arrays_of``."""
+    """Samples from the arrays of an archive; the inverse of ``arrays_of``. Else ValueError."""
+    states = array_of(arrays, "final_states", "float32", None, machine.units)
+    windows = machine.stages + len(machine.development)
+
+    def by_window(name: str) -> NDArray[Any]:
+        return _finite(name, array_of(arrays, name, "float64", len(states), windows))
+
     starts, ends = (
-        EnergyParts({part: arrays[f"{moment}_{part}"] for part in layout(machine).parts})
+        EnergyParts({part: by_window(f"{moment}_{part}") for part in layout(machine).parts})
         for moment in ("start", "end")
     )
-    states = arrays["final_states"]
     no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
-    work = arrays["clamp_work"]
+    work = by_window("clamp_work")
+    before = "path_heat" not in arrays  # in the first archives
     return Generated(
-        arrays["initial_states"],
-        states,
+        _finite("initial_states", array_of(arrays, "initial_states", "float32", *states.shape)),
+        _finite("final_states", states),
         starts,
         ends,
         work,
-        arrays.get("path_heat", np.full_like(work, np.nan)),  # not in the first archives
+        np.full_like(work, np.nan) if before else by_window("path_heat"),
         no_snapshots,
-        active_work=arrays.get("active_work", 0.0),
+        active_work=by_window("active_work") if "active_work" in arrays else 0.0,
     )
 
 
-def archived_classes(run: RunDirectory, name: str) -> Sequence[int] | None:
+def _finite(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} is not finite")
+    return array
+
+
+class SamplesMetadata(msgspec.Struct):
+    """What an archive says of its samples."""
+
+    seed: int
+    classes: list[int] | None = None
+    """The class requested for each sample, where there were labels."""
+    computer: list[Any] = msgspec.field(default_factory=list)
+    """Beside a file: the identity of the computer."""
+
+
+def archived_classes(run: RunDirectory, name: str) -> list[int] | None:
     """The class requested for each sample of an archive, where there were labels."""
-    classes: Sequence[int] | None = run.load_metadata(name).get("classes")
-    return classes
+    with reading(run.path / f"{name}.safetensors"):
+        return from_json(run.load_metadata(name), SamplesMetadata).classes
 
 
 def archives(run: RunDirectory) -> list[str]:

@@ -9,10 +9,13 @@ RUN/curve.csv                   validation loss
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from thermoloom.computers.learning import solve_computer
 from thermoloom.computers.pattern_store import (
@@ -23,15 +26,18 @@ from thermoloom.computers.pattern_store import (
     save_patterns,
 )
 from thermoloom.errors import UserError
+from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.parameters import Parameters
 from thermoloom.patterns.drive import Drive, check_labels, drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
+from thermoloom.runs.files import reading
+from thermoloom.runs.formats import array_of
 from thermoloom.runs.manifest import run_path
 from thermoloom.runs.store import RunDirectory, finished_results, refuse_claimed
 from thermoloom.settings import Settings, current_names
 from thermoloom.training.checks import check_learning, check_training
-from thermoloom.training.trainer import Trainee, train
+from thermoloom.training.trainer import CURVE, Trainee, check_cycles, train
 
 KIND = "training"
 PATTERNS, OLD_PATTERNS = "patterns", "prototypes"
@@ -143,7 +149,10 @@ def _begin(run: RunDirectory, settings: Settings, patterns: Patterns) -> Trainee
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return Trainee.new(settings)
-    return Trainee.restore(settings, checkpoint.arrays, checkpoint.cycle)
+    with reading(run.path / checkpoint.name, "; remove it"):
+        if checkpoint.cycle > settings.training.cycles:
+            raise ValueError(f"this training has {settings.training.cycles} cycles")
+        return Trainee.restore(settings, checkpoint.arrays, checkpoint.cycle)
 
 
 def _train(
@@ -209,7 +218,33 @@ def parameters_of(run: RunDirectory) -> Parameters:
     """θ of a trained computer, on the device that it was trained for."""
     if run.state != "done":
         raise UserError(f"{run.path}: {_why_not_done(run)}")
-    return Parameters.from_arrays(settings_of(run).built, run.load_arrays("computer"))
+    with reading(run.path / "computer.safetensors"):
+        return stored_parameters(settings_of(run), run.load_arrays("computer"))
+
+
+def stored_parameters(settings: Settings, arrays: Mapping[str, Any]) -> Parameters:
+    """θ from the arrays of a file, checked before memory is taken for it."""
+    require_memory(size_memory(settings.machine))
+    theta = Parameters.from_arrays(settings.built, arrays)
+    if theta.vector.dtype != np.float32:
+        raise ValueError(f"parameters: {theta.vector.dtype} numbers, not float32")
+    theta.check()
+    return theta
+
+
+def curve_of(run: RunDirectory) -> dict[str, NDArray[Any]]:
+    """The validation curve of a run."""
+    columns = run.load_table("curve")
+    with reading(run.path / "curve.csv"):
+        return stored_curve(columns)
+
+
+def stored_curve(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """A validation curve from the columns of a file, else ValueError."""
+    points = len(columns[CURVE[0]])
+    curve = {name: array_of(columns, name, "float64", points) for name in CURVE}
+    check_cycles(curve[CURVE[0]])
+    return curve
 
 
 def unfinished(run: RunDirectory) -> Trainee | None:

@@ -12,19 +12,30 @@ where each block has a range in each stage. Biases are not quantized and have no
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
-from thermoloom.inputs import parse_toml
+from thermoloom.feasibility import require_memory, size_memory
+from thermoloom.inputs import LARGEST, parse_toml, read_file
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Block, Parameters, layout
-from thermoloom.machine.quantization import UNQUANTIZED, couplings, largest_magnitude, levels
-from thermoloom.runs.files import DamagedFileError, sha256
+from thermoloom.machine.quantization import (
+    UNQUANTIZED,
+    couplings,
+    largest_magnitude,
+    levels,
+    top_level,
+)
+from thermoloom.runs.files import MOST_BYTES, DamagedFileError, sha256
+from thermoloom.runs.formats import from_json
 from thermoloom.runs.manifest import package_version
 from thermoloom.settings import Settings, toml_of
 
@@ -38,9 +49,8 @@ Shape = tuple[int, ...] | None
 def is_table(path: Path) -> bool:
     """Whether a file begins like a table of couplings."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(TITLE)) == TITLE
-    except OSError:
+        return read_file(path, MOST_BYTES, first=len(TITLE)) == TITLE
+    except UserError:
         return False
 
 
@@ -103,50 +113,81 @@ def _rows(
 def decode_couplings(data: bytes, where: str) -> tuple[Settings, Parameters, Shape]:
     """Settings, θ and shape of the image that ``encode_couplings`` wrote.
 
-    A changed byte is refused.
+    A changed byte is refused, and so is a table that contradicts itself.
     """
     title, _, body = data.partition(b"\n")
     if title != TITLE + sha256(body).encode():
         raise DamagedFileError(f"{where}: does not match its SHA-256; export it again")
     comment, _, rows = body.partition(f"\n{COLUMNS}\n".encode())
-    head = parse_toml(re.sub("^# ?", "", comment.decode(), flags=re.MULTILINE), where)
     try:
-        about, ranges = head.pop("couplings"), head.pop("ranges")
-        settings, bits = Settings.from_dict(head), about["bits"]
-        theta, reader = Parameters.zeros(settings.machine), _RowReader(rows)
-        for stage in range(settings.machine.stages):
-            for block in layout(settings.machine).blocks:
+        head = parse_toml(re.sub("^# ?", "", comment.decode(), flags=re.MULTILINE), where)
+        about = from_json(head.pop("couplings", {}), _About)
+        ranges = from_json(head.pop("ranges", {}), dict[str, list[NotNegative]])
+        settings = Settings.from_dict(head)
+        machine = settings.machine
+        require_memory(size_memory(machine))
+        _check_ranges(machine, about.bits, ranges)
+        if about.image is not None and math.prod(about.image) != machine.visible:
+            raise ValueError(f"image = {about.image}: the machine has {machine.visible} pixels")
+        theta, reader = Parameters.zeros(machine), _RowReader(rows)
+        for stage in range(machine.stages):
+            for block in layout(machine).blocks:
                 span = ranges[block.name][stage] if block.name in ranges else None
-                _fill(block, theta.vector[stage], reader.read(stage, block), bits, span)
-    except UserError:
-        raise
-    except (KeyError, IndexError, ValueError) as error:
-        raise UserError(f"{where}: no complete table of couplings ({error})") from None
-    weights = about.get("style_weights")
-    theta = Parameters(
-        settings.machine, theta.vector, None if weights is None else np.array(weights)
-    )
-    theta.check()
-    shape = about.get("image")
-    return settings, theta, None if shape is None else tuple(shape)
+                _fill(block, theta.vector[stage], reader.read(stage, block), about.bits, span)
+        reader.end()
+        weights = None if about.style_weights is None else np.array(about.style_weights, float)
+        theta = Parameters(machine, theta.vector, weights)
+        theta.check()
+    except (ValueError, DeprecationWarning) as error:
+        reason = str(error).removeprefix(f"{where}: ")
+        raise UserError(f"{where}: no complete table of couplings ({reason})") from None
+    return settings, theta, about.image
+
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _About(msgspec.Struct):
+    """Section ``couplings`` of the comment."""
+
+    bits: int
+    image: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] | None = None
+    style_weights: list[list[float]] | None = None
+
+
+def _check_ranges(machine: Machine, bits: int, ranges: dict[str, list[float]]) -> None:
+    """Refuse a number of bits that no table has, and ranges of other blocks or stages."""
+    quantized = layout(machine).couplings if bits != UNQUANTIZED and top_level(bits) else ()
+    expected = {block.name: machine.stages for block in quantized}
+    if {name: len(spans) for name, spans in ranges.items()} != expected:
+        raise ValueError("its ranges are not those of the machine")
+    if not all(span <= LARGEST for spans in ranges.values() for span in spans):
+        raise ValueError("a range is not a number of float32")
 
 
 class _RowReader:
     """Reads the rows of a table block by block, in the order in which they were written."""
 
     def __init__(self, rows: bytes) -> None:
-        self.rows, self.position = b"\n" + rows.rstrip(b"\n"), 0
+        if not rows.endswith(b"\n"):
+            raise ValueError("its last line is cut")
+        self.rows, self.position = b"\n" + rows[:-1], 0
 
     def read(self, stage: int, block: Block) -> NDArray[np.float64]:
         """i, j, code, value of the block's rows, (4, edges), parsed by NumPy in one call."""
         first = b"\n%d,%s," % (stage + 1, block.name.encode())
         begin, last = self.position, self.rows.rfind(first)
-        if last < 0:
+        if last < begin:
             return np.empty((4, 0))
         end = self.rows.find(b"\n", last + 1)
         self.position = len(self.rows) if end < 0 else end
         numbers = self.rows[begin : self.position].replace(first, b",").replace(b",,", b",nan,")
         return np.fromstring(numbers[1:].decode(), sep=",").reshape(-1, 4).T
+
+    def end(self) -> None:
+        """Refuse rows after the last block."""
+        if self.position != len(self.rows.rstrip(b"\n")):
+            raise ValueError("rows follow the last block")
 
 
 def _fill(
@@ -156,7 +197,15 @@ def _fill(
     i, j = block.places
     if not (np.array_equal(rows[0], i) and np.array_equal(rows[1], j)):
         raise ValueError(f"rows of {block.name} are not those of the machine")
-    values = rows[3].astype(np.float32)
+    with np.errstate(over="ignore"):  # too large for float32: not finite, and refused as such
+        values = rows[3].astype(np.float32)
+    if span is None and not np.isnan(rows[2]).all():
+        raise ValueError(f"{block.name} has codes but no range")
     if span is not None:
-        values = couplings(rows[2].astype(np.int32), bits, span)
+        codes = rows[2]
+        if not (np.abs(codes) <= top_level(bits)).all() or (codes % 1).any():
+            raise ValueError(f"{block.name} has a code that {bits} bits do not hold")
+        exact = couplings(codes.astype(np.int32), bits, span)
+        if not np.array_equal(exact, values):
+            raise ValueError(f"{block.name} has a value that is not that of its code")
     block.set_independent(vector, values)

@@ -34,7 +34,7 @@ from thermoloom.errors import UserError
 from thermoloom.lab import downloads
 from thermoloom.lab.messages import MESSAGE_BYTES
 from thermoloom.lab.viewer import SEND_SECONDS, Bench, Viewer, packed
-from thermoloom.threads import available_cores, threads
+from thermoloom.threads import available_cores, process_threads, threads
 
 PAGE = Path(__file__).parent / "page"
 NAMES = ("127.0.0.1", "localhost")
@@ -58,8 +58,11 @@ class Lab:
     """State of the server: the shared bench and the open pages."""
 
     def __init__(self, prepare: Prepare) -> None:
-        workers = max(2, available_cores())
-        self.bench = Bench(ThreadPoolExecutor(workers, "lab"), ThreadPoolExecutor(2, "lab-quick"))
+        self.bench = Bench(
+            ThreadPoolExecutor(MOST_VIEWERS, "lab"),
+            threading.Semaphore(max(2, available_cores())),
+            ThreadPoolExecutor(2, "lab-quick"),
+        )
         self.viewers: dict[str, Viewer] = {}
         self._prepare = prepare
 
@@ -257,5 +260,5 @@ def server_of(prepare: Prepare) -> uvicorn.Server:
 
 def serve(sock: socket.socket, prepare: Prepare) -> None:
     """Serve until interrupted. Each task has one thread, so that viewers share the cores."""
-    with threads(1):
+    with process_threads(1):
         server_of(prepare).run(sockets=[sock])

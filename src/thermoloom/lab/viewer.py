@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,8 @@ WORK_SECONDS = 120.0
 """Longer tasks are ended."""
 SEND_SECONDS = 20.0
 """A page that does not accept an answer within this time is disconnected."""
+SOON = 0.05
+"""Seconds that a task waits for its page before it lets another one compute."""
 
 MOST_SHOWN = 20
 """Learned patterns to start from."""
@@ -50,7 +52,9 @@ class Bench:
     """Shared by all viewers: the computer, the threads, and the state of the preparations."""
 
     pool: ThreadPoolExecutor
-    """Threads for tasks."""
+    """Threads for tasks, one for each viewer."""
+    cores: threading.Semaphore
+    """Tasks that compute at the same time; a task that waits for its page is not one of them."""
     quick: ThreadPoolExecutor
     """Threads for short requests, which then need not wait for tasks."""
     computer: Computer | None = None
@@ -64,7 +68,13 @@ class Bench:
 class LabTask:
     """A request under way, as its worker thread sees it."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop, send: Send) -> None:
+    def __init__(
+        self,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        send: Send,
+        cores: threading.Semaphore,
+    ) -> None:
         self.number = number
         self.ended = threading.Event()
         """The page does not want the result."""
@@ -72,13 +82,16 @@ class LabTask:
         """The page wants the result as it is now."""
         self.over = threading.Event()
         """The thread is free again."""
-        self._loop, self._send = loop, send
+        self._loop, self._send, self._cores = loop, send, cores
         self._until = 0.0
         self._offered: Future[Any] | None = None
 
-    def begin(self) -> None:
-        """Start the clock; time spent waiting for a thread does not count."""
-        self._until = time.monotonic() + WORK_SECONDS
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Compute, once a core is free; the clock starts then."""
+        with self._cores:
+            self._until = time.monotonic() + WORK_SECONDS
+            yield
 
     def check(self) -> None:
         """Raise an error if the task has taken too long."""
@@ -89,9 +102,23 @@ class LabTask:
         """Send an answer and wait until it is sent; raises ``Ended`` if the page has gone."""
         sent = self._hand_over(kind, numbers, data)
         try:
-            sent.result(2 * SEND_SECONDS)
+            sent.result(SOON)
+        except TimeoutError:
+            self._wait_for_page(sent)
         except Exception:  # whatever a closed connection or a closing server raises
             raise Ended from None
+
+    def _wait_for_page(self, sent: Future[Any]) -> None:
+        """Wait for a slow page, while another task has the core."""
+        self._cores.release()
+        began = time.monotonic()
+        try:
+            sent.result(2 * SEND_SECONDS)
+        except Exception:
+            raise Ended from None
+        finally:
+            self._cores.acquire()
+            self._until += time.monotonic() - began
 
     def offer(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
         """Send an answer without waiting; drop it if the previous one is still being sent."""
@@ -159,7 +186,7 @@ class Viewer:
             order, self._next = self._next, None
             if order is None:
                 continue
-            self.task = LabTask(order.number, loop, self._send)
+            self.task = LabTask(order.number, loop, self._send, self.bench.cores)
             try:
                 await loop.run_in_executor(self.bench.pool, self._do, order, self.task)
             finally:
@@ -201,12 +228,12 @@ class Viewer:
     # --- in a thread ------------------------------------------------------------------------------
 
     def _do(self, order: messages.Generate | messages.Teach, task: LabTask) -> None:
-        task.begin()
         try:
-            if isinstance(order, messages.Generate):
-                self._generate(order, task)
-            else:
-                self._teach(order, task)
+            with task.at_work():
+                if isinstance(order, messages.Generate):
+                    self._generate(order, task)
+                else:
+                    self._teach(order, task)
         except Ended:
             pass
         except Exception as error:

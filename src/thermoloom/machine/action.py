@@ -21,6 +21,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import Onsite
 from thermoloom.machine.parameters import Array, Parameters, layout
 from thermoloom.machine.protocol import ramp
+from thermoloom.threads import linear_algebra
 
 
 class StepConstants(NamedTuple):
@@ -88,6 +89,7 @@ def loss_scale(machine: Machine) -> float:
     return machine.kT / machine.drift
 
 
+@linear_algebra()
 def residuals(theta: Parameters, path: Array, word: Array | None = None) -> Array:
     """r for every step and unit of a path (K + 1, N); shape (K, N)."""
     machine, after = theta.machine, path[1:]
@@ -174,6 +176,7 @@ def terms_of_sums(machine: Machine, sums: Sequence[float], steps: int) -> PathTe
     )
 
 
+@linear_algebra()
 def path_terms(
     theta: Parameters, path: Array, field: Array | None = None, word: Array | None = None
 ) -> PathTerms:
@@ -198,6 +201,7 @@ def path_terms(
     return terms_of_sums(machine, sums.tolist(), len(path) - 1)
 
 
+@linear_algebra()
 def gradient_of_residuals(
     machine: Machine, r: Array, after: Array, word: Array | None = None
 ) -> Parameters:

@@ -18,6 +18,7 @@ import numpy as np
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
+from thermoloom.threads import linear_algebra
 
 
 def label_word(
@@ -75,6 +76,7 @@ class EnergyParts:
         return sum(self.parts.values(), start=np.zeros(()))
 
 
+@linear_algebra()
 def energy_parts(
     theta: Parameters,
     states: Array,
@@ -134,6 +136,7 @@ def switching_work(
     return work
 
 
+@linear_algebra()
 def coupling_gradient(
     theta: Parameters,
     states: Array,
@@ -166,6 +169,7 @@ def _product(states: Array, J: Any) -> Array:
     return product
 
 
+@linear_algebra()
 def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None) -> Array:
     """b_i + Σ_l J_il x_l, (..., N): the constant force of biases and labels on the free units."""
     batch = () if word is None else np.shape(word)[:-1]

@@ -266,9 +266,7 @@ class Parameters:
         names = [block.name for block in form.blocks]
         if missing := [name for name in names if name not in arrays]:
             raise UserError(f"parameters: {', '.join(missing)} missing for this machine")
-        theta = np.empty(
-            (machine.stages, form.size), np.result_type(*(arrays[name] for name in names))
-        )
+        blocks: dict[str, Array] = {}
         for block in form.blocks:
             shape = (machine.stages, *block.shape)
             array = np.asarray(arrays[block.name])
@@ -278,7 +276,12 @@ class Parameters:
                 raise UserError(
                     f"parameters: {block.name} has shape {array.shape}, this machine has {shape}"
                 )
-            block.of(theta)[...] = array.reshape(shape)
+            if array.dtype.kind != "f" or array.dtype != np.asarray(arrays[names[0]]).dtype:
+                raise UserError(f"parameters: {block.name} has {array.dtype} numbers, not float32")
+            blocks[block.name] = array
+        theta = np.empty((machine.stages, form.size), np.asarray(arrays[names[0]]).dtype)
+        for block in form.blocks:
+            block.of(theta)[...] = np.reshape(blocks[block.name], (machine.stages, *block.shape))
         return cls(machine, theta, arrays.get("style_weights"))
 
     @cached_property
@@ -359,7 +362,8 @@ class Parameters:
         return np.array_equal(self.vector, other.vector)
 
     def check(self) -> None:
-        """Refuse parameters that are not finite or not symmetric."""
+        """Refuse parameters that are not finite, not symmetric."""
+        self._check_style_weights()
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")
         for block in self.layout.blocks:
@@ -369,6 +373,14 @@ class Parameters:
                     raise UserError(f"{block.name}: couplings are not symmetric")
                 if np.any(np.diagonal(couplings, axis1=-2, axis2=-1)):
                     raise UserError(f"{block.name}: couplings have a nonzero diagonal")
+
+    def _check_style_weights(self) -> None:
+        weights, shape = self.style_weights, (self.machine.labels, self.machine.styles)
+        if weights is None:
+            return
+        real = weights.shape == shape and weights.dtype.kind == "f"
+        if not (real and (weights >= 0).all() and np.allclose(weights.sum(axis=1), 1)):
+            raise UserError(f"style_weights: must be {shape} shares that add up to 1 in each class")
 
 
 def _on_wires(block: Block, matrix: Array) -> Array:

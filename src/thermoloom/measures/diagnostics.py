@@ -21,6 +21,7 @@ from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.patterns.drive import Drive
+from thermoloom.threads import linear_algebra
 
 
 def coupling_norms(theta: Parameters) -> dict[str, float]:
@@ -61,6 +62,7 @@ class EnergyDrop:
         return self.initial["total"] - self.final["total"]
 
 
+@linear_algebra()
 def cross_energies(
     computers: Mapping[str, Parameters],
     ensembles: Mapping[str, Generated],

@@ -27,6 +27,7 @@ from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 from thermoloom.theory.generation_law import prepared_entropy, transport_scale
+from thermoloom.threads import linear_algebra
 
 Float64 = NDArray[np.float64]
 
@@ -151,6 +152,7 @@ class Dissipation:
         return self.speed_limit.mean - self.heat.mean, self.entropy_change.mean
 
 
+@linear_algebra()
 def dissipation(machine: Machine, generated: Generated) -> Dissipation:
     """Bounds of the entropy that a generation produced, from its samples."""
     start = generated.initial_states.astype(np.float64)

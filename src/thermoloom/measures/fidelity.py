@@ -24,6 +24,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.quality import unit_rows
 from thermoloom.theory.generation_law import Gaussian, gelbrich
+from thermoloom.threads import linear_algebra
 
 Array64 = NDArray[np.float64]
 
@@ -35,6 +36,7 @@ def _features(array: NDArray[Any], name: str) -> Array64:
     return rows
 
 
+@linear_algebra()
 def frechet_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Fréchet distance of two sets of features, as if each were Gaussian."""
     laws = [
@@ -51,6 +53,7 @@ class KernelDistance(NamedTuple):
     error: float
 
 
+@linear_algebra()
 def kernel_distance(
     a: NDArray[Any], b: NDArray[Any], block: int = 500, seed: int = 0
 ) -> KernelDistance:
@@ -85,6 +88,7 @@ class PrecisionRecall(NamedTuple):
     recall: float
 
 
+@linear_algebra()
 def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> PrecisionRecall:
     """Improved precision and recall of samples ``a`` for data ``b``."""
     x, y = _features(a, "samples"), _features(b, "data")
@@ -101,6 +105,7 @@ def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> P
     return PrecisionRecall(precision, recall)
 
 
+@linear_algebra()
 def class_diversity(images: NDArray[Any], classes: NDArray[Any]) -> float:
     """1 − mean correlation of two images of one class, averaged over classes."""
     unit = unit_rows(_features(images, "images"))
@@ -130,6 +135,7 @@ class Nearest(NamedTuple):
     correlation: Array64
 
 
+@linear_algebra()
 def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 2000) -> Nearest:
     """The training image of largest correlation with each image: memorized, or not?"""
     samples = unit_rows(np.asarray(images, np.float32))

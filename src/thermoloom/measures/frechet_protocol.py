@@ -20,6 +20,7 @@ from thermoloom.errors import UserError
 from thermoloom.inputs import read_file
 from thermoloom.measures.classifier import Network, classifier_in, standardize
 from thermoloom.theory.generation_law import Gaussian, gelbrich
+from thermoloom.threads import linear_algebra
 
 INPUT_SIDE = 256
 CONTRAST_THRESHOLD = 0.5
@@ -49,6 +50,7 @@ def resize_matrix(size: int, target: int) -> NDArray[np.float64]:
     return normalized
 
 
+@linear_algebra()
 def network_inputs(images: Bytes, side: int = INPUT_SIDE) -> NDArray[np.float32]:
     """Images (n, h, w) of bytes as the network takes them: (n, 3, side, side), from −1 to 1."""
     height, width = images.shape[1:]
@@ -78,6 +80,7 @@ def classifier_features(folder: str) -> Extract:
     return lambda images: judge.features(standardize(images / 255))
 
 
+@linear_algebra()
 def feature_law(images: Bytes, extract: Extract) -> Gaussian:
     """Mean and covariance of the features, summed block by block in float64."""
     if len(images) < 2:

@@ -21,6 +21,7 @@ from thermoloom.errors import UserError
 from thermoloom.measures.classifier import CLASSES, SIDE, Classifier, classifier_in, classify
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.sections import html_table
+from thermoloom.threads import linear_algebra
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -151,6 +152,7 @@ class Quality:
         return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
+@linear_algebra()
 def measure_quality(
     visible_states: NDArray[Any],
     patterns: Patterns,

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
-from thermoloom.threads import threads
+from thermoloom.threads import linear_algebra, threads
 
 Float32 = NDArray[np.float32]
 
@@ -38,6 +38,7 @@ def projection(machine: Machine) -> Float32:
     return entries.astype(np.float32)
 
 
+@linear_algebra()
 def _projected(machine: Machine, patterns: Float32, _: Sequence[int]) -> Float32:
     # float64 and no BLAS: the float32 result then depends on neither threads nor library
     wide, P = patterns.astype(np.float64), projection(machine).astype(np.float64)

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from thermoloom.errors import UserError
-from thermoloom.runs.files import LOCK, DamagedFileError, Lock, leftovers, lock_owner, sha256
+from thermoloom.runs.files import (
+    LOCK,
+    DamagedFileError,
+    Lock,
+    leftovers,
+    lock_owner,
+    read_bytes,
+    sha256,
+)
 from thermoloom.runs.formats import unchecked_arrays, wrong_arrays
 from thermoloom.runs.manifest import (
     MANIFEST,
@@ -164,9 +172,9 @@ def verify(folder: Path | str) -> Verification:
 
 def _verify_file(file: Path, record: FileRecord, report: Verification) -> None:
     try:
-        data = file.read_bytes()
-    except OSError as error:
-        report.damaged.append(DamagedFile(file, f"cannot be read ({error.strerror})"))
+        data = read_bytes(file)
+    except UserError as error:
+        report.damaged.append(DamagedFile(file, str(error).partition(": ")[2]))
         return
     report.files += 1
     report.bytes += len(data)

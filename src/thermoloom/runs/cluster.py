@@ -42,10 +42,8 @@ from thermoloom.runs.tasks import (
     Task,
     execute,
     one_line,
-    resolve,
     throttled,
 )
-from thermoloom.threads import threads
 
 CLUSTER_REPORT_INTERVAL = 1.0
 """Seconds between two progress reports of one task; the scheduler forwards those of all workers."""
@@ -160,7 +158,7 @@ def _check_scheduler(address: str) -> None:
         await comm.close()
 
     try:
-        with _silenced("distributed"), ThreadPoolExecutor(1) as pool:
+        with _silenced(), ThreadPoolExecutor(1) as pool:
             pool.submit(lambda: asyncio.run(connect())).result()
     except Exception as error:
         if address.startswith("tls:"):
@@ -176,23 +174,27 @@ def _check_scheduler(address: str) -> None:
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
     _check_scheduler(address)
-    client = importlib.import_module("distributed").Client(
-        address, timeout=10, set_as_default=False
-    )
-    with client, _silenced("distributed.client"):
-        yield client
+    with _silenced():  # also while it closes: then it prints of a scheduler that is lost
+        client = importlib.import_module("distributed").Client(
+            address, timeout=10, set_as_default=False
+        )
+        with client:
+            yield client
 
 
 @contextlib.contextmanager
-def _silenced(name: str) -> Iterator[None]:
-    """Silence a logger of Dask, which prints tracebacks where one line is enough."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+def _silenced() -> Iterator[None]:
+    """Silence the loggers of Dask, which print tracebacks where one line is enough."""
+    rooms = ("distributed", "tornado", "asyncio")
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in rooms]
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _check_versions(client: Any, address: str) -> int:
@@ -236,42 +238,14 @@ def remote_task(order: dict[str, Any], sent: dict[str, bytes]) -> dict[str, Any]
     worker = importlib.import_module("distributed").get_worker()
     try:
         report = _cluster_report(worker, task, order["topic"])
-        with _undisturbed(worker), _one_thread_each(task):
-            outcome = execute(task, workdir, report, None)
+        with _undisturbed(worker):
+            outcome = execute(task, workdir, report, 1)
     except _CancelledError:
         return {"outcome": asdict(Outcome("failed", reason="cancelled")), "files": {}}
     files = {} if order["folder"] else pack(workdir, task.outputs)
     if not order["folder"]:
         shutil.rmtree(workdir, ignore_errors=True)
     return {"outcome": asdict(outcome), "files": files}
-
-
-_LIMITED = contextlib.ExitStack()
-_LIMITED_TASKS = 0
-_LIMITING = threading.Lock()
-
-
-@contextlib.contextmanager
-def _one_thread_each(task: Task) -> Iterator[None]:
-    """Limit each of a worker's simultaneous tasks to one thread.
-
-    The limit on linear algebra threads is process-wide, and another number of threads gives other
-    bits. The first task that begins therefore sets the limit and the last that ends lifts it.
-    """
-    global _LIMITED_TASKS
-    with _LIMITING:
-        with contextlib.suppress(Exception):  # execute will report the error
-            resolve(task.function)  # first, so that the libraries it loads are limited too
-        if _LIMITED_TASKS == 0:
-            _LIMITED.enter_context(threads(1))
-        _LIMITED_TASKS += 1
-    try:
-        yield
-    finally:
-        with _LIMITING:
-            _LIMITED_TASKS -= 1
-            if _LIMITED_TASKS == 0:
-                _LIMITED.close()
 
 
 _SLOWED: dict[Any, tuple[int, float]] = {}

@@ -13,20 +13,43 @@ import os
 import re
 import secrets
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
 
 from thermoloom.errors import UserError
+from thermoloom.inputs import read_file
 
 LOCK = ".lock"
 """Locked while a process writes in a directory."""
+MOST_BYTES = 1 << 40
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 class DamagedFileError(UserError):
     """A file whose content does not match its checksum, or cannot be read at all."""
+
+
+def read_bytes(file: Path) -> bytes:
+    """The bytes of a regular file; anything else, such as a pipe, counts as damaged."""
+    try:
+        return read_file(file, MOST_BYTES)
+    except UserError as error:
+        raise DamagedFileError(str(error)) from None
+
+
+@contextlib.contextmanager
+def reading(file: Path, way_out: str = "") -> Iterator[None]:
+    """A block that reads the content of a file; what is wrong with it is an error of the file."""
+    try:
+        yield
+    except DamagedFileError:
+        raise
+    except (ValueError, KeyError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DamagedFileError(f"{file}: damaged ({reason}){way_out}") from None
 
 
 def sha256(data: bytes) -> str:
@@ -117,8 +140,8 @@ def _lock_of(path: Path) -> filelock.BaseFileLock:
 
 def _owner(path: Path) -> str:
     try:
-        return (path / LOCK).read_text(encoding="utf-8").strip() or "another process"
-    except (OSError, ValueError):  # Windows lets nobody read a locked file
+        return read_file(path / LOCK, 1000).decode().strip() or "another process"
+    except ValueError:  # Windows lets nobody read a locked file
         return "another process"
 
 

@@ -16,8 +16,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -27,6 +28,7 @@ from thermoloom.runs.files import sha256
 
 AnyArray = NDArray[Any]
 Table = dict[str, AnyArray]
+T = TypeVar("T")
 
 _HEADER_KEY = "thermoloom"  # one key only: safetensors keeps no order among several
 
@@ -60,12 +62,27 @@ def encode_arrays(arrays: Mapping[str, AnyArray], metadata: Mapping[str, Any]) -
 def decode_arrays(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
     """Arrays and metadata of ``encode_arrays``; ValueError names arrays that do not match."""
     arrays, header = _unpack(data)
-    recorded = dict(header["sha256"])
+    recorded = dict(header.sha256)
     damaged = sorted(wrong_arrays(arrays, recorded))
     if damaged:
         raise ValueError(f"array {', '.join(damaged)} does not match its checksum")
-    metadata: dict[str, Any] = header["metadata"]
-    return {name: arrays[name] for name in recorded}, metadata
+    return {name: arrays[name] for name in recorded}, header.metadata
+
+
+def array_of(arrays: Mapping[str, AnyArray], name: str, dtype: str, *shape: int | None) -> AnyArray:
+    """An array of a file; ValueError unless it has this dtype and shape (None: any length)."""
+    if name not in arrays:
+        raise ValueError(f"{name} is missing")
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype.name != dtype or not fits:
+        expected = " × ".join("n" if length is None else str(length) for length in shape)
+        raise ValueError(
+            f"{name} is {array.dtype} {array.shape}, expected {dtype} ({expected or 'a number'})"
+        )
+    return array
 
 
 def wrong_arrays(arrays: Mapping[str, AnyArray], recorded: Mapping[str, str]) -> set[str]:
@@ -82,15 +99,23 @@ def unchecked_arrays(data: bytes) -> dict[str, AnyArray]:
         raise ValueError(f"not a complete safetensors file ({error})") from None
 
 
-def _unpack(data: bytes) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+class _Header(msgspec.Struct):
+    metadata: dict[str, Any]
+    sha256: list[tuple[str, str]]
+    content: str
+    """SHA-256 of the others."""
+
+
+def _unpack(data: bytes) -> tuple[dict[str, AnyArray], _Header]:
     """Arrays, unchecked, and the header, whose own checksum is checked."""
     arrays = unchecked_arrays(data)
     try:
         length = int.from_bytes(data[:8], "little")
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER_KEY])
-        content = header.pop("content")
-        intact = content == sha256(canonical(header).encode())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        values = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_HEADER_KEY])
+        header = from_json(values, _Header)
+        del values["content"]
+        intact = header.content == sha256(canonical(values).encode())
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a complete thermoloom array file ({error})") from None
     if not intact:
         raise ValueError("header does not match its checksum")
@@ -127,8 +152,13 @@ def column_of(name: str, values: Sequence[Any] | AnyArray) -> AnyArray:
 
 
 def decode_table(data: bytes, kinds: Mapping[str, str] | None = None) -> dict[str, AnyArray]:
-    """Columns by name; a dtype that is not in ``kinds`` is read from the text."""
-    header, *rows = csv.reader(io.StringIO(data.decode(), newline=""))
+    """Columns by name; a dtype that is not in ``kinds`` is read from the text. Else ValueError."""
+    try:
+        header, *rows = csv.reader(io.StringIO(data.decode(), newline=""))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    if len(set(header)) < len(header):
+        raise ValueError("two columns have the same name")
     columns = zip(*rows, strict=True) if rows else ([] for _ in header)
     return {
         name: _parse(list(texts), (kinds or {}).get(name))
@@ -155,9 +185,14 @@ def rows_of(table: Mapping[str, AnyArray]) -> list[dict[str, Any]]:
 
 def _parse(texts: list[str], kind: str | None) -> AnyArray:
     if kind == "bool" or (kind is None and texts and set(texts) <= {"True", "False"}):
+        if not set(texts) <= {"True", "False"}:
+            raise ValueError("a truth value is neither True nor False")
         return np.array([text == "True" for text in texts], dtype=bool)
     if kind is not None:
-        return np.array(texts, dtype=np.str_) if kind == "str" else np.array(texts).astype(kind)
+        try:
+            return np.array(texts, dtype=np.str_) if kind == "str" else np.array(texts).astype(kind)
+        except (TypeError, OverflowError) as error:  # no such dtype
+            raise ValueError(str(error)) from None
     for dtype in (np.int64, np.float64):
         try:
             return np.array(texts, dtype=np.str_).astype(dtype)
@@ -184,6 +219,14 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def from_json(values: Any, schema: type[T]) -> T:
+    """Plain values as an object of this schema, or ValueError."""
+    try:
+        return msgspec.convert(values, schema)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def canonical(value: Any) -> str:

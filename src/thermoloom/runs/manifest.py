@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import os
 import platform
 import re
+import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,8 +23,9 @@ import msgspec
 
 from thermoloom.engine_choice import EngineSettings, engine_in_use
 from thermoloom.errors import UserError
+from thermoloom.inputs import read_file
 from thermoloom.numerics import NUMERICS
-from thermoloom.runs.files import DamagedFileError, sha256
+from thermoloom.runs.files import MOST_BYTES, DamagedFileError, sha256
 from thermoloom.runs.formats import canonical
 from thermoloom.settings import Settings
 from thermoloom.threads import available_cores
@@ -267,9 +270,9 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST
     try:
-        if not file.is_file() and file.exists():
-            raise UserError(f"{file}: is not a file; remove it")
-        values = json.loads(file.read_bytes())
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            raise UserError(f"{file}: is not a regular file; remove it")
+        values = json.loads(read_file(file, MOST_BYTES))
         _refuse_other_version(file, values)
         manifest = msgspec.convert(values, Manifest)
         seal = _seal(values)

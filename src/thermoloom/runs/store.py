@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from thermoloom.engine_choice import engine_in_use
@@ -31,6 +32,8 @@ from thermoloom.runs.files import (
     DamagedFileError,
     Lock,
     leftovers,
+    read_bytes,
+    reading,
     sha256,
     write_atomically,
     write_error,
@@ -43,6 +46,7 @@ from thermoloom.runs.formats import (
     decode_table,
     encode_arrays,
     encode_table,
+    from_json,
     jsonable,
 )
 from thermoloom.runs.manifest import (
@@ -75,6 +79,11 @@ class Checkpoint:
     name: str
     cycle: int
     arrays: dict[str, AnyArray]
+    metadata: dict[str, Any]
+
+
+class _CheckpointMetadata(msgspec.Struct):
+    cycle: Annotated[int, msgspec.Meta(ge=0)]
     metadata: dict[str, Any]
 
 
@@ -236,10 +245,8 @@ class RunDirectory:
     def _load_arrays(self, name: str) -> tuple[dict[str, AnyArray], dict[str, Any]]:
         name = _with_suffix(name, ".safetensors")
         data = self.load_bytes(name)
-        try:
+        with reading(self.path / name):
             return decode_arrays(data)
-        except ValueError as error:
-            raise DamagedFileError(f"{self.path / name}: damaged ({error})") from None
 
     def save_table(self, name: str, columns: Mapping[str, Sequence[Any] | AnyArray]) -> None:
         """Save columns of equal length as ``name.csv``; floats keep every bit."""
@@ -251,7 +258,8 @@ class RunDirectory:
         name = _with_suffix(name, ".csv")
         data = self.load_bytes(name)
         record = self._record_of(name, data)
-        return decode_table(data, record.get("columns") if record else None)
+        with reading(self.path / name):
+            return decode_table(data, record.get("columns") if record else None)
 
     def save_bytes(self, name: str, data: bytes) -> None:
         """Save any other file and record its SHA-256."""
@@ -262,10 +270,7 @@ class RunDirectory:
         file = self.path / name
         if name not in self.manifest.files:
             raise UserError(f"{file}: this run has no such file (state: {self.state})")
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise DamagedFileError(f"{file}: cannot be read ({error.strerror})") from None
+        data = read_bytes(file)
         if self._record_of(name, data) is None:
             record = self.manifest.files[name]
             again = "repeat the command that made it" if record.get("added") else "run again"
@@ -466,13 +471,12 @@ def checkpoints(path: Path) -> list[tuple[int, Path]]:
 
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read a checkpoint and check it against its checksum and its name."""
-    try:
-        arrays, header = decode_arrays(file.read_bytes())
-        if file.name != checkpoint_name(header["cycle"]):
-            raise ValueError(f"it is the one of cycle {header['cycle']}")
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedFileError(f"{file}: damaged checkpoint ({error})") from None
-    return Checkpoint(file.name, header["cycle"], arrays, header["metadata"])
+    with reading(file):
+        arrays, metadata = decode_arrays(read_bytes(file))
+        about = from_json(metadata, _CheckpointMetadata)
+        if file.name != checkpoint_name(about.cycle):
+            raise ValueError(f"it is the one of cycle {about.cycle}")
+    return Checkpoint(file.name, about.cycle, arrays, about.metadata)
 
 
 def _with_suffix(name: str, suffix: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thermoloom.runs.formats import Table
+from thermoloom.runs.files import reading
+from thermoloom.runs.formats import Table, from_json
 from thermoloom.runs.store import RunDirectory
 
 SUMMARY = "summary.json"
@@ -23,7 +24,9 @@ class StudyTables:
     @classmethod
     def open(cls, path: Path) -> StudyTables:
         run = RunDirectory.open(path)
-        return cls(run, json.loads(run.load_bytes(SUMMARY)))
+        data = run.load_bytes(SUMMARY)
+        with reading(run.path / SUMMARY):
+            return cls(run, from_json(json.loads(data), dict[str, Any]))
 
     def has(self, table: str) -> bool:
         return self.run.has(f"{table}.csv")

@@ -16,8 +16,10 @@ from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.theory.solver import conjugate_gradients
+from thermoloom.threads import linear_algebra
 
 
+@linear_algebra()
 def window_losses(machine: Machine, drive: Drive, pieces: int, tolerance: float = 1e-3) -> Array64:
     """L* of the window from piece i up to piece j, (G + 1, G + 1); infinite where j ≤ i."""
     edges = [round(i * machine.steps / pieces) for i in range(pieces + 1)]

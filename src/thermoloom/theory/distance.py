@@ -14,8 +14,10 @@ from thermoloom.patterns.drive import Drive
 from thermoloom.theory.expected_loss import expected_losses
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
+from thermoloom.threads import linear_algebra
 
 
+@linear_algebra()
 def distance_from_optimum(theta: Parameters, drive: Drive) -> float:
     """d(θ) for the patterns of this drive."""
     fields, words = drive

@@ -20,6 +20,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Layout, layout
 from thermoloom.theory.expected_loss import Fields
 from thermoloom.theory.marginals import Array64, Marginals
+from thermoloom.threads import linear_algebra
 
 _PATTERNS_AT_ONCE, _FIELDS_AT_ONCE = 128, 1 << 19
 
@@ -39,6 +40,7 @@ class ExpectedHeat:
         return self.onsite + self.layout.inner(self.slope, theta)
 
 
+@linear_algebra()
 def expected_heats(
     machine: Machine, fields: Fields, marginals: Marginals, words: Fields | None = None
 ) -> list[ExpectedHeat]:

@@ -28,6 +28,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.theory.marginals import Array64, HarmonicMarginals, Marginals, solve_marginals
 from thermoloom.theory.wire_moments import WireMoments, worth_blocks
+from thermoloom.threads import linear_algebra
 
 Fields = NDArray[np.floating[Any]]
 
@@ -219,6 +220,7 @@ class ExpectedLoss:
         return self.zero_value + self.layout.inner(self.zero_gradient + 0.5 * curvature, theta)
 
 
+@linear_algebra()
 def expected_losses(
     machine: Machine,
     fields: Fields,

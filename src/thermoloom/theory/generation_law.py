@@ -21,6 +21,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows, preparation
 from thermoloom.theory.marginals import Array64, is_harmonic
+from thermoloom.threads import linear_algebra
 
 _POINTS_PER_KICK = 1.2
 """Points of the grid for each standard deviation of a thermal kick: sums over a Gaussian at this
@@ -48,6 +49,7 @@ class Gaussian:
         return np.asarray(spread + (pull * self.mean).sum(axis=-1))
 
 
+@linear_algebra()
 def gelbrich(p: Gaussian, q: Gaussian) -> Array64:
     """W₂² of two Gaussians, and a lower bound of it for any laws of these means and covariances;
     for each word.
@@ -103,6 +105,7 @@ def transport_scale(machine: Machine) -> float:
     return machine.mobility * machine.kT * machine.duration
 
 
+@linear_algebra()
 def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLaw:
     """Means and covariances after every stage, step by step as the engine takes them.
 
@@ -135,6 +138,7 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
     return GenerationLaw(machine, laws, V_start - V_end, V_start[1:] - V_end[:-1])
 
 
+@linear_algebra()
 def imprinted_law(machine: Machine, fields: Array64) -> Gaussian:
     """Law at the start of noising paths of these fields (..., N): K steps of preparation from 0."""
     onsite_stiffness = float(machine.potential.curvature(0.0))
@@ -170,6 +174,7 @@ def _relaxed(
     return Gaussian(mean, covariance)
 
 
+@linear_algebra()
 def prepared_entropy(machine: Machine) -> float:
     """Entropy of one unit at the start of generation, in nats: K steps from x = 0, alone."""
     potential = machine.potential

@@ -33,12 +33,14 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.theory.expected_loss import Fields, TimeModes
 from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
+from thermoloom.threads import linear_algebra
 
 _IMAGES_AT_ONCE = 500
 _FARTHEST = 40.0
 """Reach of the integral Z, in units of √(k_BT/E₀)."""
 
 
+@linear_algebra()
 def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
     """E[R_t] of noising paths from these fields without labels, (P, T, N)."""
     machine = theta.machine
@@ -63,6 +65,7 @@ def expected_residuals(theta: Parameters, fields: Fields, marginals: Marginals) 
     return sums
 
 
+@linear_algebra()
 def path_residuals(theta: Parameters, path: Path) -> Array64:
     """R_t of one noising path without labels, (T, N)."""
     machine = theta.machine
@@ -78,6 +81,7 @@ def path_residuals(theta: Parameters, path: Path) -> Array64:
     return sums
 
 
+@linear_algebra()
 def pattern_losses(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
     """E[L] of the noising path of each pattern without labels, (P,)."""
     machine, losses = theta.machine, np.zeros(len(fields))
@@ -127,6 +131,7 @@ def log_likelihoods(theta: Parameters, fields: Fields) -> Array64:
     return likelihoods
 
 
+@linear_algebra()
 def label_losses(theta: Parameters, sums: Array64) -> Array64:
     """ΔL of every label unit, (P, L), from the sums of residuals (P, T, N)."""
     machine = theta.machine

@@ -34,7 +34,7 @@ from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import CentredQuartic, Onsite
 from thermoloom.machine.protocol import largest_amplitude, preparation, ramp
-from thermoloom.threads import threads
+from thermoloom.threads import linear_algebra, threads
 
 Array64 = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -211,6 +211,7 @@ def harmonic_marginals(machine: Machine) -> HarmonicMarginals:
     return HarmonicMarginals(machine, nodes, *tables, 0.0)
 
 
+@linear_algebra()
 def solve_marginals(machine: Machine, largest_field: float, tolerance: float = 1e-8) -> Marginals:
     """m, v, d, q for |s| ≤ ``largest_field``, refined until the estimated error is small enough.
 

@@ -38,6 +38,7 @@ from thermoloom.theory.expected_loss import ExpectedLoss, Fields
 from thermoloom.theory.marginals import Array64, Marginals
 from thermoloom.theory.solver import conjugate_gradients
 from thermoloom.theory.wire_moments import WireMoments
+from thermoloom.threads import linear_algebra
 
 Indices = NDArray[np.int64]
 
@@ -79,6 +80,7 @@ class MeanRule:
     def size(self) -> int:
         return self.patterns[0][0].loss.layout.size
 
+    @linear_algebra()
     def learn(self, theta: Array64, pattern: int, offset: float = 0.0) -> Array64:
         """E[θ] after one trajectory of this pattern; ``offset`` is added to every residual."""
         for window in self.patterns[pattern]:
@@ -89,6 +91,7 @@ class MeanRule:
             theta = theta - self.learning_rate * change
         return theta
 
+    @linear_algebra()
     def deviate(
         self, deviation: Array64, pattern: int, rng: np.random.Generator | None = None
     ) -> Array64:
@@ -102,6 +105,7 @@ class MeanRule:
         return deviation
 
 
+@linear_algebra()
 def mean_rule(
     machine: Machine,
     fields: Fields,
@@ -174,6 +178,7 @@ def _course(
 # Stability.
 
 
+@linear_algebra()
 def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     """λ_max of H over the independent parameters, by Lanczos."""
     scale = np.ones(loss.layout.size)
@@ -192,6 +197,7 @@ def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     return float(values[0])
 
 
+@linear_algebra()
 def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
     """Spectral radius of Π_p (1 − αH_p): growth of a deviation in one round over all patterns.
 
@@ -234,6 +240,7 @@ class BatchStability:
     """The α at which one round of patterns in turn, Π_p (1 − αH_p), has spectral radius 1."""
 
 
+@linear_algebra()
 def batch_stability(
     machine: Machine, fields: Fields, marginals: Marginals, tolerance: float = 0.005
 ) -> BatchStability:
@@ -302,6 +309,7 @@ def step_curvature(machine: Machine, states: Array64, word: Fields | None = None
     return float(values[0]) * machine.residual_scale
 
 
+@linear_algebra()
 def step_curvatures(
     machine: Machine,
     fields: Fields,
@@ -333,6 +341,7 @@ class OnlineStability:
     """The α at which overshoots within one path add up to ``overflow``."""
 
 
+@linear_algebra()
 def online_stability(
     machine: Machine,
     fields: Fields,
@@ -371,6 +380,7 @@ def scatter_edge(machine: Machine) -> float:
 # Noise around the mean.
 
 
+@linear_algebra()
 def gradient_noise(loss: ExpectedLoss, rng: np.random.Generator) -> Array64:
     """A flat sample of N(0, H): √c (G + Gᵀ) masked, where rows of G have covariance S."""
     machine, form = loss.machine, loss.layout
@@ -423,6 +433,7 @@ class ParameterScatter:
     """½⟨δθ, H δθ⟩/K: the increase of the expected loss per step."""
 
 
+@linear_algebra()
 def parameter_scatter(loss: ExpectedLoss, deviation: Array64) -> ParameterScatter:
     """Mean squares by block, and the excess loss, of a flat parameter vector."""
     excess = 0.5 * loss.layout.inner(deviation, loss.curvature(deviation)) / loss.steps
@@ -450,6 +461,7 @@ def stationary_variance(learning_rate: float, curvature: float = 0.0) -> float:
 # Residual offset.
 
 
+@linear_algebra()
 def offset_gradient(loss: ExpectedLoss) -> Array64:
     """Σ_k E[x_i' + x_j'] for couplings and Σ_k 1 for biases: the change of ∇L per unit offset."""
     totals, free = loss.moments.totals(), loss.machine.groups
@@ -475,6 +487,7 @@ def _require_complete(machine: Machine, what: str) -> None:
         )
 
 
+@linear_algebra()
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:
     """dθ*/dμ_bias = −H⁻¹ Σ_k E[x_i' + x_j', 1]: where an offset finally drives θ."""
     return conjugate_gradients(loss, tolerance, linear_term=offset_gradient(loss))[0]
@@ -502,6 +515,7 @@ class UpdateSize:
     hidden_hidden: float
 
 
+@linear_algebra()
 def update_size(machine: Machine, fields: Fields, marginals: Marginals) -> UpdateSize:
     """E[(r_i x_j' + r_j x_i')²] = (q_i E[x_j'²] + q_j E[x_i'²] + 2 d_i m_i d_j m_j)/(2k_BT)².
 
@@ -529,6 +543,7 @@ def vanishing_bits(largest_coupling: float, update: float) -> float:
     return 1 + math.log2(1 + largest_coupling / (2 * update))
 
 
+@linear_algebra()
 def surviving_fraction(
     machine: Machine,
     fields: Fields,

@@ -9,6 +9,7 @@ linear in θ, so with a price on heat, and on large parameters, there is one opt
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -32,7 +33,7 @@ from thermoloom.theory.expected_loss import (
 from thermoloom.theory.lyapunov import Lyapunov
 from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.theory.wire_moments import clamped_couplings, set_clamped_couplings
-from thermoloom.threads import threads
+from thermoloom.threads import linear_algebra, threads
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Solution:
     """E[Q] of the reverse path in E₀; None where it was not requested, as it costs a long sum."""
 
 
+@linear_algebra()
 def solve_optimum(
     machine: Machine,
     drive: Drive,
@@ -70,7 +72,59 @@ def solve_optimum(
 
     ``heat_weight`` is λ, the price of a k_BT of expected heat in units of the loss; ``ridge`` is ρ.
     ``progress`` is called with the iteration and the relative gradient.
+
+    A weight at which the loss would be larger than at θ = 0 is refused.
     """
+    if heat_weight > 1:  # a usual weight is less; far above it, float32 would not do
+        _refuse_useless(heat_weight, _largest_weight(machine, drive, tolerance, ridge, 1.0))
+    solution = _solve(machine, drive, tolerance, progress, max_iterations, heat_weight, ridge)
+    if heat_weight and not solution.expected_loss <= solution.initial_loss:
+        largest = _largest_weight(machine, drive, tolerance, ridge, heat_weight)
+        _refuse_useless(heat_weight, largest)
+    return solution
+
+
+def _largest_weight(
+    machine: Machine, drive: Drive, tolerance: float, ridge: float, near: float
+) -> float:
+    """The λ at which the loss is that at θ = 0.
+
+    θ is linear in λ, so the loss is a parabola; it is taken at 0 and at ±``near``.
+    """
+    plain, more = (
+        _solve(machine, drive, tolerance, heat_weight=weight, ridge=ridge) for weight in (0.0, near)
+    )
+    less = more
+    if ridge:
+        less = _solve(machine, drive, tolerance, heat_weight=-near, ridge=ridge)
+    room = plain.initial_loss - plain.expected_loss
+    slope = (more.expected_loss - less.expected_loss) / 2
+    bend = (more.expected_loss + less.expected_loss) / 2 - plain.expected_loss
+    if bend <= 0:  # heat does not depend on the couplings
+        return math.inf
+    return near * (math.sqrt(slope**2 + 4 * bend * room) - slope) / (2 * bend)
+
+
+def _refuse_useless(heat_weight: float, largest: float) -> None:
+    if heat_weight > largest:
+        digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+        useful = float(f"{math.floor(largest / digit) * digit:.2g}")
+        raise UserError(
+            f"solver.heat_weight = {heat_weight:g}: the computer would be worse than one without "
+            f"couplings; the largest useful weight here is {useful:g}"
+        )
+
+
+def _solve(
+    machine: Machine,
+    drive: Drive,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None = None,
+    max_iterations: int = 1000,
+    heat_weight: float = 0.0,
+    ridge: float = 0.0,
+) -> Solution:
+    """The optimum at any weight."""
     began = time.perf_counter()
     fields, words = drive
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
@@ -288,6 +342,7 @@ def _hub(loss: ExpectedLoss) -> slice:
     return slice(0, loss.machine.units) if smallest is None else free[smallest]
 
 
+@linear_algebra()
 def conjugate_gradients(
     loss: ExpectedLoss,
     tolerance: float,

@@ -67,11 +67,23 @@ class Trainee:
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
         """A trainee from the ``arrays`` of a checkpoint; it continues as if never interrupted."""
         theta = Parameters.from_arrays(settings.built, arrays)
-        rows = zip(*(arrays[f"curve_{name}"].tolist() for name in CURVE), strict=True)
-        curve = tuple((int(c), x, y) for c, x, y in rows)
+        if theta.vector.dtype != np.float32:
+            raise ValueError(f"parameters: {theta.vector.dtype} numbers, not float32")
+        theta.check()
+        columns = [arrays[f"curve_{name}"] for name in CURVE]
+        if {(c.dtype.name, c.shape) for c in columns} != {("float64", (len(columns[0]),))}:
+            raise ValueError("the validation curve has other columns than float64 of one length")
+        check_cycles(columns[0])
+        curve = tuple(
+            (int(c), x, y) for c, x, y in zip(*(c.tolist() for c in columns), strict=True)
+        )
         names = [name for name in arrays if name.startswith(STATE)]
         state = {name.removeprefix(STATE): arrays[name] for name in names} or None
-        return cls(settings, Reached(theta, cycle, curve, state=state))
+        trainee = cls(settings, Reached(theta, cycle, curve, state=state))
+        begins = {} if state is None else trainee.learner.init(theta)
+        if any(not _alike(state, name, array) for name, array in begins.items()):
+            raise ValueError("the state of the learner is not one of this learning rule")
+        return trainee
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a checkpoint."""
@@ -227,3 +239,16 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
             raise UserError(
                 "learners that share paths need equal machine, device, patterns and training.seed"
             )
+
+
+def check_cycles(cycles: NDArray[Any]) -> None:
+    """Refuse cycles of a validation curve that are not whole and rising."""
+    whole = np.isfinite(cycles).all() and not (cycles % 1).any()
+    if not whole or (cycles < 0).any() or (np.diff(cycles) <= 0).any():
+        raise ValueError("the cycles of the validation curve do not rise")
+
+
+def _alike(state: State | None, name: str, array: NDArray[Any]) -> bool:
+    """Whether a learner's state has an array of this name, dtype and shape."""
+    other = (state or {}).get(name)
+    return other is not None and (other.dtype, other.shape) == (array.dtype, array.shape)

@@ -20,7 +20,14 @@ from numba.core.event import Event, Listener, register
 from numba.extending import overload, overload_method, register_jitable
 
 from thermoloom import machine
+from thermoloom.errors import UserError
 from thermoloom.machine import action
+
+if config.DISABLE_JIT:
+    raise UserError(
+        "NUMBA_DISABLE_JIT = 1: the kernels would take hours in plain Python; unset it, or take "
+        "the engine numpy"
+    )
 
 
 def _kernels_of_these_sources() -> str:

@@ -32,6 +32,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
+from thermoloom.threads import linear_algebra
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class PortableEngine(Engine):
     GROUP: int = 50
     PATHS = 16
 
+    @linear_algebra()
     def paths(
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
         purpose: Purpose = "training",
@@ -65,6 +67,7 @@ class PortableEngine(Engine):
         """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
         return path_terms(theta.on(path.machine), path.states, field, path.word)
 
+    @linear_algebra()
     def generate(
         self, theta: Parameters, samples: int, seed: int, words: Any = None,
         clamp: Clamp | None = None, snapshot_steps: Sequence[int] = (),

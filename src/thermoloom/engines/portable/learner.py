@@ -23,6 +23,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.rules import in_block
 from thermoloom.settings import Settings
 from thermoloom.streams import Stream
+from thermoloom.threads import linear_algebra
 
 LONGEST_BLOCK = 64
 """Most steps in a block of several updates."""
@@ -48,6 +49,7 @@ class Learner(engines.Learner):
         stages = [begin(couplings.blocks_of(library, machine, J)) for J in theta.vector[:, None]]
         return stored(library, machine, stages, 0)
 
+    @linear_algebra()
     def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
         """θ and state after one noising path."""
         return learn_together([self], [theta], [path], [state])[0]

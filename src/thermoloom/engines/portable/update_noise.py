@@ -37,6 +37,7 @@ from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.streams import Stream, draw_normals
+from thermoloom.threads import linear_algebra
 
 LONGEST_SPAN = 64
 """Most steps over which W is advanced at once: longer spans need fewer W_n, but more levels."""
@@ -127,6 +128,7 @@ class NoiseResponse(Learner):
             n //= 2
         return n
 
+    @linear_algebra()
     def lesson(self, path: Path) -> tuple[Array, Any]:
         """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
         library, machine, calls = self.library, self.rule.machine, count()
