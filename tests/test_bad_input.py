@@ -423,10 +423,13 @@ def test_a_refused_experiment_does_not_block_the_corrected_one_and_can_be_rerun_
 def test_a_file_of_all_settings_is_good_for_every_experiment(name: str) -> None:
     everything = parse_toml(settings_file(), "all")
     chosen = study(name)
-    assert chosen.plan("paper", everything).settings.machine == Machine()
+    preset = next(iter(chosen.presets))
+    everything.pop("engine")  # commands choose it
+    assert chosen.plan(preset, everything).settings.machine == Machine()
     changed = parse_toml(settings_file().replace('rule = "online"', 'rule = "batch"'), "changed")
+    changed.pop("engine")
     with pytest.raises(UserError, match=r"training\.rule: set by the study itself"):
-        chosen.plan("paper", changed)
+        chosen.plan(preset, changed)
 
 
 # --- runs --folder --------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ class UserError(ValueError):
         super().__init__(printable(message))
 
 
+class DivergedSamples(UserError):
+    """A generation whose states are no longer finite; studies record it as such."""
+
+
 class DataWarning(UserWarning):
     """A result that is probably not what the user wants: one line, like an error.
 

@@ -53,7 +53,8 @@ class Momentum:
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
-    >>> computer = machine.train(tl.digits(0, 1), rule=tl.Momentum(0.5), cycles=4, resize=True)
+    >>> with tl.engine(name="portable"):
+    ...     computer = machine.train(tl.digits(0), rule=tl.Momentum(0.5), cycles=4, resize=True)
     """
 
     beta: float = 0.9

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from thermoloom.computers.conditions import under
 from thermoloom.computers.drawn import Drawn
 from thermoloom.engine_choice import EngineSettings, engine_in_use
-from thermoloom.errors import UserError
+from thermoloom.errors import DivergedSamples, UserError
 from thermoloom.export.physical_units import Realization, realize
 from thermoloom.generation import Trajectories, generate, requested_classes, trajectories
 from thermoloom.inputs import user_path, whole_number
@@ -97,7 +97,7 @@ class SampleRequest:
         )
         lost = int((~np.isfinite(generated.final_states).all(axis=1)).sum())
         if lost:
-            raise UserError(
+            raise DivergedSamples(
                 f"{lost} of {self.samples} samples diverged: couplings up to "
                 f"{np.abs(theta.vector).max():.2g} are too strong for steps of machine.dt = "
                 f"{theta.machine.dt:g}; train at a smaller learning rate, or with smaller steps"

@@ -189,7 +189,8 @@ class Search:
         """Features, diversity and novelty of the held-out images with their noise."""
         states = self._noisy(self.held_out.patterns, self.noise, 2)
         classes = self.held_out.classes
-        diversity = class_diversity(states, np.array(classes)) if classes else None
+        varied = len(set(classes)) < len(classes)
+        diversity = class_diversity(states, np.array(classes)) if varied else None
         features = image_features(states, self.classifier)
         return HeldOut(features, diversity, self._novelty(states))
 

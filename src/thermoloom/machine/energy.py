@@ -30,7 +30,7 @@ def label_word(
     if machine.labels == 0:
         if classes is not None:
             raise UserError(
-                "class: this machine has no label units to ask with; make one with labels"
+                "class: this machine has no label units to ask with; set machine.labels"
             )
         return None
     if classes is None:

@@ -276,10 +276,10 @@ class Parameters:
                 raise UserError(
                     f"parameters: {block.name} has shape {array.shape}, this machine has {shape}"
                 )
-            if array.dtype.kind != "f" or array.dtype != np.asarray(arrays[names[0]]).dtype:
+            if array.dtype.kind != "f":
                 raise UserError(f"parameters: {block.name} has {array.dtype} numbers, not float32")
             blocks[block.name] = array
-        theta = np.empty((machine.stages, form.size), np.asarray(arrays[names[0]]).dtype)
+        theta = np.empty((machine.stages, form.size), np.result_type(*blocks.values()))
         for block in form.blocks:
             block.of(theta)[...] = np.reshape(blocks[block.name], (machine.stages, *block.shape))
         return cls(machine, theta, arrays.get("style_weights"))

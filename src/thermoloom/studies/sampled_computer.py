@@ -32,6 +32,7 @@ from thermoloom.computers.training_runs import (
     training_settings,
 )
 from thermoloom.engines import engine
+from thermoloom.errors import DivergedSamples
 from thermoloom.generation import differing_samples, generate, samples_together
 from thermoloom.machine.action import PathTerms
 from thermoloom.machine.generated import Generated
@@ -246,7 +247,11 @@ def _measure(
         # states that grow without bound are a result; they are looked for below
         with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
             order = order_of(settings)
-            generated = generate_run(training.path, order, lambda n: on_progress(n * per_step))
+            try:
+                generated = generate_run(training.path, order, lambda n: on_progress(n * per_step))
+            except DivergedSamples:
+                run.diverged(settings.training.cycles, {"stage": "generation"})
+                return
         patterns = patterns_of(settings, workdir / RUNS)
         results = record_samples(run, settings, generated, patterns, clock)
         if results is None:
