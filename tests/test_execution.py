@@ -854,7 +854,13 @@ def test_scratch_directories_do_not_follow_links(
     for parent in reversed(link.parents):
         parent.mkdir(mode=0o700, exist_ok=True)
     link.symlink_to(target)
-    order = {"task": asdict(task), "version": package_version(), "folder": "", "mark": ""}
+    order = {
+        "task": asdict(task),
+        "version": package_version(),
+        "folder": "",
+        "mark": "",
+        "engine": "compiled",
+    }
     reply = remote_task(order, {"runs/a/x": b"1"})
     assert "is a link, or others may write there" in reply["outcome"]["reason"]
     assert everything(target) == {"letter": b"kept"}
@@ -869,14 +875,21 @@ def test_scratch_that_others_may_write_to_is_refused(
     base = _scratch(task).parent
     base.mkdir()
     base.chmod(0o777)
-    order = {"task": asdict(task), "version": package_version(), "folder": "", "mark": ""}
+    order = {
+        "task": asdict(task),
+        "version": package_version(),
+        "folder": "",
+        "mark": "",
+        "engine": "compiled",
+    }
     assert "others may write there" in remote_task(order, {})["outcome"]["reason"]
     assert everything(base) == {}
 
 
 def test_worker_refuses_a_late_version_and_a_folder_that_is_not_shared(tmp_path: Path) -> None:
     task = {"name": "a", "function": name_of(refuse)}
-    order = {"task": task, "version": "9.9.9", "folder": str(tmp_path), "mark": ".shared-x"}
+    order = {"task": task, "version": "9.9.9", "folder": str(tmp_path), "mark": ".shared-x",
+             "engine": "compiled"}  # fmt: skip
     reply = remote_task(order, {})
     assert f"has thermoloom {package_version()}, this machine 9.9.9" in reply["outcome"]["reason"]
     reply = remote_task(order | {"version": package_version()}, {})

@@ -239,7 +239,7 @@ def expectations(computers: Sequence[Record]) -> Iterator[Row]:
     machine = computers[0].settings.machine
     fields, words = drive_of(computers[0].patterns, machine)
     marginals = solve_marginals(machine, float(np.abs(fields).max()))
-    losses = expected_losses(machine, fields, marginals, words)
+    losses = list(expected_losses(machine, fields, marginals, words))
     heats = expected_heats(machine, fields, marginals, words)
     for record in computers:
         stages = record.parameters.vector.astype(np.float64)
