@@ -219,6 +219,8 @@ class OfThisProcess:
         return 2 * x
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Dask's own connections
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_dask_workers_refuse_what_belongs_to_a_notebook() -> None:
     distributed = pytest.importorskip("distributed", reason="extra cluster is not installed")
     local = Table(onsite=type("Notebook", (OfThisProcess,), {"__module__": "__main__"})()).onsite
@@ -229,6 +231,9 @@ def test_dask_workers_refuse_what_belongs_to_a_notebook() -> None:
         except UserError as error:
             return str(error)
 
-    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    cluster = distributed.Client(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, timeout="90s"
+    )
+    with cluster as client:
         said = client.submit(restore, local).result()
     assert "can be used by the process that made it only" in said
