@@ -98,7 +98,7 @@ def test_the_examples_for_readers_run(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert blocks or page == "students"
     for block in blocks:
-        statements = re.sub(r"\(\n|,\n +", "", block)
+        statements = re.sub(r"\(\n|,\n *", "", block)
         assert len([line for line in statements.splitlines() if line.strip()]) <= 10
     rng = np.random.default_rng(0)
     np.save(tmp_path / "five.npy", rng.random((5, 4, 4)))
