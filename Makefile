@@ -79,7 +79,6 @@ wheel-test: $(READY)
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --upgrade --python $(BIN)/python --generate-hashes --no-header \
-		--no-emit-index-url --no-emit-find-links \
 		--group dev --group docs --extra cluster --output-file requirements.lock pyproject.toml
 
 clean:
