@@ -20,6 +20,20 @@ from typing import Any
 import numpy as np
 import pytest
 import rich.console
+from execution_tasks import (
+    RUNS,
+    break_down,
+    count_threads,
+    learning,
+    linear_algebra_threads,
+    look,
+    looks,
+    name_of,
+    paces,
+    refuse,
+    suicide,
+    wait_for_threads,
+)
 from PIL import Image
 from test_studies import TINY, TOY
 
@@ -32,7 +46,6 @@ from thermoloom.runs.store import RunDirectory, finished_results
 from thermoloom.runs.tasks import Outcome, Task, failures
 from thermoloom.studies.discovery import study
 from thermoloom.studies.run import compute
-from thermoloom.threads import thread_count
 
 HERE = Path(__file__).parent
 needs_dask = pytest.mark.skipif(
@@ -40,116 +53,10 @@ needs_dask = pytest.mark.skipif(
 )
 
 
-# --- tasks, found by name in every process ------------------------------------------------
-
-
-def learn(
-    workdir: Path,
-    report: Callable[[int, int, float | None], None],
-    run: str,
-    log: str,
-    cycles: int = 12,
-    die_at: int | None = None,
-    pause: float = 0.0,
-) -> dict[str, Any]:
-    """A small training: matrix products in float32, a checkpoint every third cycle.
-
-    Every cycle that is computed leaves a line in ``log``; at ``die_at`` the process kills itself,
-    once.
-    """
-    settings = {"run": run, "cycles": cycles}
-    known = finished_results(workdir / run, "learning", settings)
-    if known is not None:
-        return known
-    with RunDirectory.create(workdir / run, "learning", settings, wait=10) as store:
-        start = store.latest_checkpoint()
-        theta = start.arrays["theta"] if start else np.eye(60, dtype=np.float32)
-        rotation = np.random.default_rng(len(run)).normal(0, 0.13, (60, 60)).astype(np.float32)
-        for cycle in range(start.cycle if start else 0, cycles):
-            tombstone = Path(f"{log}.died-{run}")
-            if cycle == die_at and not tombstone.exists():
-                tombstone.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            theta = np.tanh(theta @ rotation)
-            with open(log, "a") as file:
-                file.write(f"{run} {cycle} {os.getpid()}\n")
-            if (cycle + 1) % 3 == 0:
-                store.save_checkpoint(cycle + 1, {"theta": theta})
-            report(cycle + 1, cycles, float(theta.sum()))
-            time.sleep(pause)
-        store.save_arrays("theta", {"theta": theta})
-        store.save_table("rows", {"sum": theta.sum(1), "row": np.arange(60)})
-        store.finish({"sum": theta.sum(dtype=np.float64)})
-        return store.results
-
-
-def suicide(workdir: Path, report: Any) -> dict[str, Any]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
-
-
-def refuse(workdir: Path, report: Any) -> dict[str, Any]:
-    raise UserError("machine.kT = -1: must be positive")
-
-
-def break_down(workdir: Path, report: Any, divisor: int) -> dict[str, Any]:
-    return {"result": 1 / divisor}
-
-
-def count_threads(workdir: Path, report: Any) -> dict[str, Any]:
-    """And print, as libraries do: it must not be taken for a message."""
-    from threadpoolctl import threadpool_info
-
-    print("a library that prints")
-    os.write(1, b'{"outcome": "forged"}\n')
-    return {
-        "threads": [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"],
-        "pid": os.getpid(),
-    }
-
-
-def wait_for_threads(workdir: Path, report: Any, wanted: int) -> dict[str, Any]:
-    """Until so many are allowed, or for half a minute."""
-    deadline = time.monotonic() + 30
-    while thread_count() < wanted and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return {"threads": thread_count()}
-
-
-def look(workdir: Path, report: Any, source: str) -> dict[str, Any]:
-    """Reads another run's arrays."""
-    theta = RunDirectory.open(workdir / source).load_arrays("theta")["theta"]
-    return {"first": float(theta[0, 0]), "workdir": str(workdir)}
-
-
-def paces(workdir: Path, report: Any) -> dict[str, Any]:
-    """Milliseconds between two looks of Dask at the worker that does this."""
-    import distributed
-
-    return looks(distributed.get_worker())
-
-
-def looks(dask_worker: Any) -> dict[str, float]:
-    callbacks = dask_worker.periodic_callbacks
-    return {name: callbacks[name].callback_time for name in ("profile", "tick")}
-
-
-def linear_algebra_threads(workdir: Path, report: Any, seconds: float) -> dict[str, Any]:
-    """Numbers of threads of the linear algebra libraries seen in so many seconds."""
-    from threadpoolctl import threadpool_info
-
-    begun, seen = time.monotonic(), set()
-    while time.monotonic() - begun < seconds:
-        seen |= {x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"}
-        seen.add(thread_count())
-        time.sleep(0.01)
-    return {"pid": os.getpid(), "seen": sorted(seen), "begun": begun, "ended": time.monotonic()}
-
-
 OWN_IMAGES: dict[str, dict[str, Any]] = {
     "machine": {"visible": 196, "hidden": 24, "duration": 1.0},
     "patterns": {"source": "images", "path": "own-images", "resize": True},
-    "training": {"cycles": 200, "validation_every": 20},
+    "training": {"cycles": 100, "validation_every": 20},
     "generation": {"samples": 8},
     "study": {"seeds": [1, 2], "paths_per_pattern": 1},
 }
@@ -172,17 +79,6 @@ def save_images(folder: Path) -> None:
         Image.fromarray(pixels).save(folder / f"{name}.png")
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    return f"test_execution:{function.__name__}"
-
-
-def learning(log: Path, *runs: str, **arguments: Any) -> list[Task]:
-    return [
-        Task(run, name_of(learn), {"run": run, "log": str(log)} | arguments, outputs=(run,))
-        for run in runs
-    ]
-
-
 def computed(log: Path) -> list[tuple[str, int]]:
     """(run, cycle) of every cycle that was computed, repetitions included."""
     if not log.exists():
@@ -197,9 +93,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         for file in sorted(folder.rglob("*"))
         if file.suffix in (".safetensors", ".csv")
     }
-
-
-RUNS = ("a", "bb", "ccc", "dddd")
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +214,9 @@ def test_finished_tasks_are_not_done_again(tmp_path: Path, reference: Any) -> No
 
 COORDINATOR = """
 import sys; from pathlib import Path
-from test_execution import *
+from execution_tasks import *
+from thermoloom.runs.execution import Resources, run_tasks
+from thermoloom.runs.progress import PlainProgress
 folder = Path(sys.argv[1])
 try:
     run_tasks(learning(folder / "log", *RUNS, pause=0.02), folder / "results",
@@ -413,16 +308,23 @@ def test_bad_calls(tmp_path: Path) -> None:
 # --- Dask ---------------------------------------------------------------------------------
 
 
+SELDOM = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__INTERVAL": "200ms",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "200ms",
+}
+"""Dask looks at itself every 10 ms: an idle cluster would take much of the time of the tests."""
+
+
 def start(
     role: str, folder: Path, *options: str, search_path: Path = HERE
 ) -> subprocess.Popen[bytes]:
     """``dask scheduler`` or ``dask worker``, its scratch files and its log in ``folder``."""
     paths = [str(search_path), str(HERE), os.environ.get("PYTHONPATH", "")]
+    variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(folder)}
     with open(folder / f"{role}.log", "ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "dask", role, *options, "--no-dashboard"],
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(folder)},
+            env=os.environ | SELDOM | variables,
             cwd=folder,
             stdout=log,
             stderr=log,
@@ -517,6 +419,7 @@ def test_dask_looks_at_a_worker_less_often_while_it_works(
     import distributed
 
     with distributed.Client(cluster[0], set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)  # one that was killed may still be starting
         before = client.run(looks)
         tasks = [Task(str(i), name_of(paces)) for i in range(4)]
         outcomes = run_tasks(tasks, tmp_path, Resources(cluster=cluster[0]))
@@ -640,17 +543,16 @@ def test_cluster_without_dask_says_what_to_install(
         run_tasks(learning(tmp_path / "log", "a"), tmp_path, Resources(cluster="tcp://127.0.0.1:9"))
 
 
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """One worker process with two threads."""
-    folder = tmp_path_factory.mktemp("threaded")
-    with running_cluster(folder, 1, threads=2) as (address, _):
-        yield address, folder
+@pytest.fixture
+def threaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One worker process with two threads; its address."""
+    with running_cluster(tmp_path_factory.mktemp("threaded"), 1, threads=2) as (address, _):
+        yield address
 
 
 @needs_dask
 def test_two_tasks_at_once_in_one_worker_process_do_not_disturb_each_other(
-    tmp_path: Path, threaded: tuple[str, Path], reference: Any
+    tmp_path: Path, threaded: str, reference: Any
 ) -> None:
     """One ends while the other works: the other keeps its one thread, and every bit."""
     log = tmp_path / "log"
@@ -658,13 +560,13 @@ def test_two_tasks_at_once_in_one_worker_process_do_not_disturb_each_other(
         Task("short", name_of(linear_algebra_threads), {"seconds": 0.4}),
         Task("long", name_of(linear_algebra_threads), {"seconds": 1.2}),
     ]
-    outcomes = run_tasks(tasks, tmp_path / "results", Resources(cluster=threaded[0]))
+    outcomes = run_tasks(tasks, tmp_path / "results", Resources(cluster=threaded))
     short, long = (outcomes[name].result for name in ("short", "long"))
     assert short["pid"] == long["pid"]
     assert long["begun"] < short["ended"] < long["ended"], "they ran at the same time"
     assert short["seen"] == long["seen"] == [1]
     learned = run_tasks(
-        learning(log, *RUNS, pause=0.02), tmp_path / "results", Resources(cluster=threaded[0])
+        learning(log, *RUNS, pause=0.02), tmp_path / "results", Resources(cluster=threaded)
     )
     same(learned, tmp_path / "results", reference)
 

@@ -325,9 +325,9 @@ def reached(run: Path) -> int:
 
 def test_generation_at_full_size_interrupted_leaves_nothing_half_done(trained: Path) -> None:
     shutil.copytree(trained / "whole", trained / "copy")
-    generate_run(trained / "whole", SampleRequest(60, 90007))
-    name = "samples-90007-60.safetensors"
-    command = thermoloom("generate", "copy", "--samples", "60")
+    generate_run(trained / "whole", SampleRequest(30, 90007))
+    name = "samples-90007-30.safetensors"
+    command = thermoloom("generate", "copy", "--samples", "30")
     for moment, signum in ((1.5, signal.SIGINT), (1.8, signal.SIGTERM)):
         end = interrupt(command, trained, [moment], signum)[0]
         assert end.good, end
