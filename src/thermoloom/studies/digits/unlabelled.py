@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.stats import entropy
 
 from thermoloom.generation import generate
 from thermoloom.measures.class_accuracy import RequestedImages
@@ -19,6 +20,9 @@ from thermoloom.theory.solver import solve_optimum
 
 SHEET = 100
 """Samples that are saved as images."""
+SETTLED = 0.5
+"""A sample has settled if it resembles the next word at most so many times as much as its word: of
+a superposition of two words, it resembles both alike."""
 
 
 def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
@@ -35,16 +39,19 @@ def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
     overlaps = 1 - cdist(hidden, words, "cosine")
     classes = targets[overlaps.argmax(axis=1) // machine.code_clusters].astype(np.intp)
     samples = RequestedImages(images, classes, job.settings.measures.classifier)
-    first, second = np.sort(overlaps, axis=1)[:, :-3:-1].mean(axis=0)
+    first, second = np.sort(overlaps, axis=1)[:, :-3:-1].T
+    counts = np.bincount(classes, minlength=CLASSES)
     job.run.save_arrays("images", {"sheet": images[:SHEET]}, {"shape": job.patterns.shape})
     return (
         samples.class_measures(job.patterns)
         | energies(generated)
         | {
             "patterns": len(learned),
-            "overlap": float(first),
-            "second_overlap": float(second),
+            "overlap": float(first.mean()),
+            "second_overlap": float(second.mean()),
+            "settled": float(np.mean(second <= SETTLED * first)),
+            "evenness": float(entropy(counts) / np.log(len(targets))),
             "confidence": float(samples.softmax.max(axis=1).mean()),
-            "counts": np.bincount(classes, minlength=CLASSES).tolist(),
+            "counts": counts.tolist(),
         }
     )
