@@ -34,7 +34,7 @@ from thermoloom.studies.digits.styles import (
     nearest_styles,
     style_means,
 )
-from thermoloom.studies.digits.unlabelled import unlabelled_machine
+from thermoloom.studies.digits.unlabelled import settled, unlabelled_machine
 from thermoloom.studies.discovery import study
 from thermoloom.studies.first_patterns import first_patterns
 from thermoloom.studies.report import write_report
@@ -260,6 +260,8 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     by_hand = -sum(p * np.log2(p) for p in share if p > 0)  # of two classes: in bits
     assert results["evenness"] == pytest.approx(by_hand)
     assert 0 <= results["settled"] <= 1
+    overlaps = np.array([[0.1, 0.9, 0.0], [0.7, 0.1, 0.7], [0.01, 0.0, 0.05]])
+    assert settled(overlaps).tolist() == [True, False, False]  # a superposition; no word at all
 
 
 def test_visible_biases_hold_the_polarity_without_labels() -> None:
