@@ -22,6 +22,7 @@ from thermoloom.runs.tasks import Report
 from thermoloom.settings import Settings
 from thermoloom.studies import case
 from thermoloom.studies.case import Job
+from thermoloom.studies.digits import statements
 from thermoloom.studies.digits.digit_machine import reference_loss
 from thermoloom.studies.digits.online_learning import online_learning
 from thermoloom.studies.digits.peers import DRAW, LEARNING, SCIKIT, available
@@ -33,12 +34,13 @@ from thermoloom.studies.digits.styles import (
     nearest_styles,
     style_means,
 )
-from thermoloom.studies.digits.unlabelled import unlabelled_machine
+from thermoloom.studies.digits.unlabelled import settled, unlabelled_machine
 from thermoloom.studies.discovery import study
 from thermoloom.studies.first_patterns import first_patterns
 from thermoloom.studies.report import write_report
 from thermoloom.studies.run import compute
 from thermoloom.studies.schedule import tasks_of
+from thermoloom.studies.verdicts import DIFFERS, HOLDS, NOT_MEASURED, UNRESOLVED
 from thermoloom.theory.solver import solve_optimum
 
 DIGITS = study("digits")
@@ -103,6 +105,26 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page
     assert "compared with the images that it has learned" in page
+
+
+def test_the_rule_is_judged_beside_its_optimum() -> None:
+    optimum = {"asked": 0.96, "images": 500, "frechet": 30.0}
+
+    def verdict(asked: float | None, frechet: float) -> tuple[str, list[float]]:
+        rows = [{"cycles": 2000, "asked": asked, "images": 500, "frechet": frechet}]
+        row = statements._of_rule(rows, optimum)
+        return row["verdict"], [criterion["value"] for criterion in row["criteria"]]
+
+    assert verdict(0.96, 33.0) == (HOLDS, pytest.approx([0, 10]))
+    assert verdict(0.94, 33.0) == (UNRESOLVED, pytest.approx([2, 10]))  # of 500 samples each
+    assert verdict(0.96, 37.0)[0] == verdict(0.8, 33.0)[0] == DIFFERS
+    assert verdict(None, 33.0)[0] == NOT_MEASURED
+    assert statements._of_rule([], optimum)["verdict"] == NOT_MEASURED
+    # Newcombe's example: 56/70 and 48/80 differ by 0.2, interval 0.0524 to 0.3339
+    better, worse = {"asked": 56 / 70, "images": 70}, {"asked": 48 / 80, "images": 80}
+    points, interval = statements._points_below(worse, better)
+    assert points == pytest.approx(20)
+    assert interval == pytest.approx((5.24, 33.39), abs=0.01)
 
 
 def test_confusion_counts_every_sample(done: Path) -> None:
@@ -234,6 +256,12 @@ def test_without_labels_the_class_is_that_of_the_word(tmp_path: Path) -> None:
     assert sum(results["counts"][:2]) == 12  # nothing else was learned
     assert 1 >= results["overlap"] > results["second_overlap"] >= -1
     assert results["patterns"] == 20
+    share = np.array(results["counts"][:2]) / 12
+    by_hand = -sum(p * np.log2(p) for p in share if p > 0)  # of two classes: in bits
+    assert results["evenness"] == pytest.approx(by_hand)
+    assert 0 <= results["settled"] <= 1
+    overlaps = np.array([[0.1, 0.9, 0.0], [0.7, 0.1, 0.7], [0.01, 0.0, 0.05]])
+    assert settled(overlaps).tolist() == [True, False, False]  # a superposition; no word at all
 
 
 def test_visible_biases_hold_the_polarity_without_labels() -> None:

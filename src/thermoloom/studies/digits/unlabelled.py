@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
+from scipy.stats import entropy
 
 from thermoloom.generation import generate
 from thermoloom.measures.class_accuracy import RequestedImages
@@ -19,6 +21,9 @@ from thermoloom.theory.solver import solve_optimum
 
 SHEET = 100
 """Samples that are saved as images."""
+SETTLED = 0.5
+"""A sample has settled if its overlap with a word is at least this, and that with the next word at
+most this part of it: a superposition resembles two words alike."""
 
 
 def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
@@ -35,16 +40,31 @@ def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
     overlaps = 1 - cdist(hidden, words, "cosine")
     classes = targets[overlaps.argmax(axis=1) // machine.code_clusters].astype(np.intp)
     samples = RequestedImages(images, classes, job.settings.measures.classifier)
-    first, second = np.sort(overlaps, axis=1)[:, :-3:-1].mean(axis=0)
+    first, second = two_largest(overlaps)
+    counts = np.bincount(classes, minlength=CLASSES)
     job.run.save_arrays("images", {"sheet": images[:SHEET]}, {"shape": job.patterns.shape})
     return (
         samples.class_measures(job.patterns)
         | energies(generated)
         | {
             "patterns": len(learned),
-            "overlap": float(first),
-            "second_overlap": float(second),
+            "overlap": float(first.mean()),
+            "second_overlap": float(second.mean()),
+            "settled": float(settled(overlaps).mean()),
+            "evenness": float(entropy(counts) / np.log(len(targets))),
             "confidence": float(samples.softmax.max(axis=1).mean()),
-            "counts": np.bincount(classes, minlength=CLASSES).tolist(),
+            "counts": counts.tolist(),
         }
     )
+
+
+def two_largest(overlaps: NDArray[Any]) -> NDArray[Any]:
+    """The largest and the second largest overlap of every sample, (2, samples)."""
+    return np.sort(overlaps, axis=1)[:, :-3:-1].T
+
+
+def settled(overlaps: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which samples have settled in one word, by their overlaps with all words."""
+    first, second = two_largest(overlaps)
+    alone: NDArray[np.bool_] = (first >= SETTLED) & (second <= SETTLED * first)
+    return alone
