@@ -1,1 +1,1 @@
-"""Hours of ill treatment: interrupts at random moments, wrong inputs, damaged files."""
+"""Hours of ill treatment: interrupts, wrong inputs, damaged files, threads, slow viewers."""

@@ -15,10 +15,22 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from soak import files, inputs, interrupts, signed
+from soak import clamps, environment, files, inputs, interrupts, signed, threads, viewers
 from soak.cases import VERDICTS, Tally, prepare
 
-GROUPS = ("settings", "files", "signed", "interrupts")
+Soak = Callable[[int, int, Tally, Callable[[str], None]], None]
+
+CLASSES: dict[str, tuple[Soak, float]] = {
+    "settings": (inputs.soak, 0.3),
+    "files": (files.soak, 0.14),
+    "signed": (signed.soak, 0.3),
+    "clamps": (clamps.soak, 0.16),
+    "environment": (environment.soak, 0.04),
+    "threads": (threads.soak, 0.04),
+    "viewers": (viewers.soak, 0.02),
+}
+"""Classes of wrong inputs, and their shares of ``--inputs``."""
+GROUPS = (*CLASSES, "interrupts")
 
 
 def main() -> int:
@@ -45,16 +57,14 @@ def perform(arguments: argparse.Namespace, tally: Tally, say: Callable[[str], No
     chosen = arguments.only or GROUPS
     if "interrupts" in chosen:  # first: they need the cores and no kernels in this process
         interrupts.soak(arguments.interrupts, arguments.seed, tally, say)
-    shares = {"settings": 0.4, "files": 0.2, "signed": 0.4}
-    wanted = [group for group in shares if group in chosen]
+    wanted = [group for group in CLASSES if group in chosen]
     if not wanted:
         return
     prepare()
-    whole = sum(shares[group] for group in wanted)
+    total = sum(CLASSES[group][1] for group in wanted)
     for group in wanted:
-        count = round(arguments.inputs * shares[group] / whole)
-        modules = {"settings": inputs, "files": files, "signed": signed}
-        modules[group].soak(count, arguments.seed, tally, say)
+        soak, share = CLASSES[group]
+        soak(round(arguments.inputs * share / total), arguments.seed, tally, say)
 
 
 def parse() -> argparse.Namespace:

@@ -101,28 +101,48 @@ def prepare() -> None:
     import_module("thermoloom.engines").engine().warm_up()
 
 
-def call(arguments: list[str], folder: Path, timeout: float = TIMEOUT) -> Ended:
-    """``thermoloom ARGUMENTS`` in ``folder``, in a forked process of its own."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+class Forked:
+    """``thermoloom ARGUMENTS``, or a function, in ``folder``, in a forked process of its own."""
+
+    def __init__(self, work: list[str] | Callable[[], None], folder: Path) -> None:
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115  # ``printed`` closes it
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            _child(arguments, folder, out.fileno(), err.fileno())
-        code, busy, hung = _wait(pid, timeout), False, False
-        if code is None:
-            busy = True
-            os.kill(pid, signal.SIGINT)
-            code = _wait(pid, PATIENCE)
-        if code is None:
-            busy, hung = False, True
-            os.kill(pid, signal.SIGKILL)
-            code = _wait(pid, 60)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _child(work, folder, self._out.fileno(), self._err.fileno())
+
+    def send(self, signum: int) -> None:
+        os.kill(self.pid, signum)
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit code, or None if it is still at work after this time."""
+        return _wait(self.pid, seconds)
+
+    def printed(self) -> tuple[str, str]:
+        """Standard output and standard error of the ended process."""
         texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    return Ended(code if code is not None else -9, *texts, busy=busy, hung=hung)
+        for file in (self._out, self._err):
+            with file:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        return texts[0], texts[1]
+
+
+def call(arguments: list[str], folder: Path, timeout: float = TIMEOUT) -> Ended:
+    """``thermoloom ARGUMENTS`` in ``folder``, to its end."""
+    process = Forked(arguments, folder)
+    code, busy, hung = process.wait(timeout), False, False
+    if code is None:
+        busy = True
+        process.send(signal.SIGINT)
+        code = process.wait(PATIENCE)
+    if code is None:
+        busy, hung = False, True
+        process.send(signal.SIGKILL)
+        code = process.wait(60)
+    return Ended(code if code is not None else -9, *process.printed(), busy=busy, hung=hung)
 
 
 def _wait(pid: int, seconds: float) -> int | None:
@@ -135,7 +155,7 @@ def _wait(pid: int, seconds: float) -> int | None:
     return None
 
 
-def _child(arguments: list[str], folder: Path, out: int, err: int) -> None:
+def _child(work: list[str] | Callable[[], None], folder: Path, out: int, err: int) -> None:
     """The rest of this process's life is one call; as the interpreter, it prints what is raised."""
     code = 1
     try:
@@ -147,10 +167,13 @@ def _child(arguments: list[str], folder: Path, out: int, err: int) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        sys.argv = ["thermoloom", *arguments]
-        from thermoloom.cli import main
+        if callable(work):
+            work()
+        else:
+            sys.argv = ["thermoloom", *work]
+            from thermoloom.cli import main
 
-        main()
+            main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

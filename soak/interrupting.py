@@ -75,7 +75,7 @@ def interrupt(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         began = time.monotonic()
-        _wait(process, partial(_catches, process.pid, signal.SIGTERM))
+        _wait(process, partial(catches, process.pid, signal.SIGTERM))
         if after:
             _wait(process, after)
         time.sleep(moment)
@@ -123,7 +123,7 @@ def _wait(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None
         time.sleep(0.002)
 
 
-def _catches(pid: int, signum: int) -> bool:
+def catches(pid: int, signum: int) -> bool:
     """Whether a process handles a signal: of SIGTERM, our first line does, Python does not."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()

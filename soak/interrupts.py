@@ -1,4 +1,4 @@
-"""Real signals at random moments of full-size commands, each continued by the same command.
+"""Real signals at random moments of commands, each continued by the same command.
 
 Every signal must end its process soon, without a traceback and with the exit code of that signal;
 and after a few of them the same command, left alone, must leave the very bytes of a run that was
@@ -11,14 +11,15 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from soak.cases import Ended, Tally, describe
-from soak.interrupting import End, finish, interrupt, thermoloom
+from soak.cases import Ended, Forked, Tally, call, describe, prepare
+from soak.interrupting import PATIENCE, End, catches, finish, interrupt, thermoloom
 
 SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 LONGEST = 3600.0
@@ -28,39 +29,88 @@ IN_A_ROW = 5
 
 @dataclass(frozen=True)
 class Scene:
-    """A command, what it needs beforehand, and the files that it must leave."""
+    """A command, what it needs beforehand, and its share of the interrupts."""
 
     command: tuple[str, ...]
-    share: float
-    """Of all interrupts."""
+    fresh: float
+    """Share of interrupts of a process that has just been started: imports, kernels, the end."""
+    warm: float
+    """Share of interrupts of a process forked with everything loaded: the work alone, sooner."""
     before: tuple[str, ...] = ()
     """A command that makes what it needs."""
 
 
-TRAIN = ("train", "--seed", "7", "--cycles", "20", "--checkpoint-every", "0", "--out", "X")
+SHORT = ("--set", "duration=0.2")
+"""The machine is full-size; short trajectories leave as many moments at which to be interrupted."""
+TRAIN = ("train", *SHORT, "--seed", "7", "--cycles", "20", "--checkpoint-every", "0", "--out", "X")
 SCENES = {
-    "train online": Scene((*TRAIN, "--rule", "online"), 0.3),
-    "train batch": Scene((*TRAIN, "--rule", "batch"), 0.2),
-    "generate": Scene(("generate", "X", "--samples", "100"), 0.2,
-                      ("train", "--cycles", "2", "--out", "X")),
-    "solve": Scene(("solve", "--out", "X"), 0.1),
-    "run": Scene(("run", "prototypes", "--seeds", "101", "--set", "cycles=8", "--set", "samples=20",
-                  "--set", "study.paths_per_pattern=1", "--workers", "2", "--out", "X"),
-                 0.2),
+    "train online": Scene((*TRAIN, "--rule", "online"), 0.05, 0.3),
+    "train batch": Scene((*TRAIN, "--rule", "batch"), 0.03, 0.25),
+    "generate": Scene(("generate", "X", "--samples", "20"), 0.03, 0.2,
+                      ("train", *SHORT, "--cycles", "2", "--out", "X")),
+    "solve": Scene(("solve", *SHORT, "--out", "X"), 0.02, 0.1),
+    "run": Scene(("run", "prototypes", *SHORT, "--seeds", "101", "--set", "cycles=4",
+                  "--set", "samples=8", "--set", "study.paths_per_pattern=1", "--workers", "2",
+                  "--out", "X"), 0.02, 0.0),
 }  # fmt: skip
+
+
+class Fresh:
+    """Commands in processes of their own, as a shell starts them."""
+
+    def call(self, arguments: list[str], folder: Path) -> Ended:
+        try:
+            done = subprocess.run(
+                thermoloom(*arguments), cwd=folder, capture_output=True, text=True,
+                timeout=LONGEST, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Ended(-signal.SIGKILL, "", "", hung=True)
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def interrupt(self, arguments: list[str], folder: Path, moment: float, signum: int) -> End:
+        return interrupt(thermoloom(*arguments), folder, [moment], signum)[0]
+
+
+class Warm:
+    """Commands in forked processes that have everything loaded."""
+
+    def call(self, arguments: list[str], folder: Path) -> Ended:
+        return call(arguments, folder, LONGEST)
+
+    def interrupt(self, arguments: list[str], folder: Path, moment: float, signum: int) -> End:
+        process = Forked(arguments, folder)
+        while not catches(process.pid, signal.SIGTERM):
+            time.sleep(0.001)
+        code = process.wait(moment)
+        sent = time.monotonic()
+        if code is None:
+            process.send(signum)
+            code = process.wait(PATIENCE)
+        if code is None:
+            process.send(signal.SIGKILL)
+            process.wait(PATIENCE)
+        return End(signum, moment, code, time.monotonic() - sent, *process.printed())
 
 
 def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
     rng = random.Random(seed)
-    for name, scene in SCENES.items():
-        wanted = max(1, round(count * scene.share))
-        with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
-            play(name, scene, wanted, Path(temporary), rng, tally, say)
+    # kernels that are compiled in the reference would make it seem long
+    finish([sys.executable, "-c", "import thermoloom.engines as e; e.engine().warm_up()"], Path())
+    for start in (Fresh(), Warm()):
+        if isinstance(start, Warm):
+            prepare()  # after the fresh ones, which need the cores
+        for name, scene in SCENES.items():
+            share = scene.warm if isinstance(start, Warm) else scene.fresh
+            wanted = max(1, round(count * share)) if share else 0
+            with tempfile.TemporaryDirectory(prefix="soak-") as temporary:
+                play(name, scene, start, wanted, Path(temporary), rng, tally, say)
 
 
 def play(
     name: str,
     scene: Scene,
+    start: Fresh | Warm,
     wanted: int,
     folder: Path,
     rng: random.Random,
@@ -68,25 +118,28 @@ def play(
     say: Callable[[str], None],
 ) -> None:
     """Signals to one command, ``wanted`` in all, in as many tries as that takes."""
-    start = folder / "start"
-    start.mkdir()
+    if not wanted:
+        return
+    beginning, command = folder / "beginning", list(scene.command)
+    beginning.mkdir()
     if scene.before:
-        finish(thermoloom(*scene.before), start)
-    reference = shutil.copytree(start, folder / "reference")
+        assert start.call(list(scene.before), beginning).code == 0, name
+    reference = shutil.copytree(beginning, folder / "reference")
     began = time.monotonic()
-    command = thermoloom(*scene.command)
-    finish(command, reference, LONGEST)
-    whole = time.monotonic() - began
+    ended = start.call(command, reference)
+    duration = time.monotonic() - began
     expected = results(reference)
+    assert ended.code == 0, ended.err
     assert expected, f"{name}: left nothing to compare"
     sent = 0
     while sent < wanted:
-        say(f"{name}: {sent} of {wanted} interrupts; uninterrupted it takes {whole:.0f} s")
-        trial = shutil.copytree(start, folder / "trial")
+        say(f"{name}: {sent} of {wanted} interrupts; uninterrupted it takes {duration:.1f} s")
+        trial = shutil.copytree(beginning, folder / "trial")
         told = []
         for _ in range(min(IN_A_ROW, wanted - sent)):
-            signum, moment = rng.choice(SIGNALS), rng.uniform(0, whole)
-            end = interrupt(command, trial, [moment], signum)[0]
+            # each continues the one before, so that less is left
+            signum, moment = rng.choice(SIGNALS), rng.uniform(0, duration / (1 + len(told) / 2))
+            end = start.interrupt(command, trial, moment, signum)
             if end.verdict == "finished":
                 break  # it was faster
             sent += 1
@@ -94,20 +147,23 @@ def play(
             kind = f"interrupt: {name}, {signal.Signals(signum).name}"
             last = (end.stderr.strip() or "-").splitlines()[-1]
             tally.add(kind, verdict_of(end), f"{told[-1]}: {end.verdict} → {last[:200]}")
-        ended = left_alone(command, trial)
-        found = results(trial)
-        if ended.hung:
-            verdict = "hang"
-        elif ended.traceback:
-            verdict = "traceback"
-        elif ended.code != 0:
-            verdict = "more lines"
-        else:
-            verdict = "fine" if found == expected else "silently wrong"
-        other = sorted(f for f in expected | found if expected.get(f) != found.get(f))
+        ended = start.call(command, trial)
+        verdict = continued(ended, results(trial), expected)
+        other = [file for file in sorted(expected) if results(trial).get(file) != expected[file]]
         why = f"after {', '.join(told)}: other {', '.join(other)}" if ended.code == 0 else ""
-        tally.add(f"continued: {name}", verdict, describe(list(scene.command), ended, why))
+        tally.add(f"continued: {name}", verdict, describe(command, ended, why))
         shutil.rmtree(trial)
+
+
+def continued(ended: Ended, left: dict[str, bytes], expected: dict[str, bytes]) -> str:
+    """Continued to the very bytes of a run that was never interrupted."""
+    if ended.hung:
+        return "hang"
+    if ended.traceback:
+        return "traceback"
+    if ended.code != 0:
+        return "more lines"
+    return "fine" if left == expected else "silently wrong"
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -125,14 +181,3 @@ def verdict_of(end: End) -> str:
         return end.verdict
     # -signum: the interpreter had put its own handlers back, as the last thing that it does
     return "one line" if end.code in (-end.signum, 128 + end.signum) else "more lines"
-
-
-def left_alone(command: list[str], folder: Path) -> Ended:
-    """The command, continued to its end."""
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=LONGEST, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Ended(-signal.SIGKILL, "", "", hung=True)
-    return Ended(done.returncode, done.stdout, done.stderr)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one process a core: more threads wait for each other
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "THERMOLOOM_THREADS"):
+        os.environ.setdefault(name, "1")  # read when NumPy is imported
+
 import signal
 from collections.abc import Iterator
 from pathlib import Path

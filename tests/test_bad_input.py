@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import call
 from machines import random_parameters, trained
 from PIL import Image
 
 import thermoloom as tl
 from thermoloom import feasibility
-from thermoloom.cli import main
 from thermoloom.cli.options import shell_word
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
@@ -48,18 +48,6 @@ from thermoloom.studies.run import check
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
 LONG = "x" * 5000
-
-
-def call(*arguments: str) -> int:
-    """``thermoloom ARGUMENTS`` in this process; its exit code."""
-    before, sys.argv = sys.argv, ["thermoloom", *arguments]
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    finally:
-        sys.argv = before
-    return 0
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import thermoloom
 from PIL import Image
 from typer.testing import CliRunner
 
 from thermoloom.cli.commands import app
 
 SMALL = ["--set", "visible=196", "--set", "hidden=16", "--set", "duration=0.1", "-s", "resize=true"]
-
-
-def thermoloom(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from thermoloom.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -349,13 +349,13 @@ def test_a_fine_cut_gives_the_same_tables(
 ) -> None:
     """For many workers samples are drawn in pieces and measured in tasks of their own.
 
-    Two processes do the work of nine, whose start would take most of the time.
+    This process does the work of nine, whose start would take most of the time.
     """
 
-    def on_two_cores(tasks: Any, folder: Path, resources: Resources, *rest: Any) -> Any:
-        return run_tasks(tasks, folder, Resources(min(2, resources.processes)), *rest)
+    def here(tasks: Any, folder: Path, resources: Resources, *rest: Any) -> Any:
+        return run_tasks(tasks, folder, Resources(1), *rest)
 
-    monkeypatch.setattr("thermoloom.studies.run.run_tasks", on_two_cores)
+    monkeypatch.setattr("thermoloom.studies.run.run_tasks", here)
     more = {"generation": {"samples": 60}, "study": {"seeds": [1], "paths_per_pattern": 1}}
     plan, chosen = small_plan(**more), study("comparison")
     tables, pieces = [], []

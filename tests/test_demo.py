@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import thermoloom
 
 from thermoloom.cli import demonstration
 from thermoloom.demo import demo_page, demo_samples
@@ -112,7 +113,7 @@ def test_what_to_try_next_can_be_tried(tmp_path: Path) -> None:
         words = command.split()
         options = [word for word in words if word.startswith("--")]
         name = words[1:3] if words[1] == "run" else words[1:2]
-        done = run(*name, "--help", cwd=tmp_path)
+        done = thermoloom(*name, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert all(option in done.stdout for option in options)
     assert len(demo_page.PYTHON.splitlines()) == 3
@@ -122,14 +123,6 @@ def test_what_to_try_next_can_be_tried(tmp_path: Path) -> None:
 
 
 # --- the command ----------------------------------------------------------------------------------
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "from thermoloom.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=cwd, capture_output=True, text=True, check=False,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -146,7 +139,7 @@ def test_mistakes_get_one_line_and_leave_nothing(
     arguments: list[str], names: str, tmp_path: Path
 ) -> None:
     (tmp_path / "taken").write_text("")
-    done = run("demo", *arguments, cwd=tmp_path)
+    done = thermoloom("demo", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert names in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -90,7 +90,15 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
     assert len(summary["machine"]["panel"]) > 1
     assert summary["machine"]["measured"]["images"] == 20
     assert not summary["machine"]["held_out"]
-    for name in ("sheet", "denoising", "confusion", "curves", "curve-energies", "unlabelled"):
+    for name in (
+        "sheet",
+        "denoising",
+        "confusion",
+        "curves",
+        "curve-energies",
+        "online",
+        "unlabelled",
+    ):
         assert (done / f"{name}.png").stat().st_size > 1000
     page = (done / "report.html").read_text(encoding="utf-8")
     assert "mixture of Gaussians with shared covariance" in page

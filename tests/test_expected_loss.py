@@ -16,7 +16,8 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
 from thermoloom.patterns.drive import Drive
-from thermoloom.theory.expected_loss import ExpectedLoss
+from thermoloom.theory import expected_loss
+from thermoloom.theory.expected_loss import ExpectedLoss, TimeModes, dense_moments
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
 
@@ -139,6 +140,23 @@ def dense_problem(fields):
                 hessian[np.ix_(index, index)] += p.residual_scale * block / len(fields)
                 gradient[index] += d[k, unit] * features / (2 * p.kT) / len(fields)
     return hessian, gradient, edges
+
+
+def test_sums_of_a_large_machine_agree_to_the_error_of_the_marginals(monkeypatch):
+    """Faint modes in float32, and several groups of patterns in one sum."""
+    machine = replace(SMALL, stages=2)
+    fields = np.random.default_rng(4).normal(0, 1.2, (300, machine.units))
+    marginals = solve_marginals(machine, float(np.abs(fields).max()))
+    modes = [TimeModes(marginals, *window) for window in machine.stage_windows]
+    assert all(1 <= each.strong < len(each.one) for each in modes)
+    small = dense_moments(machine, modes, fields, None)
+    monkeypatch.setattr(expected_loss, "LARGE", 0)
+    large = dense_moments(machine, modes, fields, None)
+    for a, b in zip(small, large, strict=True):
+        for name in ("second", "cross", "variance"):
+            exact, sums = getattr(a, name), getattr(b, name)
+            np.testing.assert_allclose(sums, exact, rtol=0, atol=1e-8 * np.abs(exact).max())
+        assert b.square == pytest.approx(a.square, rel=1e-12)
 
 
 def test_optimum_is_the_dense_solution():

@@ -9,28 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
-from thermoloom.cli.options import path_of
+from thermoloom.cli.options import option, path_option, takes
 from thermoloom.errors import UserError
 
 classifier_app = typer.Typer(help="The auxiliary classifier.", no_args_is_help=True)
 
 
+RECIPE = {
+    "epochs": option(int, "Passes over the training set; the paper's 5 by default."),
+    "seed": option(int, "Seed of weights and order; 42 by default."),
+    "batch_size": option(int, "Images per step; 64 by default, the paper does not say."),
+    "padding": option(
+        int,
+        "Zeros around an image before each convolution, 0 or 1; 1 by default, the paper does not "
+        "say.",
+    ),
+}
+
+
 @classifier_app.command("train")
+@takes("recipe", RECIPE)
 def classifier_train(
     mnist: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the MNIST IDX files; downloaded if left out.",
-            metavar="DIR",
-            parser=path_of("--mnist"),
-        ),
+        path_option("--mnist", "DIR", "Folder of the MNIST IDX files; downloaded if left out."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of another labelled data set, as patterns.source=dataset reads it.",
-            metavar="DIR",
-            parser=path_of("--data"),
+        path_option(
+            "--data",
+            "DIR",
+            "Folder of another labelled data set, as patterns.source=dataset reads it.",
         ),
     ] = None,
     threshold: Annotated[
@@ -38,29 +47,10 @@ def classifier_train(
         typer.Option(help="Black and white: grey values from 0 to 1 above it are white."),
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option(
-            help="Folder for classifier.onnx and classifier.json.",
-            metavar="DIR",
-            parser=path_of("--out"),
-        ),
+        Path, path_option("--out", "DIR", "Folder for classifier.onnx and classifier.json.")
     ] = Path("classifier"),
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training set; the paper's 5 by default.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of weights and order; 42 by default.")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images per step; 64 by default, the paper does not say.")
-    ] = None,
-    padding: Annotated[
-        int | None,
-        typer.Option(
-            help="Zeros around an image before each convolution, 0 or 1; 1 by default, the paper "
-            "does not say."
-        ),
-    ] = None,
+    *,
+    recipe: dict[str, Any],
 ) -> None:
     """Train the paper's classifier on MNIST or another data set (extra train-classifier)."""
     from thermoloom.measures.classifier_training import PAPER, train_classifier
@@ -70,14 +60,12 @@ def classifier_train(
         raise UserError("--mnist, --data: name one of them")
     source, folder = ("mnist", mnist) if data is None else ("dataset", data)
     images = PatternSettings(source=source, path=str(folder or ""), threshold=threshold)
-    options = {"epochs": epochs, "seed": seed, "batch_size": batch_size, "padding": padding}
-    chosen: dict[str, Any] = {name: n for name, n in options.items() if n is not None}
-    recipe = replace(PAPER, **chosen)
+    training = replace(PAPER, **recipe)
 
     def progress(epoch: int, loss: float) -> None:
-        typer.echo(f"epoch {epoch} of {recipe.epochs}: mean loss {loss:.4f}", err=True)
+        typer.echo(f"epoch {epoch} of {training.epochs}: mean loss {loss:.4f}", err=True)
 
-    record = train_classifier(images, out, recipe, progress)
+    record = train_classifier(images, out, training, progress)
     typer.echo(f"test accuracy {100 * record['test_accuracy']:.2f} %")
     typer.echo(f"classifier    {out / 'classifier.onnx'}")
     use = shlex.join(["--set", f"measures.classifier={out.absolute()}"])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import Signature, signature
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +19,12 @@ from thermoloom.cli.options import (
     compile_now,
     emit,
     merged,
+    option,
     path_of,
+    path_option,
     say,
     shell_word,
+    takes,
     wired,
 )
 from thermoloom.errors import UserError
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from thermoloom.machine.machine import Machine
+    from thermoloom.patterns.patterns import Patterns
+    from thermoloom.settings import Settings
 
 ComputerPath = Annotated[
     Path,
@@ -45,83 +48,43 @@ ComputerPath = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        help="Run directory; by default derived from the settings.",
-        metavar="DIR",
-        parser=path_of("--out"),
-    ),
+    path_option("--out", "DIR", "Run directory; by default derived from the settings."),
 ]
-
-
-def machine_settings(
-    stages: Annotated[
-        int | None,
-        typer.Option(help="Windows of the noising path, each with its own θ (default 1)."),
-    ] = None,
-    labels: Annotated[
-        int | None,
-        typer.Option(help="Label units, one per class that can be requested (default 0)."),
-    ] = None,
-    styles: Annotated[
-        int | None,
-        typer.Option(
-            help="Label units per class; generation draws one of them at random (default 1)."
-        ),
-    ] = None,
-    code: Annotated[
-        str | None,
-        typer.Option(
-            help="Code of the hidden units: projection (default), copy, signs, clusters or given.",
-            metavar="CODE",
-        ),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            help="Which units are wired: complete (default), grid, moore, random or edges.",
-            metavar="TOPOLOGY",
-        ),
-    ] = None,
-    radius: Annotated[
-        int | None,
-        typer.Option(
-            help="Longest wire of a grid or moore neighbourhood, in sites of the sheet.",
-            metavar="R",
-        ),
-    ] = None,
-    degree: Annotated[
-        int | None, typer.Option(help="Mean wires per unit in a random topology.", metavar="D")
-    ] = None,
-    edges: Annotated[
-        Path | None,
-        typer.Option(
-            help="List of wires: two units on each line (visible ones first, from 0), or .npy.",
-            metavar="FILE",
-            parser=path_of("--edges"),
-        ),
-    ] = None,
-) -> dict[str, Any]:
-    """Machine settings from the options of ``train`` and ``solve``."""
-    machine = {"stages": stages, "labels": labels, "styles": styles, "code": code}
-    return machine | wired(topology, radius, degree, edges)
-
-
-def _takes_machine(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of ``machine_settings`` in place of its ``machine``."""
-    options = signature(machine_settings, eval_str=True).parameters
-
-    @wraps(command)
-    def with_machine(**arguments: Any) -> None:
-        machine = machine_settings(**{name: arguments.pop(name) for name in options})
-        command(**arguments, machine=machine)
-
-    parameters = dict(signature(command, eval_str=True).parameters)
-    before = list(parameters).index("machine")
-    names = [*list(parameters)[:before], *options, *list(parameters)[before + 1 :]]
-    merged_options = [(parameters | options)[name] for name in names]
-    with_machine.__signature__ = Signature(merged_options)  # type: ignore[attr-defined]
-    with_machine.__annotations__ = {option.name: option.annotation for option in merged_options}
-    return with_machine
+MACHINE = {
+    "stages": option(int, "Windows of the noising path, each with its own θ (default 1)."),
+    "labels": option(int, "Label units, one per class that can be requested (default 0)."),
+    "styles": option(
+        int, "Label units per class; generation draws one of them at random (default 1)."
+    ),
+    "code": option(
+        str, "Code of the hidden units: projection (default), copy, signs, clusters or given.",
+        "CODE",
+    ),
+    "topology": option(
+        str, "Which units are wired: complete (default), grid, moore, random or edges.", "TOPOLOGY"
+    ),
+    "radius": option(
+        int, "Longest wire of a grid or moore neighbourhood, in sites of the sheet.", "R"
+    ),
+    "degree": option(int, "Mean wires per unit in a random topology.", "D"),
+    "edges": option(
+        Path, "List of wires: two units on each line (visible ones first, from 0), or .npy.",
+        "FILE", "--edges",
+    ),
+}  # fmt: skip
+"""Settings of [machine] among the options of ``train`` and ``solve``."""
+TRAINING = {
+    "rule": option(str, "online (default), batch, delayed or module:object.", "RULE"),
+    "period": option(int, "Steps between updates, for rules other than online and batch.", "M"),
+    "seed": option(int, "Training seed (default 101)."),
+    "cycles": option(int, "Noising trajectories (default 300)."),
+}
+SOLVER = {
+    "heat_weight": option(
+        float, "Weight of the expected heat (in kT) beside the loss (default 0)."
+    ),
+    "ridge": option(float, "ρ of a term ½ρ|θ|² added to the loss (default 0)."),
+}
 
 
 def settings() -> None:
@@ -131,21 +94,11 @@ def settings() -> None:
     print(settings_file())
 
 
-@_takes_machine
+@takes("training", TRAINING)
+@takes("machine", MACHINE)
 def train(
-    rule: Annotated[
-        str | None,
-        typer.Option(help="online (default), batch, delayed or module:object.", metavar="RULE"),
-    ] = None,
-    period: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps between updates, for rules other than online and batch.", metavar="M"
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Training seed (default 101).")] = None,
-    cycles: Annotated[int | None, typer.Option(help="Noising trajectories (default 300).")] = None,
-    machine: dict[str, Any] | None = None,
+    training: dict[str, Any],
+    machine: dict[str, Any],
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -156,23 +109,13 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a computer; run the same command again to continue an interrupted training."""
-    options = {
-        "training": {"rule": rule, "period": period, "seed": seed, "cycles": cycles},
-        "machine": machine or {},
-    }
-    from thermoloom.settings import Settings
-
-    settings = Settings.from_dict(merged(config, assignments, options))
-    from thermoloom.computers.pattern_store import named
-    from thermoloom.computers.training_runs import check_run, train_runs, training_path
-    from thermoloom.patterns.patterns import load_patterns
+    options = {"training": training, "machine": wired(machine)}
+    settings, patterns, path = _learning(config, assignments, options, out)
+    from thermoloom.computers.training_runs import check_run, train_runs
     from thermoloom.presentation.terminal import progress
     from thermoloom.runs.store import RunDirectory
     from thermoloom.training.trainer import Trainee
 
-    patterns = load_patterns(settings.patterns, settings.machine)
-    settings = named(settings, patterns)
-    path = out or training_path(Path("results/runs"), settings)
     check_run(path, settings, patterns)
     compile_now([settings], generating=False)
     total, began = settings.training.cycles, time.monotonic()
@@ -213,6 +156,22 @@ def train(
     )
 
 
+def _learning(
+    config: Path | None, assignments: list[str] | None, options: Values, out: Path | None
+) -> tuple[Settings, Patterns, Path]:
+    """Settings that name the content of their patterns, the patterns, and the run directory."""
+    from thermoloom.settings import Settings
+
+    settings = Settings.from_dict(merged(config, assignments, options))
+    from thermoloom.computers.pattern_store import named
+    from thermoloom.computers.training_runs import training_path
+    from thermoloom.patterns.patterns import load_patterns
+
+    patterns = load_patterns(settings.patterns, settings.machine)
+    settings = named(settings, patterns)
+    return settings, patterns, out or training_path(Path("results/runs"), settings)
+
+
 def _wires(machine: Machine) -> list[str]:
     """Size of the wiring, for machines that are not complete."""
     from thermoloom.machine.wires import measure
@@ -244,18 +203,14 @@ def generate(
     ] = None,
     clamp: Annotated[
         Path | None,
-        typer.Option(
-            help="Image (PNG or .npy) with some known pixels, to be completed.",
-            metavar="IMAGE",
-            parser=path_of("--clamp"),
+        path_option(
+            "--clamp", "IMAGE", "Image (PNG or .npy) with some known pixels, to be completed."
         ),
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option(
-            help="Image of the same size, white (.npy: not 0) where pixels are known.",
-            metavar="MASK",
-            parser=path_of("--mask"),
+        path_option(
+            "--mask", "MASK", "Image of the same size, white (.npy: not 0) where pixels are known."
         ),
     ] = None,
     hold: Annotated[
@@ -448,16 +403,11 @@ def _movie(run: Path, shape: Sequence[int] | None) -> bytes:
     return animation(images, shape, animated.heat.mean(axis=0), settings.machine.kT)
 
 
-@_takes_machine
+@takes("machine", MACHINE)
+@takes("solver", SOLVER)
 def solve(
-    machine: dict[str, Any] | None = None,
-    heat_weight: Annotated[
-        float | None,
-        typer.Option(help="Weight of the expected heat (in kT) beside the loss (default 0)."),
-    ] = None,
-    ridge: Annotated[
-        float | None, typer.Option(help="ρ of a term ½ρ|θ|² added to the loss (default 0).")
-    ] = None,
+    machine: dict[str, Any],
+    solver: dict[str, Any],
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
@@ -465,22 +415,12 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Compute the optimum that training approaches, exactly and without a trajectory."""
-    options: Values = {
-        "solver": {"heat_weight": heat_weight, "ridge": ridge},
-        "machine": machine or {},
-    }
-    from thermoloom.settings import Settings
-
-    settings = Settings.from_dict(merged(config, assignments, options))
-    from thermoloom.computers.pattern_store import named
-    from thermoloom.computers.training_runs import solve_run, training_path
-    from thermoloom.patterns.patterns import load_patterns
+    options: Values = {"solver": solver, "machine": wired(machine)}
+    settings, patterns, path = _learning(config, assignments, options, out)
+    from thermoloom.computers.training_runs import solve_run
     from thermoloom.presentation.terminal import console
     from thermoloom.runs.store import RunDirectory
 
-    patterns = load_patterns(settings.patterns, settings.machine)
-    settings = named(settings, patterns)
-    path = out or training_path(Path("results/runs"), settings)
     with console().status("solving") as status:
         solve_run(
             path,
@@ -489,15 +429,9 @@ def solve(
             patterns,
         )
     results = RunDirectory.open(path).results
-    heat = results.get("expected_heat")
-    expected = (
-        []
-        if heat is None
-        else [
-            f"expected heat     {heat:.2f} E0 = "
-            f"{heat / settings.machine.kT:.1f} kT, on the reverse path"
-        ]
-    )
+    heat, kT, expected = results.get("expected_heat"), settings.machine.kT, []
+    if heat is not None:
+        expected = [f"expected heat     {heat:.2f} E0 = {heat / kT:.1f} kT, on the reverse path"]
     emit(
         as_json,
         {"run": str(path), **results},

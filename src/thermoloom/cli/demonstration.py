@@ -9,18 +9,15 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_of, say
+from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_option, say
 from thermoloom.errors import UserError
 from thermoloom.inputs import is_folder
 
 
 def demo(
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="The page to write, or its folder.", metavar="FILE", parser=path_of("--out")
-        ),
-    ] = Path("results/demo.html"),
+    out: Annotated[Path, path_option("--out", "FILE", "The page to write, or its folder.")] = Path(
+        "results/demo.html"
+    ),
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,

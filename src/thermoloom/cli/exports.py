@@ -8,38 +8,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thermoloom.cli.computers import ComputerPath
-from thermoloom.cli.options import AsJson, EngineOption, compile_now, emit, path_of
+from thermoloom.cli.options import (
+    AsJson,
+    EngineOption,
+    compile_now,
+    emit,
+    option,
+    path_option,
+    takes,
+)
 from thermoloom.errors import UserError
 from thermoloom.inputs import shown
 
 if TYPE_CHECKING:
     from thermoloom.export.ngspice import NgspiceComparison
 
-Capacitance = Annotated[
-    float | None, typer.Option(help="Capacitance C of a node, in farads.", metavar="F")
-]
-Conductance = Annotated[
-    float | None,
-    typer.Option(help="Conductance G of a node, in siemens: the mobility.", metavar="S"),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(help="Temperature of the noise, in kelvin (default 300).", metavar="K"),
-]
-Energy = Annotated[
-    float | None, typer.Option(help="E0 in joules, instead of a temperature.", metavar="J")
-]
-Voltage = Annotated[
-    float | None, typer.Option(help="Voltage V0 of x = 1, instead of a temperature.", metavar="V")
-]
-TimeUnit = Annotated[
-    float | None,
-    typer.Option(help="Seconds per unit of time, instead of a conductance.", metavar="S"),
-]
+DEVICE = {
+    "capacitance": option(float, "Capacitance C of a node, in farads.", "F"),
+    "conductance": option(float, "Conductance G of a node, in siemens: the mobility.", "S"),
+    "temperature": option(float, "Temperature of the noise, in kelvin (default 300).", "K"),
+    "energy": option(float, "E0 in joules, instead of a temperature.", "J"),
+    "voltage": option(float, "Voltage V0 of x = 1, instead of a temperature.", "V"),
+    "time_unit": option(float, "Seconds per unit of time, instead of a conductance.", "S"),
+}
+"""Properties of a device, in SI units."""
 
 
+@takes("device", DEVICE)
 def export(
     run: ComputerPath,
+    *,
     form: Annotated[
         str,
         typer.Option(
@@ -53,23 +51,14 @@ def export(
     ] = 32,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File to write (.csv, .cir); by default with the run.",
-            metavar="FILE",
-            parser=path_of("--out"),
-        ),
+        path_option("--out", "FILE", "File to write (.csv, .cir); by default with the run."),
     ] = None,
     class_number: Annotated[
         int | None, typer.Option("--class", help="Class that a netlist generates.", metavar="CLASS")
     ] = None,
     samples: Annotated[int, typer.Option(help="Samples that a netlist generates.")] = 100,
     seed: Annotated[int, typer.Option(help="Seed of a netlist's noise.")] = 1,
-    capacitance: Capacitance = None,
-    conductance: Conductance = None,
-    temperature: Temperature = None,
-    energy: Energy = None,
-    voltage: Voltage = None,
-    time_unit: TimeUnit = None,
+    device: dict[str, float],
     simulate: Annotated[
         bool, typer.Option("--run", help="Run the netlist with ngspice and compare the engine.")
     ] = False,
@@ -83,7 +72,6 @@ def export(
 
     if form not in ("table", "spice"):
         raise UserError(f"--format {shown(form)}: must be table or spice")
-    device = _device_properties(capacitance, conductance, temperature, energy, voltage, time_unit)
     computer = open_computer(run)
     name = "couplings" if bits == 32 else f"couplings-{bits}bit"
     path = out or beside(run, f"{name}.csv" if form == "table" else f"{name}.cir")
@@ -118,22 +106,13 @@ def _comparison_lines(comparison: NgspiceComparison) -> list[str]:
     ]
 
 
-def units(
-    run: ComputerPath,
-    capacitance: Capacitance = None,
-    conductance: Conductance = None,
-    temperature: Temperature = None,
-    energy: Energy = None,
-    voltage: Voltage = None,
-    time_unit: TimeUnit = None,
-    as_json: AsJson = False,
-) -> None:
+@takes("device", DEVICE)
+def units(run: ComputerPath, device: dict[str, float], as_json: AsJson = False) -> None:
     """Show E0, the unit of time and the heat of an image on a device, in SI units."""
     from thermoloom.computers.computer_files import latest_samples, learning_at
     from thermoloom.export.physical_units import realize
 
     machine = learning_at(run)[0].machine
-    device = _device_properties(capacitance, conductance, temperature, energy, voltage, time_unit)
     realization = realize(machine, **device)
     latest = latest_samples(run)
     heat = work = None
@@ -144,9 +123,3 @@ def units(
     lines += [] if latest else [f"no samples yet, so no heat: thermoloom generate {run}"]
     samples = None if latest is None else latest[0]
     emit(as_json, {"run": str(run), "samples": samples, **summary}, lines)
-
-
-def _device_properties(*numbers: float | None) -> dict[str, float]:
-    """The properties of a device that are set, by name."""
-    names = ("capacitance", "conductance", "temperature", "energy", "voltage", "time_unit")
-    return {k: v for k, v in zip(names, numbers, strict=True) if v is not None}

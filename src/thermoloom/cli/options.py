@@ -6,7 +6,9 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.settings import Settings
 
 _PATHS = (("patterns", "path"), ("patterns", "code"), ("measures", "classifier"))
+_Command = Callable[..., None]
 Values = dict[str, dict[str, Any]]
 """``{section: {key: value}}``"""
 
@@ -28,6 +31,44 @@ Values = dict[str, dict[str, Any]]
 def path_of(name: str) -> Callable[[str], Path]:
     """Parser of an option or argument that is a path; typer would read "" as "."."""
     return lambda text: user_path(name, text)
+
+
+def option(kind: Any, help: str, metavar: str | None = None, *names: str) -> Any:
+    """The type of an option that need not be set, for ``takes``; a path needs its name."""
+    parser = path_of(names[0]) if kind is Path else None
+    return Annotated[kind | None, typer.Option(*names, help=help, metavar=metavar, parser=parser)]
+
+
+def path_option(name: str, metavar: str, help: str, *short: str, **more: Any) -> Any:
+    """An option that is a path."""
+    return typer.Option(name, *short, help=help, metavar=metavar, parser=path_of(name), **more)
+
+
+def takes(table: str, options: Mapping[str, Any]) -> Callable[[_Command], _Command]:
+    """Give a command these options in place of its argument ``table``: those that are set."""
+
+    def decorated(command: _Command) -> _Command:
+        @wraps(command)
+        def with_options(**arguments: Any) -> None:
+            values = {name: arguments.pop(name) for name in options}
+            values = {name: value for name, value in values.items() if value is not None}
+            command(**arguments, **{table: values})
+
+        parameters: list[Parameter] = []
+        for parameter in signature(command, eval_str=True).parameters.values():
+            parameters += (
+                [parameter]
+                if parameter.name != table
+                else [
+                    Parameter(name, parameter.kind, default=None, annotation=annotation)
+                    for name, annotation in options.items()
+                ]
+            )
+        with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_options
+
+    return decorated
 
 
 def _print_version(wanted: bool) -> None:
@@ -91,16 +132,7 @@ class OneLineErrors(TyperGroup):
         sys.exit(code or 0)
 
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        help="TOML file with settings.",
-        metavar="FILE",
-        parser=path_of("--config"),
-    ),
-]
+Config = Annotated[Path | None, path_option("--config", "FILE", "TOML file with settings.", "-c")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="One setting, such as machine.kT=0.2.", metavar="KEY=VALUE"),
@@ -173,21 +205,19 @@ def _read_edges(machine: dict[str, Any]) -> None:
         machine["edges"] = read_edges(user_path("machine.edges", edges))
 
 
-def wired(
-    topology: str | None, radius: int | None, degree: int | None, edges: Path | None
-) -> dict[str, Any]:
-    """Settings of the wires; --radius, --degree or --edges implies its topology."""
-    wiring = {"radius": radius, "degree": degree, "edges": None if edges is None else str(edges)}
+def wired(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a machine; --radius, --degree or --edges implies its topology."""
     topologies = {"radius": "grid", "degree": "random", "edges": "edges"}
-    present = [key for key in wiring if wiring[key] is not None]
+    settings = {key: str(value) if key == "edges" else value for key, value in machine.items()}
+    present = [key for key in topologies if key in settings]
     if len(present) > 1:
-        named = " and ".join(f"--{key} {shown(wiring[key])}" for key in present)
+        named = " and ".join(f"--{key} {shown(settings[key])}" for key in present)
         raise UserError(
             f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
             "wires) and --edges (a list)"
         )
-    implied = next((topologies[key] for key in present), None)
-    return {"topology": topology or implied} | wiring
+    implied = {"topology": topologies[present[0]]} if present else {}
+    return implied | settings
 
 
 def compile_now(

@@ -7,19 +7,13 @@ from typing import Annotated
 
 import typer
 
-from thermoloom.cli.options import AsJson, emit, path_of
+from thermoloom.cli.options import AsJson, emit, path_option
 from thermoloom.errors import UserError
 
 runs_app = typer.Typer(help="List the runs in a results folder.", invoke_without_command=True)
 Folder = Annotated[
     Path | None,
-    typer.Option(
-        "--folder",
-        help="Results folder.",
-        metavar="DIR",
-        show_default="results",
-        parser=path_of("--folder"),
-    ),
+    path_option("--folder", "DIR", "Results folder.", show_default="results"),
 ]
 
 

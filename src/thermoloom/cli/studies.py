@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from thermoloom.cli.options import Config, EngineOption, Values, compile_now, merged, path_of
+from thermoloom.cli.options import (
+    Config,
+    EngineOption,
+    Values,
+    compile_now,
+    merged,
+    option,
+    path_of,
+    path_option,
+    takes,
+)
 from thermoloom.errors import UserError
 from thermoloom.inputs import LARGEST_SEED, shown
 from thermoloom.studies.discovery import headings, is_folder, names, study, write_skeleton
@@ -66,11 +76,11 @@ def run(
 Preset = Annotated[str | None, typer.Option(help="One of the study's presets.", metavar="PRESET")]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        help="Results folder.",
-        metavar="DIR",
+    path_option(
+        "--out",
+        "DIR",
+        "Results folder.",
         show_default="results, or results/PRESET of a preset that is not full size",
-        parser=path_of("--out"),
     ),
 ]
 Assignments = Annotated[
@@ -85,12 +95,11 @@ Assignments = Annotated[
 Seeds = Annotated[
     str | None, typer.Option(help="Training seeds, such as 101-105 or 7,8,9.", metavar="SEEDS")
 ]
-Workers = Annotated[
-    int | None, typer.Option(help="Local processes; by default one per core.", metavar="N")
-]
-Cluster = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler.", metavar="ADDRESS")
-]
+RESOURCES = {
+    "workers": option(int, "Local processes; by default one per core.", "N"),
+    "cluster": option(str, "Address of a Dask scheduler.", "ADDRESS"),
+    "shared": option(bool, "All workers see the results folder.", None, "--shared-disk"),
+}
 Share = Annotated[
     str | None,
     typer.Option(
@@ -99,7 +108,6 @@ Share = Annotated[
         metavar="I/N",
     ),
 ]
-Shared = Annotated[bool, typer.Option("--shared-disk", help="All workers see the results folder.")]
 
 
 class _NamesPresets(TyperCommand):
@@ -122,15 +130,15 @@ def _folder(preset: str | None) -> Path:
 def _command(name: str, question: str) -> Callable[..., None]:
     """``run NAME``: the same options for every study."""
 
+    @takes("resources", RESOURCES)
     def command(
         preset: Preset = None,
         out: Out = None,
         seeds: Seeds = None,
         config: Config = None,
         assignments: Assignments = None,
-        workers: Workers = None,
-        cluster: Cluster = None,
-        shared: Shared = False,
+        *,
+        resources: dict[str, Any],
         share: Share = None,
         engine: EngineOption = None,
     ) -> None:
@@ -139,24 +147,23 @@ def _command(name: str, question: str) -> Callable[..., None]:
         values = plan_values(config, assignments, seeds)
         folder = out or _folder(preset)
         if share is not None:
-            numbers = parse_share(share)
-            run_share(name, preset, values, folder, Resources(workers, cluster, shared), numbers)
-            return
-        run_study(name, preset, values, folder, Resources(workers, cluster, shared))
+            run_share(name, preset, values, folder, Resources(**resources), parse_share(share))
+        else:
+            run_study(name, preset, values, folder, Resources(**resources))
 
     command.__doc__ = question
     return command
 
 
 @run_app.command("all", cls=_NamesPresets)
+@takes("resources", RESOURCES)
 def run_all(
     preset: Preset = None,
     out: Out = None,
     config: Config = None,
     assignments: Assignments = None,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    shared: Shared = False,
+    *,
+    resources: dict[str, Any],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
     engine: EngineOption = None,
 ) -> None:
@@ -166,14 +173,14 @@ def run_all(
     from thermoloom.studies.estimate import estimate
     from thermoloom.studies.run import check
 
-    resources = Resources(workers, cluster, shared)
+    available = Resources(**resources)
     folder = out or _folder(preset)
     values = plan_values(config, assignments, None)
     plans = [(record := study(name), record.plan(preset, values)) for name in names(together=True)]
     for record, plan in plans:
-        check(record, plan, folder, resources)
+        check(record, plan, folder, available)
     compile_now([model for record, plan in plans for model in record.computers(plan, folder)])
-    needed = estimate(plans, folder, resources.processes)
+    needed = estimate(plans, folder, available.processes)
     typer.echo(
         f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
         f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
@@ -185,7 +192,7 @@ def run_all(
     for name in names(together=True):
         typer.echo(f"--- {name} ---", err=True)
         try:
-            run_study(name, preset, values, folder, resources)
+            run_study(name, preset, values, folder, available)
         except typer.Exit:
             failed.append(name)
     from thermoloom.studies.report import write_report

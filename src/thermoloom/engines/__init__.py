@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine_choice import ENGINES, OWN_ENGINE, engine_in_use
-from thermoloom.machine.action import PathLoss, PathTerms
+from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
@@ -144,7 +144,8 @@ class Engine(Protocol):
         """The learner of these settings."""
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-        """Loss and path-action terms of a path, as ``machine.action.path_terms``."""
+        """Loss and path-action terms of a path, in float64; on a device, of θ as it applies it."""
+        return path_terms(theta.on(path.machine), path.states, field, path.word)
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ, prepared for many calls."""

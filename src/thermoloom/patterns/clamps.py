@@ -41,9 +41,13 @@ def clamp_of(
     """
     patterns.needed_for("clamp")
     values = _pixels("clamp", _unmasked(images), machine, patterns)
+    if len(values) > samples:
+        raise UserError(f"clamp: {len(values)} images for {samples} samples; give one to each")
     if mask is None:
-        known: NDArray[np.bool_] = np.asarray(np.isfinite(values).all(axis=0))
+        known = _finite(values)
     else:
+        if np.ma.is_masked(mask):
+            raise UserError("mask: has masked values; fill them with true or false")
         known = _known(_pixels("mask", mask, machine, patterns))
     if not known.any():
         raise UserError("mask: no pixel is known; generate without a clamp, or mark some")
@@ -53,7 +57,7 @@ def clamp_of(
     if patterns.scale.kind == "sample":
         fields[:, known] = known_fields(values[:, known], patterns.patterns[:, known])
     else:
-        fields[:, known] = patterns.scale.fields(values)[:, known]
+        fields[:, known] = patterns.scale.fields(np.where(known, values, 0.0))[:, known]
     clamped = (resting_states(machine, fields) if hold else fields).astype(np.float32)
     in_turn = clamped[0] if len(clamped) == 1 else clamped[np.arange(samples) % len(clamped)]
     return Clamp(known, in_turn, follow=not hold)
@@ -83,10 +87,21 @@ def _unmasked(images: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.ma.getmaskarray(images), np.nan, np.asarray(images))
 
 
-def _known(mask: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _finite(values: Float64) -> NDArray[np.bool_]:
+    """The known pixels of all images, which must be the same: a clamp has one set of units."""
+    known: NDArray[np.bool_] = np.isfinite(values)
+    if (known != known[0]).any():
+        raise UserError("clamp: images with different known pixels; complete them one at a time")
+    return known[0]
+
+
+def _known(mask: Float64) -> NDArray[np.bool_]:
+    """Where a mask is true; one with shades is no mask."""
     if not np.isfinite(mask).all():
         raise UserError("mask: has values that are not finite; must be true where a pixel is known")
-    known: NDArray[np.bool_] = mask[0].astype(bool)
+    known: NDArray[np.bool_] = mask[0] != 0
+    if len(np.unique(mask[0][known])) > 1:
+        raise UserError("mask: has values between true and false; must be one or the other")
     return known
 
 
@@ -97,17 +112,22 @@ def _pixels(
     array = np.asarray(images)
     if array.dtype.kind not in "biuf":
         raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float64)
+    if (np.isfinite(array) & ~np.isfinite(numbers)).any():
+        raise UserError(f"{name}: has values that are not float64 numbers; scale them")
+    array = numbers
     shape = patterns.shape or (machine.visible,)
     if len(shape) == 3 and array.shape == shape[:2]:  # the same for all colours
         array = np.repeat(array[..., None], shape[2], axis=2)
     if array.shape == (machine.visible,) or array.shape == shape:
-        return array.reshape(1, -1).astype(np.float64)
+        return array.reshape(1, -1)
     is_stack = array.ndim > 1 and array.shape[1:] in ((machine.visible,), shape)
     if name == "mask" or not is_stack or not len(array):
         size = " × ".join(str(n) for n in array.shape)
         wanted = " × ".join(str(n) for n in shape)
         raise UserError(f"{name}: is {size or 'one number'}, the patterns are {wanted}; fit it")
-    return array.reshape(len(array), -1).astype(np.float64)
+    return array.reshape(len(array), -1)
 
 
 # --- files ----------------------------------------------------------------------------------------

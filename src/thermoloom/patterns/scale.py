@@ -46,7 +46,10 @@ class Scale:
             by_row = (some, None) if self.kind == "sample" and mean.ndim else ...
             m, sd = mean[by_row], deviation[by_row]
             centred = rows[some].astype(np.float64) - m
-            patterns[some] = np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)
+            with np.errstate(over="ignore"):
+                patterns[some] = np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)
+        if not np.isfinite(patterns).all():
+            raise UserError("values too far from their mean for float32; are their units right?")
         return patterns
 
     def data(self, machine: Machine, states: NDArray[Any]) -> NDArray[Any]:
@@ -81,6 +84,8 @@ def sample_scale(rows: NDArray[Any], names: Sequence[str] | None = None) -> Scal
     if len(wrong := np.flatnonzero(~finite | ~varies)):
         first = int(wrong[0])
         why = "constant image, it has no contrast to learn; remove it"
+        if rows[first].min() < rows[first].max():
+            why = "its contrast is too small for float64; scale the image"
         if not finite[first]:
             why = "has values that are not finite; remove the image"
         raise UserError(f"pattern {first if names is None else names[first]}: {why}")

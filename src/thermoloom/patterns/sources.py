@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.ma import MaskedArray
 from numpy.typing import ArrayLike, NDArray
 
 from thermoloom.errors import UserError
@@ -158,7 +159,7 @@ def as_images(source: Source) -> Images:
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
         return _table(source)
     try:
-        array = numpy_array("images", source)
+        array = _any_array("images", source)
     except ValueError as error:
         if isinstance(error, UserError):
             raise
@@ -182,6 +183,18 @@ def _table(table: Any) -> Images:
 
 def numpy_array(name: str, source: Any) -> Array:
     """An array of any library that speaks DLPack, such as PyTorch and JAX, or of NumPy."""
+    try:
+        return _any_array(name, source)
+    except UserError:
+        raise
+    except ValueError:
+        raise UserError(f"{name}: its rows have different lengths") from None
+
+
+def _any_array(name: str, source: Any) -> Array:
+    """As ``numpy_array``; raises a ValueError where rows have different lengths."""
+    if isinstance(source, list | tuple) and any(isinstance(row, MaskedArray) for row in source):
+        return np.ma.array(source)  # a plain array would lose which values are unknown
     if isinstance(source, np.ndarray) or not hasattr(source, "__dlpack__"):
         return np.asanyarray(source)
     try:

@@ -23,6 +23,8 @@ from thermoloom.theory.marginals import Array64, Marginals
 from thermoloom.threads import linear_algebra
 
 _PATTERNS_AT_ONCE, _FIELDS_AT_ONCE = 128, 1 << 19
+_GROUPS_AT_ONCE = 4
+"""Groups of patterns whose products are summed together: each sum is a pass over all of q."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +53,20 @@ def expected_heats(
     products = np.zeros((len(edges), form.size))
     onsite = np.zeros((machine.stages, len(edges)))
     at_once = max(1, min(_PATTERNS_AT_ONCE, _FIELDS_AT_ONCE // machine.units))
-    for first in range(0, len(fields), at_once):
-        some = np.asarray(fields[first : first + at_once], np.float64)
-        clamped = {"one": np.ones((len(some), 1))}
+    for begin in range(0, len(fields), _GROUPS_AT_ONCE * at_once):
+        end = min(begin + _GROUPS_AT_ONCE * at_once, len(fields))
+        clamped = {"one": np.ones((end - begin, 1))}
         if words is not None:
-            clamped["label"] = words[first : first + at_once].astype(np.float64)
-        m = marginals.interpolation(some, "mean") @ means.T
-        for stage in range(machine.stages if marginals.generating else 1):
-            onsite[stage] += _onsite_energies(marginals, some, stage, edges)
+            clamped["label"] = words[begin:end].astype(np.float64)
+        m = np.empty((len(edges), end - begin, machine.units))
+        for first in range(begin, end, at_once):
+            some = np.asarray(fields[first : min(first + at_once, end)], np.float64)
+            of_some = marginals.interpolation(some, "mean") @ means.T
+            m[:, first - begin : first - begin + len(some)] = np.moveaxis(of_some, -1, 0)
+            for stage in range(machine.stages if marginals.generating else 1):
+                onsite[stage] += _onsite_energies(marginals, some, stage, edges)
         for edge in range(len(edges)):
-            states = clamped | {g: m[:, where, edge] for g, where in machine.groups.items()}
+            states = clamped | {g: m[edge][:, where] for g, where in machine.groups.items()}
             for block in form.blocks:
                 of_edge = block.outer(states[block.rows], states[block.columns])
                 block.of(products[edge])[...] += of_edge

@@ -38,6 +38,13 @@ _MODE_CUTOFF = 1e-9
 _ROWS_AT_ONCE = 32
 """Rows of couplings that are processed together, so that they stay in the cache."""
 _PATTERNS_AT_ONCE = 128
+LARGE = 2048
+"""Units from which on more patterns enter a sum at once, and faint modes enter it in float32."""
+_ADDED_AT_ONCE = 512
+"""Patterns that enter the sums of a large machine together."""
+_FAINT = 1e-3
+"""Modes that contribute less than this fraction of a sum are summed in float32: the error is about
+1e-9 of the sum, below that of the marginals."""
 MANY = 2000
 """From this many patterns on their sums are products in float32, added up in float64: the error of
 a sum of so many terms, about 1e-6 of it, is far below that of the sample of patterns."""
@@ -77,6 +84,15 @@ class TimeModes:
             for where, under in _potentials_in(marginals, start, stop)
         ]
         """Units that share a potential, their d in modes, and their Σ_k q."""
+        self.strong = self._strong_modes()
+        """How many modes, the first ones, are not faint."""
+
+    def _strong_modes(self) -> int:
+        tables = self._mean, *(drift for _, drift, _ in self._of_theta)
+        weights = [np.abs(table).max(axis=0) for table in tables]
+        relative = [weight / max(weight.max(), 1e-300) for weight in weights]
+        contributions = relative[0] * np.max(relative, axis=0)
+        return 1 + int(np.flatnonzero(contributions > _FAINT).max(initial=0))
 
     @property
     def linear(self) -> bool:
@@ -338,15 +354,20 @@ def dense_moments(
     moments_by_window = [Dense(machine, float(each.one @ each.one), len(fields)) for each in modes]
     wide = np.float64 if len(fields) <= MANY else np.float32
     interpolation = modes[0].interpolation
-    for first in range(0, len(fields), _PATTERNS_AT_ONCE):
-        some = slice(first, first + _PATTERNS_AT_ONCE)
-        odd, even = interpolation(fields[some])
-        count = len(odd)
-        clamped = np.ones((count, machine.size_of("label") + 1))
+    at_once = _ADDED_AT_ONCE if machine.units >= LARGE else _PATTERNS_AT_ONCE
+    for begin in range(0, len(fields), at_once):
+        end = min(begin + at_once, len(fields))
+        paths_by_window: list[list[PathModes]] = [[] for _ in modes]
+        for first in range(begin, end, _PATTERNS_AT_ONCE):
+            odd, even = interpolation(fields[first : min(first + _PATTERNS_AT_ONCE, end)])
+            for paths, each in zip(paths_by_window, modes, strict=True):
+                paths.append(each.modes_of(odd, even, wide))
+        clamped = np.ones((end - begin, machine.size_of("label") + 1))
         if words is not None:
-            clamped[:, :-1] = words[some]
-        for moments, each in zip(moments_by_window, modes, strict=True):
-            moments.add(each.modes_of(odd, even, wide), clamped, count / len(fields))
+            clamped[:, :-1] = words[begin:end]
+        for moments, each, paths in zip(moments_by_window, modes, paths_by_window, strict=True):
+            strong = each.strong if machine.units >= LARGE else len(each.one)
+            moments.add(paths, clamped, (end - begin) / len(fields), strong)
     for moments in moments_by_window:
         moments.close()
     return moments_by_window
@@ -396,18 +417,32 @@ class Dense:
         self.variance = np.zeros(free)
         self.square = 0.0
 
-    def add(self, paths: PathModes, clamped: Array64, share: float) -> None:
-        """Add some patterns to the sums; ``clamped`` (P, L + 1) are the states of clamped units."""
-        n, patterns = self._units, len(clamped)
-        weight = share / patterns
-        mean, drift = _side_by_side(paths.mean), _side_by_side(paths.drift)
-        self.second[:n, :n] += weight * (mean @ mean.T)
-        self.cross[:, :n] += (weight / self._drift) * (drift @ mean.T)
-        self.second[:n, n:] += weight * ((paths.mean @ paths.one).T @ clamped)
-        self.cross[:, n:] += (weight / self._drift) * ((paths.drift @ paths.one).T @ clamped)
+    def add(
+        self, paths: list[PathModes], clamped: Array64, share: float, strong: int | None = None
+    ) -> None:
+        """Add some patterns to the sums; ``clamped`` (P, L + 1) are the states of clamped units.
+
+        Modes after the first ``strong`` ones are summed in float32.
+        """
+        n, weight, one = self._units, share / len(clamped), paths[0].one
+        for some, dtype in ((slice(strong), one.dtype), (slice(strong, None), np.float32)):
+            if not len(one[some]):
+                continue
+            mean, drift = (
+                np.hstack([_side_by_side(modes[..., some], dtype) for modes in each])
+                for each in ([p.mean for p in paths], [p.drift for p in paths])
+            )
+            self.second[:n, :n] += _scaled(mean @ mean.T, weight)
+            self.cross[:, :n] += _scaled(drift @ mean.T, weight / self._drift)
+        totals, drifts = (
+            np.concatenate([modes @ one for modes in each]).T
+            for each in ([p.mean for p in paths], [p.drift for p in paths])
+        )
+        self.second[:n, n:] += weight * (totals @ clamped)
+        self.cross[:, n:] += (weight / self._drift) * (drifts @ clamped)
         self.second[n:, n:] += weight * self._steps * (clamped.T @ clamped)
-        self.variance += share * paths.variance.mean(axis=0)
-        self.square += share * float(paths.square.mean())
+        self.variance += share * np.concatenate([p.variance for p in paths]).mean(axis=0)
+        self.square += share * float(np.concatenate([p.square for p in paths]).mean())
 
     def set_linear(
         self, modes: TimeModes, both: Array64, with_clamped: Array64, among: Array64
@@ -439,9 +474,8 @@ class Dense:
                 products = products + rows[b][:, self.layout.positions[a]].T
                 block.of(out)[...] = block.wires.restricted(products)
                 continue
-            block.matrix(out)[...] = products
-            if b in rows:
-                block.matrix(out)[...] += rows[b][:, self.layout.positions[a]].T
+            mirrored = rows[b][:, self.layout.positions[a]].T if b in rows else 0.0
+            np.add(products, mirrored, out=block.matrix(out))
 
     def _rows(self, theta: Array64 | None, group: str, with_drift: bool) -> Array64:
         """Σ_k f_i m_j of the units i of a group with the units j that they are wired to."""
@@ -506,6 +540,12 @@ def _constants(words: Fields, one: Array64) -> Array64:
     return constants.reshape(words.shape[1], len(words) * len(one))
 
 
-def _side_by_side(modes: Array64) -> Array64:
+def _side_by_side(modes: Array64, dtype: Any = None) -> Array64:
     """(P, N, modes) as (N, P·modes)."""
-    return np.ascontiguousarray(modes.transpose(1, 0, 2)).reshape(modes.shape[1], -1)
+    return np.ascontiguousarray(modes.transpose(1, 0, 2), dtype).reshape(modes.shape[1], -1)
+
+
+def _scaled(products: Array64, factor: float) -> Array64:
+    """The same array, multiplied in place."""
+    products *= factor
+    return products

@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebvander
 from numpy.typing import NDArray
 
 from thermoloom.errors import UserError
@@ -85,12 +84,21 @@ class FieldNodes:
     def interpolation(self, fields: Array64, odd: bool) -> Array64:
         """B with f(fields) = B f(s_n) for odd (or even) functions f of the field."""
         position = np.arcsinh(fields / self.scale) / math.asinh(self.largest / self.scale)
-        order = 2 * self.count - 1
-        first = int(odd)
-        at_fields = chebvander(position, order)[..., first::2]
-        at_nodes = chebvander(self.positions, order)[..., first::2]
-        matrix: Array64 = at_fields @ np.linalg.inv(at_nodes)
+        at_nodes = _polynomials(self.positions, self.count, odd)
+        matrix: Array64 = _polynomials(position, self.count, odd) @ np.linalg.inv(at_nodes)
         return matrix
+
+
+def _polynomials(x: Array64, count: int, odd: bool) -> Array64:
+    """The first Chebyshev polynomials of one parity, (..., count): T_n+2 = 2 T_2 T_n − T_n−2."""
+    twice = 4 * x**2 - 2
+    values = np.empty((count, *x.shape))
+    values[0] = x if odd else 1
+    values[1] = (twice - 1) * x if odd else 0.5 * twice
+    for n in range(2, count):
+        np.multiply(twice, values[n - 1], out=values[n])
+        values[n] -= values[n - 2]
+    return np.moveaxis(values, 0, -1)
 
 
 @dataclass(frozen=True)

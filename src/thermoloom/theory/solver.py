@@ -35,6 +35,9 @@ from thermoloom.theory.marginals import Array64, solve_marginals
 from thermoloom.theory.wire_moments import clamped_couplings, set_clamped_couplings
 from thermoloom.threads import linear_algebra, threads
 
+_ROWS_AT_ONCE = 64
+"""Rows of J that are processed together, so that they stay in the cache."""
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -142,14 +145,13 @@ def _solve(
         solve = preconditioner(loss, solve)
         # Thin products gain little from a second thread and lose much where a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
-            theta[stage], steps = conjugate_gradients(
+            theta[stage], gradient, steps = _minimum(
                 loss, tolerance, progress, max_iterations, linear, ridge, solve
             )
         iterations += steps
-        curvature = loss.curvature(theta[stage])
+        curvature = gradient - linear - ridge * theta[stage]
         total += loss.total(theta[stage], curvature)
         initial += loss.zero_value
-        gradient = curvature + linear + ridge * theta[stage]
         largest = max(largest, _relative_size(loss, gradient, linear))
     vector = layout(machine).symmetrized(theta).astype(np.float32)
     return Solution(
@@ -217,12 +219,13 @@ class CompletelyWired:
 
     def __call__(self, residual: Array64) -> Array64:
         """The J of a flat R, masked by the wiring."""
+        if self.lyapunov is not None:
+            return self._between_all(residual, self.lyapunov)
         n, form, hub = self._loss.machine.units, self._loss.layout, self._hub
         full = form.coupling_matrix(residual)
         clamped = full[:, self._clamped]
         if hub.start < hub.stop:
-            solve = self._everywhere if self.lyapunov is None else self._between_all
-            full[:, hub], forces = solve(full[:, :n], clamped)
+            full[:, hub], forces = self._everywhere(full[:, :n], clamped)
             full[hub, :n] = full[:, hub].T
             clamped = clamped - forces
         full[:, self._clamped] = clamped @ self._inverse
@@ -251,12 +254,38 @@ class CompletelyWired:
         forces = Q @ (J @ (Q.T @ self._with_clamped.astype(np.float32)))
         return Q @ (J @ Q[hub].T), forces.astype(np.float64)
 
-    def _between_all(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
+    def _between_all(self, residual: Array64, lyapunov: Lyapunov) -> Array64:
         """The same with J_ii = 0, which is exact where all pairs are wired."""
-        assert self.lyapunov is not None
-        shared = (clamped @ self._gain.T).astype(np.float32)
-        J = self.lyapunov.with_zero_diagonal(R.astype(np.float32) - shared - shared.T)
-        return J.astype(np.float64), (J @ self._with_clamped.astype(np.float32)).astype(np.float64)
+        form, n = self._loss.layout, self._loss.machine.units
+        R = np.empty((n, n), np.float32)
+        clamped = np.zeros((n, form.positions["one"].stop - n))
+        for block in form.blocks:
+            rows, columns = form.positions[block.rows], form.positions[block.columns]
+            view = block.matrix(residual)
+            if columns.start >= n:
+                clamped[rows, columns.start - n : columns.stop - n] = view
+                continue
+            R[rows, columns] = view
+            if not block.symmetric:
+                R[columns, rows] = view.T
+        clamped = clamped[:, self._clamped - n]
+        fixed, gain = clamped.astype(np.float32), self._gain.astype(np.float32)
+        for first in range(0, n if len(self._clamped) else 0, _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            R[some] -= fixed[some] @ gain.T + gain[some] @ fixed.T
+        J = lyapunov.with_zero_diagonal(R)
+        forces = J @ self._with_clamped.astype(np.float32)
+        of_clamped = np.zeros((n, form.positions["one"].stop - n))
+        of_clamped[:, self._clamped - n] = (clamped - forces) @ self._inverse
+        solution = np.empty(form.size)
+        for block in form.blocks:
+            rows, columns = form.positions[block.rows], form.positions[block.columns]
+            free = columns.start < n
+            source = (
+                J[rows, columns] if free else of_clamped[rows, columns.start - n : columns.stop - n]
+            )
+            np.divide(source, self._loss.machine.residual_scale, out=block.matrix(solution))
+        return solution
 
 
 class FewWires:
@@ -356,17 +385,42 @@ def conjugate_gradients(
 
     Where S is formed, ``solve``, an approximate inverse, preconditions the equations.
     """
-    inner = loss.layout.inner
+    linear = loss.zero_gradient if linear_term is None else linear_term
     if solve is None:
         solve = preconditioner(loss)
-    residual = -(loss.zero_gradient if linear_term is None else linear_term)
+    theta, _, steps = _minimum(loss, tolerance, progress, max_iterations, linear, ridge, solve)
+    return theta, steps
+
+
+def _minimum(
+    loss: ExpectedLoss,
+    tolerance: float,
+    progress: Callable[[int, float], None] | None,
+    max_iterations: int,
+    linear: Array64,
+    ridge: float,
+    solve: Preconditioner | None,
+) -> tuple[Array64, Array64, int]:
+    """θ, the gradient there and the number of iterations.
+
+    The gradient is a sum of as many float64 products as there were iterations. Where S is formed,
+    these are few and each is expensive; with thin factors it is computed again at θ.
+    """
+    inner = loss.layout.inner
+    residual = -linear
     theta = np.zeros_like(residual)
-    direction = solve(residual) if solve else residual.copy()
-    slope = inner(residual, direction)
+    direction, slope = np.zeros_like(residual), 1.0
     size = first = inner(residual, residual)
     for iteration in range(max_iterations):
         if size <= tolerance**2 * first:
-            return theta, iteration
+            if isinstance(loss.moments, Dense):
+                np.negative(residual, out=residual)
+                return theta, residual, iteration
+            return theta, loss.curvature(theta) + linear + ridge * theta, iteration
+        conditioned = solve(residual) if solve else residual
+        previous, slope = slope, inner(residual, conditioned) if solve else size
+        direction *= slope / previous
+        direction += conditioned
         image = loss.curvature(direction)
         if ridge:
             image += ridge * direction
@@ -374,10 +428,6 @@ def conjugate_gradients(
         theta = daxpy(direction, theta, a=step)  # in place, in one pass
         residual = daxpy(image, residual, a=-step)
         size = inner(residual, residual)
-        conditioned = solve(residual) if solve else residual
-        previous, slope = slope, inner(residual, conditioned) if solve else size
-        direction *= slope / previous
-        direction += conditioned
         if progress is not None:
             progress(iteration + 1, (size / first) ** 0.5)
     raise UserError(

@@ -24,7 +24,6 @@ from thermoloom.engines.portable.learner import Learner
 from thermoloom.engines.portable.library import NumPy, library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
-from thermoloom.machine.action import PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated, joined
 from thermoloom.machine.machine import Machine
@@ -62,10 +61,6 @@ class PortableEngine(Engine):
         parts = self.library, settings.without_update_noise, rule
         clean = Learner(*parts)
         return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean
-
-    def terms(self, theta: Parameters, path: Path, field: Any = None) -> PathTerms:
-        """Loss and path-action terms of a path, by their definition in float64, in NumPy."""
-        return path_terms(theta.on(path.machine), path.states, field, path.word)
 
     @linear_algebra()
     def generate(

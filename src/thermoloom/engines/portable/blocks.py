@@ -84,7 +84,7 @@ def scaled(factor: float, array: Array) -> Array:
 
 
 def learn_blocks(
-    library: NumPy, rule: Rule, z: Memory, wires: Blocks, sensing: list[Blocks] | None,
+    library: NumPy, rule: Rule, z: Memory, wires: Blocks, sensing: list[list[Blocks]] | None,
     rate: Array, word: Array | None, keys: Array, blocks: tuple[Array, ...],
 ) -> Any:  # fmt: skip
     """θ and all else that the rule remembers after blocks of steps: x′, uncoupled residuals and
@@ -100,9 +100,9 @@ def learn_blocks(
         states, alone, normals, counter = inputs
         x = couplings.all_groups(library, machine, states, word)
         block = in_block(rule.own.linear, states.shape[-2], rule.period)
-        force = couplings.sensed_forces(library, machine, sensing, z[THETA], x)
+        force = couplings.forces(library, machine, x, *couplings.sensed(sensing, z[THETA]))
         if not (block.response == block.response[0]).all():  # θ changes even without updates
-            rest = [couplings.forces(library, machine, z[name], x) for name in z if name != THETA]
+            rest = [couplings.forces(library, machine, x, z[name]) for name in z if name != THETA]
             response = library.array(block.response.T[:, :, None])
             force = sum(f * each for f, each in zip(response, [force, *rest], strict=True))
         residuals = alone + scale * force

@@ -62,7 +62,7 @@ def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | No
 
 
 def forces(
-    library: NumPy, machine: Machine, J: Blocks, x: Groups, on_columns: Blocks | None = None
+    library: NumPy, machine: Machine, x: Groups, J: Blocks, on_columns: Blocks | None = None
 ) -> Array:
     """Σ_j J_ij x_j of every free unit, (…, N); ``on_columns``: what columns feel, if not J."""
     totals, back = [], J if on_columns is None else on_columns
@@ -91,10 +91,10 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
     return result
 
 
-def sensing_of(library: NumPy, machine: Machine) -> list[Blocks] | None:
+def sensing_of(library: NumPy, machine: Machine) -> list[list[Blocks]] | None:
     """What a device makes of couplings J that are written: rows feel G∘J + O, columns G′∘J + O′.
 
-    G, O, G′, O′ as blocks; None where units feel what is written.
+    [G, O] and [G′, O′] as blocks; None where units feel what is written.
     """
     if not isinstance(machine, BuiltMachine) or not machine.device.couples:
         return None
@@ -102,19 +102,13 @@ def sensing_of(library: NumPy, machine: Machine) -> list[Blocks] | None:
     twist = np.zeros_like(machine.gain) if machine.twist is None else machine.twist
     turned = blocks_of(library, machine, twist, -1)
     return [
-        {name: (1 + s * turned[name]) * block for name, block in each.items()}
+        [{name: (1 + s * turned[name]) * block for name, block in each.items()} for each in both]
         for s in (1, -1)
-        for each in both
     ]
 
 
-def sensed_forces(
-    library: NumPy, machine: Machine, sensing: list[Blocks] | None, J: Blocks, x: Groups
-) -> Array:
-    """Σ_j J̃_{i←j} x_j: the forces of couplings that were written on a device."""
+def sensed(sensing: list[list[Blocks]] | None, J: Blocks) -> list[Blocks]:
+    """J̃_{i←j}, as rows and as columns feel the couplings J that were written on a device."""
     if sensing is None:
-        return forces(library, machine, J, x)
-    gain, offset, gain_back, offset_back = sensing
-    on_rows = {name: gain[name] * J[name] + offset[name] for name in J}
-    on_columns = {name: gain_back[name] * J[name] + offset_back[name] for name in J}
-    return forces(library, machine, on_rows, x, on_columns)
+        return [J, J]
+    return [{name: gain[name] * J[name] + offset[name] for name in J} for gain, offset in sensing]

@@ -45,11 +45,11 @@ def generation_steps(
 
     def coupling_gradients(x: Array) -> tuple[Array, Array]:
         groups = couplings.all_groups(library, machine, x, word)
-        reciprocal = couplings.forces(library, machine, common, groups)
+        reciprocal = couplings.forces(library, machine, groups, common)
         if one_way is None:
             return reciprocal, 0 * x
         back = {name: -D for name, D in one_way.items()}
-        return reciprocal, couplings.forces(library, machine, one_way, groups, back)
+        return reciprocal, couplings.forces(library, machine, groups, one_way, back)
 
     def step(carry: tuple[Array, ...], inputs: tuple[Array, ...]) -> tuple[Any, Any]:
         (x, coupling, turned), (z, target) = carry, inputs
@@ -89,7 +89,6 @@ class Sampler:
         (both, twisted), (clamped, targets) = felt(self.theta), self.targets(numbers)
         account, before = Account(both.astype(np.float64), words, clamped), None
         word, free = None if words is None else library.array(words), library.array(~clamped)
-        moving = self.clamp is not None and self.clamp.follow
         stream = Stream(library, self.seed, "generation")
         prepare = Stream(library, self.seed, "generation preparation")
         x = library.array(np.zeros((len(numbers), machine.units)))
@@ -106,11 +105,8 @@ class Sampler:
             sums = np.zeros((3, len(numbers)))
             for step, count in chunks(begin, end, len(numbers) * machine.units):
                 z = stream.normals(numbers, step, count, machine.units)
-                aims = (
-                    targets[np.minimum(np.arange(step + 1, step + count + 1), machine.steps)]
-                    if moving
-                    else None
-                )
+                ends = np.minimum(np.arange(step + 1, step + count + 1), machine.steps)
+                aims = targets[ends] if self.clamp is not None and self.clamp.follow else None
                 states, *terms = library.run(generation_steps, machine, x, z, aims, *fixed)
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)
                 earlier = sum((each[1] for each in account.sums), start=sums[1])

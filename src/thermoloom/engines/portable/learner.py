@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ class Learner(engines.Learner):
         begin: Any = getattr(own_rule(self.rule.own.step), "init", lambda theta: {})
         library, machine = self.library, self.rule.machine
         stages = [begin(couplings.blocks_of(library, machine, J)) for J in theta.vector[:, None]]
-        return stored(library, machine, stages, 0)
+        return stored(library, machine, stages)[0]
 
     @linear_algebra()
     def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
@@ -134,12 +133,15 @@ def learn_together(
                 blocks.append(library.array(counters[low:high:size], library.word))
                 z = library.run(learn_blocks, rule, z, *fixed, tuple(blocks))
         stages.append(z)
-    learned = [stored(library, machine, stages, i) for i in range(len(paths))]
-    after = zip(learners, thetas, learned, lessons, strict=True)
+    after = zip(learners, thetas, stored(library, machine, stages), lessons, strict=True)
     return [(each.finish(theta, z.pop(THETA) + end), z) for each, theta, z, (_, end) in after]
 
 
-def stored(library: NumPy, machine: Machine, stages: Sequence[Memory], training: int) -> State:
-    """What one of the trainings remembers in every stage, by name: (stages, size of θ)."""
-    vectors = partial(couplings.vector_of, library, machine)
-    return {name: np.stack([vectors(z[name])[training] for z in stages]) for name in stages[0]}
+def stored(library: NumPy, machine: Machine, stages: Sequence[Memory]) -> list[State]:
+    """What each training remembers in every stage, by name: (stages, size of θ)."""
+    vectors = {
+        name: np.stack([couplings.vector_of(library, machine, z[name]) for z in stages], axis=1)
+        for name in stages[0]
+    }
+    trainings = max(map(len, vectors.values()), default=1)
+    return [{name: each[i] for name, each in vectors.items()} for i in range(trainings)]

@@ -1,7 +1,7 @@
 """The array library: the few operations that NumPy, PyTorch and JAX spell differently.
 
     scan       (carry, output_k) = step(carry, input_k)      for every k
-    iterate    v ← f(v)                                      until v no longer changes
+    repeat     v ← f(v)                                      while a condition holds
     run        f(library, static, *arrays)                   compiled as a whole by JAX
 
 Everything else in this engine is written once, in operators and functions that the three libraries
@@ -63,12 +63,22 @@ class NumPy:
 
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
         """v ← step(v) until v (arrays by name) changes by round-off only."""
-        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
-        for _ in range(most):
-            previous, values = values, step(values)
-            if bool(self.distance(values, previous) <= tolerance):
-                break
-        return values
+        size = self.distance(values, dict.fromkeys(values, 0.0))
+
+        def again(state: Any) -> Any:
+            following = step(state[1])
+            return state[0] + 1, following, self.distance(following, state[1])
+
+        def unfinished(state: Any) -> Any:
+            return (state[0] < most) & (state[2] > 8 * self.epsilon * size)
+
+        return self.repeat(unfinished, again, (0, values, size))[1]
+
+    def repeat(self, condition: Callable[[Any], Any], step: Callable[[Any], Any], v: Any) -> Any:
+        """v ← step(v) while a condition holds."""
+        while bool(condition(v)):
+            v = step(v)
+        return v
 
     def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
         """Σ max |a − b| over arrays that have elements."""
@@ -121,17 +131,8 @@ class Jax(NumPy):
     def scan(self, step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> Any:
         return self.jax.lax.scan(step, carry, inputs)
 
-    def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
-        tolerance = 8 * self.epsilon * self.distance(values, dict.fromkeys(values, 0.0))
-
-        def again(state: Any) -> Any:
-            following = step(state[1])
-            return state[0] + 1, following, self.distance(following, state[1]) <= tolerance
-
-        def unfinished(state: Any) -> Any:
-            return (state[0] < most) & ~state[2]
-
-        return self.jax.lax.while_loop(unfinished, again, (0, values, False))[1]
+    def repeat(self, condition: Callable[[Any], Any], step: Callable[[Any], Any], v: Any) -> Any:
+        return self.jax.lax.while_loop(condition, step, v)
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         if kernel not in self.kernels:

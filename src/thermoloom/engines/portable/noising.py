@@ -75,5 +75,4 @@ def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
     """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step of a path (K + 1, N), in NumPy: (K, N)."""
     if states.shape != (machine.steps + 1, machine.units):
         raise ValueError(f"a path of shape {states.shape} is of another machine")
-    stages = drives(machine, library.array(states), library.array)
-    return library.xp.concatenate([*stages], 0)
+    return library.xp.concatenate([*drives(machine, library.array(states), library.array)], 0)

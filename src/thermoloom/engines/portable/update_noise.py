@@ -52,8 +52,7 @@ def exposure(library: NumPy, machine: Machine, states: Array) -> Array:
     """Largest |A_i|² of a unit that is coupled within its group; P∘P is drawn where it is ≤ ½."""
     groups = [block.rows for block in layout(machine).blocks if block.symmetric]
     bases = [basis(library, states[:, machine.groups[group]]) for group in groups]
-    exposures = [0 * states[0, :1], *((A * A).sum(1) for A in bases)]
-    return library.xp.max(library.xp.concatenate(exposures))
+    return library.xp.max(library.xp.concatenate([0 * states[0], *((A * A).sum(1) for A in bases)]))
 
 
 def bridges(library: NumPy, machine: Machine, draw: Any, x: Groups) -> Array:
@@ -99,8 +98,8 @@ def advance(
         drawn = math.sqrt(len(states)) * draw(*walk[block.name].shape)
         lower = library.xp.tril(drawn, -1)
         change[block.name] = lower + lower.T if block.symmetric else drawn
-    force = couplings.forces(library, machine, walk, x)
-    force = force + done * couplings.forces(library, machine, change, x)
+    force = couplings.forces(library, machine, x, walk)
+    force = force + done * couplings.forces(library, machine, x, change)
     for length in (2**level for level in range(1, n.bit_length())):
         inside = states.reshape(n // length, length * period, -1)[:, period:]
         update = np.arange(period, length * period) // period

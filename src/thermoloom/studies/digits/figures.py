@@ -15,13 +15,8 @@ from thermoloom.presentation.style import BLUE, FAINT, GREEN, INK, ORANGE, WIDTH
 from thermoloom.runs.formats import Table, only
 from thermoloom.runs.study_tables import StudyTables
 from thermoloom.studies.digits.curves import CURVES
+from thermoloom.studies.digits.statements import said
 from thermoloom.studies.drawing import empty, in_a_row, light_grid, nothing, panel
-
-ONLINE = {
-    "online": ("cycles", "noising trajectories, online rule"),
-    "amplitudes": ("amplitude", "label amplitude, online rule"),
-}
-"""Tables of the online rule, with the column that was varied and the words for it."""
 
 DrawCurve = Callable[[Axes, NDArray[np.float64], Table], None]
 
@@ -105,26 +100,40 @@ def _completed(axes: Axes, saved: StudyTables) -> None:
 
 def draw_curves(saved: StudyTables) -> Figure:
     """Rate of the correct class and diversity against the varied setting, a panel for each."""
-    figure, free_panels = _curve_panels(saved, _rates)
-    for letter, axes, (name, (column, words)) in zip(
-        "kl", free_panels, ONLINE.items(), strict=True
+    return _curve_panels(saved, _rates)
+
+
+def draw_online(saved: StudyTables) -> Figure:
+    """The online rule on its way to the optimum: (a) correct class, (b) Fréchet distance against
+    trajectories, (c) correct class against the amplitude of labels.
+    """
+    figure, (rates, distances, amplitudes) = in_a_row((1, 1, 1), 2.6)
+    optimum = saved.summary["online_optimum"] or {}
+    table = saved.table("online") if saved.has("online") else None
+    others = saved.table("amplitudes") if saved.has("amplitudes") else None
+    _against(rates, table, "cycles", _correct_class, optimum.get("asked"))
+    _against(distances, table, "cycles", _frechet, optimum.get("frechet"))
+    _against(amplitudes, others, "amplitude", _correct_class, optimum.get("asked"))
+    if optimum.get("frechet"):
+        goal = said.limit("online", "percent")
+        distances.axhspan(0, (1 + goal / 100) * optimum["frechet"], color=FAINT, alpha=0.3)
+    for axes, letter, name, height in (
+        (rates, "a", "noising trajectories", "correct class"),
+        (distances, "b", "noising trajectories", "Fréchet distance"),
+        (amplitudes, "c", "label amplitude", "correct class"),
     ):
-        _online(axes, saved, name, column)
-        axes.set_xlabel(words)
+        axes.set(xlabel=name, ylabel=height)
         panel(axes, letter)
     return figure
 
 
 def draw_curve_energies(saved: StudyTables) -> Figure:
     """Heat and work of an image against the varied setting, a panel for each."""
-    figure, free_panels = _curve_panels(saved, _energies)
-    for axes in free_panels:
-        axes.set_visible(False)
-    return figure
+    return _curve_panels(saved, _energies)
 
 
-def _curve_panels(saved: StudyTables, draw: DrawCurve) -> tuple[Figure, list[Axes]]:
-    """A panel for each curve, and the panels that remain free."""
+def _curve_panels(saved: StudyTables, draw: DrawCurve) -> Figure:
+    """A panel for each curve."""
     figure = Figure(figsize=(WIDTH, 9.4), layout="constrained")
     panels = list(np.ravel(figure.subplots(4, 3)))
     points = saved.table("points") if saved.has("points") else None
@@ -137,7 +146,9 @@ def _curve_panels(saved: StudyTables, draw: DrawCurve) -> tuple[Figure, list[Axe
         axes.set_xlabel(axis.label)
         panel(axes, letter)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure, panels[len(CURVES) :]
+    for axes in panels[len(CURVES) :]:
+        axes.set_visible(False)
+    return figure
 
 
 def _positions(axes: Axes, table: Table, scale: str) -> NDArray[np.float64]:
@@ -185,19 +196,23 @@ def _energies(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
     axes.axhline(0, color=FAINT, linewidth=0.8)
 
 
-def _online(axes: Axes, saved: StudyTables, name: str, column: str) -> None:
-    """The online rule on its way to the optimum."""
-    if not saved.has(name):
+def _frechet(axes: Axes, x: NDArray[Any], table: Table) -> None:
+    axes.plot(x, table["frechet"].astype(float), "s-", color=ORANGE)
+    axes.set_ylim(bottom=0)
+
+
+def _against(
+    axes: Axes, table: Table | None, column: str, draw: DrawCurve, optimum: float | None
+) -> None:
+    """One measure of the online rule against a column, with that of the optimum."""
+    if table is None:
         empty(axes, "not measured")
         return
-    table = saved.table(name)
     x = table[column].astype(float)
-    _correct_class(axes, x, table)
-    optimum = saved.summary["online_optimum"]
+    draw(axes, x, table)
     if optimum is not None:
-        axes.axhline(optimum["asked"], color=FAINT, linestyle=":")
+        axes.axhline(optimum, color=INK, linestyle=":")
     axes.set_xscale("log")
     axes.set_xticks(x, [f"{position:g}" for position in x])
     axes.minorticks_off()
-    axes.set_ylim(-0.05, 1.3)
     light_grid(axes)

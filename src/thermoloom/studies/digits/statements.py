@@ -1,11 +1,14 @@
-"""Headline numbers; the paper says nothing about ten digits on demand."""
+"""Headline numbers, and whether the local rule reaches its optimum."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from thermoloom.studies.verdicts import Evidence, Rows, own_quantity
+from thermoloom.measures.statistics import rate_interval
+from thermoloom.studies.verdicts import Evidence, Rows, Statements, own_quantity
 
+said = Statements.beside(__file__)
 Headline = tuple[str, str, float | None, str, str]
 """Key, label, number, unit and note."""
 
@@ -22,8 +25,44 @@ def judge(evidence: Evidence) -> dict[str, Rows]:
         "quantities": [
             own_quantity(key, label, number, unit=unit, note=note)
             for key, label, number, unit, note in headlines
-        ]
+        ],
+        "statements": [_of_rule(summary["online"], summary["online_optimum"])],
     }
+
+
+def _of_rule(rows: Rows, optimum: dict[str, Any] | None) -> dict[str, Any]:
+    """The rule after its last trajectory, beside its optimum."""
+    if not rows or optimum is None:
+        return said.missing("online", "rule or optimum was not run")
+    last = rows[-1]
+    if last["asked"] is None or optimum["asked"] is None:
+        return said.missing("online", "samples grew without bound")
+    return said.judge(
+        "online",
+        [
+            said.check("online", "points", *_points_below(last, optimum)),
+            said.check("online", "percent", 100 * (last["frechet"] / optimum["frechet"] - 1)),
+        ],
+        cycles=last["cycles"],
+        asked=100 * last["asked"],
+        best_asked=100 * optimum["asked"],
+        frechet=last["frechet"],
+        best_frechet=optimum["frechet"],
+    )
+
+
+def _points_below(row: dict[str, Any], best: dict[str, Any]) -> tuple[float, tuple[float, float]]:
+    """Difference of two rates and its 95 % interval, by Newcombe from those of both rates."""
+    rate, best_rate = row["asked"], best["asked"]
+    (low, high), (best_low, best_high) = (
+        rate_interval(round(each["asked"] * each["images"]), each["images"]) for each in (row, best)
+    )
+    difference = best_rate - rate
+    down, up = (
+        math.hypot(best_rate - best_low, high - rate),
+        math.hypot(best_high - best_rate, rate - low),
+    )
+    return 100 * difference, (100 * (difference - down), 100 * (difference + up))
 
 
 def _of_machine(machine: dict[str, Any]) -> list[Headline]:

@@ -556,6 +556,7 @@ STUDY = Study(
         Figure("confusion", "Asked, recognized, completed", "draw_confusion"),
         Figure("curves", "What makes it work", "draw_curves"),
         Figure("curve-energies", "What it costs", "draw_curve_energies"),
+        Figure("online", "The local rule", "draw_online"),
         Figure("unlabelled", "Without labels", "draw_unlabelled"),
     ),
     foreseen=foreseen,

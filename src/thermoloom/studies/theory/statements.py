@@ -66,73 +66,62 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
 # --- rows: prediction, measurement, verdict ---
 
 
-def row(
-    quantity: str, predicted: str, measured: str, verdict: str, by: str = "", /, **values: Any
-) -> Row:
-    """A line of the table; {name:format} in the texts stands for one of ``values``.
+def row(key: str, holds: bool, /, **values: Any) -> Row:
+    """A line of the table, in the words of ``rows.KEY`` in statements.toml.
 
-    ``by``: the entry of statements.toml whose thresholds decide the verdict, if any do.
+    Texts among the values are filled in; {name:format} stands for a number on the page.
     """
+    entry = said.entries["rows"][key]
+    texts = {part: _filled(entry[part], values) for part in ("quantity", "predicted", "measured")}
     return {
-        "quantity": quantity,
-        "predicted": predicted,
-        "measured": measured,
-        "verdict": verdict,
-        "thresholds": said.thresholds(by) if by else [],
-        "values": verdicts.named(values, quantity, predicted, measured),
+        **texts,
+        "verdict": verdicts.holds_if(holds),
+        "thresholds": said.thresholds(entry["judged_by"]) if "judged_by" in entry else [],
+        "values": verdicts.named(values, *texts.values()),
     }
 
 
-def unmeasured(quantity: str, reason: str) -> Row:
-    return row(quantity, "–", reason, verdicts.NOT_MEASURED)
+def _filled(text: str, values: Row) -> str:
+    for name, words in values.items():
+        if isinstance(words, str):
+            text = text.replace(f"{{{name}}}", words)
+    return text
+
+
+def unmeasured(key: str, reason: str, **names: str) -> Row:
+    entry = said.entries["rows"][key]
+    quantity = _filled(entry.get("title", entry["quantity"]), names)
+    verdict = {"verdict": verdicts.NOT_MEASURED, "thresholds": [], "values": {}}
+    return {"quantity": quantity, "predicted": "–", "measured": reason, **verdict}
 
 
 def near(predicted: float, measured: float) -> bool:
     return abs(measured - predicted) <= said.limit("sizes", "near") * abs(predicted)
 
 
-def sized(
-    quantity: str, texts: tuple[str, str], predicted: float, measured: float, **values: Any
-) -> Row:
-    """A row that holds where the measurement is near the prediction; ``texts`` of both."""
-    verdict = verdicts.holds_if(near(predicted, measured))
+def sized(key: str, predicted: float, measured: float, **values: Any) -> Row:
+    """A row that holds where the measurement is near the prediction."""
     numbers = {"predicted": predicted, "measured": measured} | values
-    return row(quantity, *texts, verdict, "sizes", **numbers)
+    return row(key, near(predicted, measured), **numbers)
 
 
 def solve_rows(evidence: Evidence) -> list[Row]:
     """θ* on the additional paths beside every trained computer, paired by path."""
     solved = evidence.summary["solved"]
     if solved is None:
-        return [unmeasured("loss of the optimum on additional paths", "there are none")]
+        return [unmeasured("optimum_beside_trained", "there are none")]
     table = evidence.table("paths")
     best = only(table, rule="optimum")["loss"]
     above = table["loss"][table["rule"] != "optimum"].reshape(-1, len(best)) - best
     means = above.mean(axis=1)
     mean, error = float(best.mean()), float(best.std(ddof=1) / math.sqrt(len(best)))
-    off = abs(mean - solved["expected_loss"])
+    expected = abs(mean - solved["expected_loss"]) <= said.limit("optimum", "error") * error
+    counts = {"models": len(means), "below": int((means > 0).sum()), "paths": len(best)}
+    single = {"single": int((above > 0).sum()), "all": int(above.size), "worst": float(means.min())}
+    numbers = solved | {"mean": mean, "error": error, "paths": len(best)}
     return [
-        row(
-            "loss of the optimum on additional paths, against trained computers",
-            "below all {models}",
-            "below {below} of {models} in the mean over {paths} paths, on {single} of {all} single "
-            "paths; smallest mean distance {worst:.4f} per step",
-            verdicts.holds_if(bool((means > 0).all())),
-            models=len(means),
-            below=int((means > 0).sum()),
-            paths=len(best),
-            single=int((above > 0).sum()),
-            all=int(above.size),
-            worst=float(means.min()),
-        ),
-        row(
-            "expected loss per step at the optimum",
-            "{expected_loss:.3f}, after {iterations} conjugate-gradient steps and {seconds:.1f} s",
-            "{mean:.3f} ± {error:.3f} (mean over {paths} paths and its standard error)",
-            verdicts.holds_if(off <= said.limit("optimum", "error") * error),
-            "optimum",
-            **solved | {"mean": mean, "error": error, "paths": len(best)},
-        ),
+        row("optimum_beside_trained", bool((means > 0).all()), **counts, **single),
+        row("expected_loss", expected, **numbers),
     ]
 
 
@@ -143,32 +132,24 @@ def is_unstable(entry: Row) -> bool:
 
 def stability_rows(evidence: Evidence) -> list[Row]:
     """Critical learning rates against scans around them."""
-    titles = {rule: f"learning-rate scale at which {rule} training is unstable" for rule in RULES}
     limits, scan = evidence.summary["limits"], evidence.summary["scan"]
-    if limits is None:
-        return [unmeasured(title, "no prediction") for title in titles.values()]
-    texts = {
-        "batch": ("{critical:.2f}, λ_max = {curvature:.0f}", ".2f"),
-        "online": ("{critical:.0f}; no step overshoots below {safe:.0f}", ".0f"),
-    }
     rows = []
-    for rule, title in titles.items():
-        trainings = [entry for entry in scan if entry["rule"] == rule]
-        if not trainings:
-            rows.append(unmeasured(title, "no training of the scan is done"))
+    for rule in RULES:
+        key, trainings = f"stability_{rule}", [entry for entry in scan if entry["rule"] == rule]
+        if limits is None or not trainings:
+            reason = "no training of the scan is done" if limits else "no prediction"
+            rows.append(unmeasured(key, reason))
             continue
-        predicted, spec = texts[rule]
         stable = [entry["scale"] for entry in trainings if not entry["unstable"]]
         unstable = [entry["scale"] for entry in trainings if entry["unstable"]]
+        spec = said.entries["rows"][key]["digits"]
         measured = [f"stable up to {{stable:{spec}}}"] if stable else []
         measured += [f"unstable from {{unstable:{spec}}} on"] if unstable else []
         rows.append(
             row(
-                title,
-                predicted,
-                f"{', '.join(measured)}, in {{cycles}} cycles",
-                verdicts.holds_if(all(e["unstable"] == (e["factor"] > 1) for e in trainings)),
-                "stability",
+                key,
+                all(e["unstable"] == (e["factor"] > 1) for e in trainings),
+                course=", ".join(measured),
                 critical=limits[rule]["critical_rate"] / limits["learning_rate"],
                 curvature=limits[rule]["curvature"],
                 safe=limits["online"]["safe_rate"] / limits["learning_rate"],
@@ -183,20 +164,9 @@ def stability_rows(evidence: Evidence) -> list[Row]:
 def growth_rows(scan: Sequence[Row]) -> list[Row]:
     """Growth of the deviation in one round of patterns, where batch training is unstable."""
     growing = [e for e in scan if e["rule"] == "batch" and e["unstable"] and e["growth"]]
-    if not growing:
-        return []
-    steepest = growing[-1]
     return [
-        sized(
-            "growth of the deviation in one round of prototypes, batch at {factor:g} × critical",
-            (
-                "× {predicted:.2f} (of the mean)",
-                "× {measured:.2f} (root of the growth of the excess loss)",
-            ),
-            steepest["predicted_growth"],
-            steepest["growth"],
-            **steepest,
-        )
+        sized("growth", steepest["predicted_growth"], steepest["growth"], **steepest)
+        for steepest in growing[-1:]
     ]
 
 
@@ -205,22 +175,18 @@ def curve_rows(evidence: Evidence) -> list[Row]:
     table = evidence.table("curves") if evidence.has("curves") else {"rule": np.array([])}
     rows = []
     for rule in RULES:
-        title = f"validation loss of {rule} training"
         curve = only(table, rule=rule)
         if not len(curve["rule"]):
-            rows.append(unmeasured(title, "no prediction"))
+            rows.append(unmeasured("validation_loss", "no prediction", rule=rule))
             continue
         predicted, measured = curve["predicted"], curve["measured"]
         distance = float(np.abs(predicted - measured).max())
         fall = float(measured[0] - measured[-1])
         rows.append(
             row(
-                title,
-                "{half:.3f} at cycle {half_cycle}, {end:.3f} at cycle {cycles}",
-                "{half_measured:.3f} and {end_measured:.3f}; never more than {distance:.1f} % of "
-                "the fall apart (s.d. across seeds at the end {sd:.3f})",
-                verdicts.holds_if(distance <= said.limit("curves", "distance") * fall),
-                "curves",
+                "validation_loss",
+                distance <= said.limit("curves", "distance") * fall,
+                rule=rule,
                 half=float(predicted[1]),
                 half_cycle=int(curve["cycle"][1]),
                 end=float(predicted[-1]),
@@ -238,44 +204,19 @@ def noise_rows(evidence: Evidence) -> list[Row]:
     """Spread of trained computers across seeds: by block, as excess loss, and of their mean."""
     noise = evidence.summary["noise"]
     if noise is None:
-        return [unmeasured("noise of trained computers around their mean", "not all were trained")]
-    table, seeds = evidence.table("noise"), noise["seeds"]
-    rows = []
+        return [unmeasured("noise_of_block", "not all were trained")]
+    table, rows = evidence.table("noise"), []
     for rule, numbers in noise["rules"].items():
+        of_rule = numbers | {"rule": rule, "seeds": noise["seeds"]}
         for block, label in LABELS.items():
-            sizes = only(table, rule=rule, block=block)
-            rows.append(
-                sized(
-                    f"noise of {label}, {rule}",
-                    (
-                        "{predicted:.5f} ({stationary:.5f} once stationary)",
-                        "{measured:.5f} (standard deviation across {seeds} seeds)",
-                    ),
-                    float(sizes["predicted"][0]),
-                    float(sizes["measured"][0]),
-                    **numbers | {"seeds": seeds},
-                )
-            )
-        rows.append(
-            sized(
-                f"loss per step that the noise adds, {rule}",
-                ("{predicted:.4f}", "{measured:.4f}"),
-                numbers["predicted_excess"],
-                numbers["measured_excess"],
-            )
-        )
-        rows.append(
-            sized(
-                f"mean of {rule} computers over seeds: distance from E[θ], visible–hidden",
-                (
-                    "{predicted:.5f} (noise/√{seeds} alone)",
-                    "{measured:.5f}; θ̄ − θ* itself is {from_optimum:.5f}",
-                ),
-                numbers["noise_of_mean"],
-                numbers["from_prediction"],
-                **numbers | {"seeds": seeds},
-            )
-        )
+            size = only(table, rule=rule, block=block)
+            sizes = (float(size[kind][0]) for kind in ("predicted", "measured"))
+            rows.append(sized("noise_of_block", *sizes, label=label, **of_rule))
+        for key, predicted, measured in (
+            ("excess_loss", "predicted_excess", "measured_excess"),
+            ("noise_of_mean", "noise_of_mean", "from_prediction"),
+        ):
+            rows.append(sized(key, numbers[predicted], numbers[measured], **of_rule))
     return rows
 
 
@@ -285,27 +226,12 @@ def offset_rows(evidence: Evidence) -> list[Row]:
     by_rule = {} if offset is None else offset["rules"]
     rows = [law_row(offset)] if offset is not None else []
     for rule in RULES:
-        title = f"mean shift of hidden biases by an offset, {rule}"
         if rule not in by_rule:
-            rows.append(unmeasured(title, "no training with an offset"))
+            rows.append(unmeasured("shift", "no training with an offset", rule=rule))
             continue
-        values = by_rule[rule]
-        same = all(near(values[f"predicted_{key}"], values[f"measured_{key}"]) for key in SHIFTED)
-        predicted, measured = (
-            f"{{{kind}_bias:.4f}}; couplings {{{kind}_visible_hidden:.5f}} (vh), "
-            f"{{{kind}_hidden_hidden:.5f}} (hh)"
-            for kind in ("predicted", "measured")
-        )
-        rows.append(
-            row(
-                f"{title} of {{offset:g}} after {{cycles}} cycles",
-                predicted,
-                measured,
-                verdicts.holds_if(same),
-                "sizes",
-                **offset | values,
-            )
-        )
+        shift = by_rule[rule]
+        same = all(near(shift[f"predicted_{key}"], shift[f"measured_{key}"]) for key in SHIFTED)
+        rows.append(row("shift", same, **offset | shift | {"rule": rule}))
     return rows
 
 
@@ -313,48 +239,41 @@ def law_row(offset: Row) -> Row:
     """The law for biases that an offset moves alone."""
     ends = {rule: values["measured_bias"] for rule, values in offset["rules"].items()}
     response = "; {response:.3f} in the end where couplings move too"
-    return row(
-        "hidden biases under an offset of {offset:g} after {cycles} cycles, if biases alone move",
-        "{alone:.3f}, on the way to {final:.2f} by {rate_percent:.2f} % per cycle"
-        + (response if offset["response"] is not None else ""),
-        ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
-        verdicts.holds_if(all(near(offset["alone"], end) for end in ends.values())),
-        "sizes",
-        **offset | ends,
-    )
+    texts = {
+        "in_the_end": response if offset["response"] is not None else "",
+        "ends": ", ".join(f"{{{rule}:.3f}} ({rule})" for rule in ends),
+    }
+    same = all(near(offset["alone"], end) for end in ends.values())
+    return row("offset_law", same, **texts, **offset, **ends)
 
 
 def bits_rows(evidence: Evidence) -> list[Row]:
     """Updates that survive rounding on a grid, and couplings that move in a short training."""
-    title = "updates that move a coupling on a grid, nearest rounding"
     if not evidence.has("bits"):
-        return [unmeasured(title, "no training on a grid")]
+        return [unmeasured("surviving_updates", "no training on a grid")]
     table, limits = evidence.table("bits"), evidence.summary["limits"]
     bits = table["bits"].tolist()
     distance = float(np.abs(table["predicted"] - table["measured"]).max())
     least = said.limit("bits", "idle")
     idle = [last_below(table["bits"], table[key], least) for key in ("expected_moves", "nonzero")]
     kinds = ("predicted", "measured")
-    texts = [", ".join(f"{{{kind}_{b}:.3f}}" for b in bits) for kind in kinds]
     shares = {f"{k}_{b}": v for k in kinds for b, v in zip(bits, table[k].tolist(), strict=True)}
+    lists = {f"{k}_shares": ", ".join(f"{{{k}_{b}:.3f}}" for b in bits) for k in kinds}
     return [
         row(
-            f"{title}: fraction at {', '.join(str(b) for b in bits)} bits",
-            f"{texts[0]}; half a level is the typical update at {{vanishing:.1f}} bits",
-            f"{texts[1]}; at most {{distance:.3f}} apart",
-            verdicts.holds_if(distance <= said.limit("bits", "distance")),
-            "bits",
+            "surviving_updates",
+            distance <= said.limit("bits", "distance"),
+            depths=", ".join(str(b) for b in bits),
             vanishing=limits["vanishing_bits"]["visible_hidden"],
             distance=distance,
+            **lists,
             **shares,
         ),
         row(
-            "bits with which less than {idle:.0f} % of the couplings have moved after {cycles} "
-            "cycles",
-            "up to {predicted}" if idle[0] else "none of those tried",
-            "up to {measured}" if idle[1] else "none of those tried",
-            verdicts.holds_if(idle[0] == idle[1]),
-            "bits",
+            "idle_bits",
+            idle[0] == idle[1],
+            most_predicted="up to {predicted}" if idle[0] else "none of those tried",
+            most_measured="up to {measured}" if idle[1] else "none of those tried",
             idle=100 * least,
             cycles=evidence.summary["grid_cycles"],
             predicted=idle[0],
@@ -371,25 +290,13 @@ def last_below(bits: NDArray[Any], fraction: NDArray[Any], most: float) -> int |
 
 def heat_rows(evidence: Evidence) -> list[Row]:
     """Heat difference between the rules' means: those predicted, those of the trained computers."""
-    title = "heat difference batch − online of the rules' means, without noise"
     accounts = (evidence.summary["origin"] or {}).get("accounts", {})
     if "predicted_mean" not in accounts:
-        return [unmeasured(title, "heats are missing")]
+        return [unmeasured("heat_of_means", "heats are missing")]
     predicted, measured = accounts["predicted_mean"]["mean"], accounts["from_mean"]
     low, high = measured["interval"]
-    return [
-        row(
-            title,
-            "{predicted:+.2f} E₀ (from E[θ], before any training)",
-            "{measured:+.2f} E₀, 95 % interval [{low:+.2f}, {high:+.2f}] E₀ across {seeds} pairs",
-            verdicts.holds_if(low <= predicted <= high),
-            predicted=predicted,
-            measured=measured["mean"],
-            low=low,
-            high=high,
-            seeds=accounts["seeds"],
-        )
-    ]
+    numbers = {"predicted": predicted, "measured": measured["mean"], "low": low, "high": high}
+    return [row("heat_of_means", low <= predicted <= high, **numbers, seeds=accounts["seeds"])]
 
 
 TOPICS: dict[str, Callable[[Evidence], list[Row]]] = {
@@ -413,39 +320,18 @@ def conclusion(account: dict[str, Any]) -> dict[str, Any]:
     """
     difference, around = account["difference"]["mean"], account["around_optimum"]["mean"]
     low, high = account["difference"]["interval"]
-    share = around / difference
+    share, of_mean = around / difference, account["from_mean"]["mean"] / difference
     most, some = (said.limit("origin", name) for name in ("most", "some"))
-    fails = "So the hypothesis fails: noise around the optimum does not make the difference"
-    if low * high <= 0:
-        last = (
-            "The difference itself is not resolved by {seeds} pairs, so nothing follows about its "
-            "origin."
-        )
-    elif share >= most:
-        last = "So the hypothesis holds: noise around the optimum makes most of the difference."
-    elif share >= some:
-        last = (
-            "So the hypothesis holds in part: noise around the optimum makes some of the "
-            "difference, and where the rules' means lie the rest."
-        )
-    elif account["from_mean"]["mean"] / difference >= most:
-        last = f"{fails}; it is where the rules' means lie that counts."
-    else:
-        last = f"{fails}."
-    predicted = ", and the means that theory predicts before any training by "
-    predicted += "{predicted_mean[mean]:+.2f} E₀"
-    text = (
-        "Batch computers release {difference[mean]:.2f} E₀ more heat than online computers (95 % "
-        "interval [{low:.2f}, {high:.2f}] E₀); the optimum itself releases {optimum[mean]:.1f} E₀. "
-        "Put around the optimum, the noise of batch computers adds "
-        "{noise_around_optimum[batch][mean]:.2f} E₀ and that of online computers "
-        "{noise_around_optimum[online][mean]:.2f} E₀, isotropic noise of the same size "
-        "{isotropic[mean]:.2f} E₀. Noise around the optimum thus explains "
-        "{around_optimum[mean]:+.2f} E₀ of the difference, {share:.0f} %; {rest:+.2f} E₀ remain. "
-        "Around their means the noise of the two rules differs by {from_noise[mean]:+.2f} E₀; "
-        "freed of noise, the means themselves differ by {from_mean[mean]:+.2f} E₀ (batch "
-        "{mean_shift[batch][mean]:+.2f}, online {mean_shift[online][mean]:+.2f} E₀ against the "
-        f"optimum){predicted if 'predicted_mean' in account else ''}. {last}"
-    )
+    cases = {
+        "unresolved": low * high <= 0,
+        "holds": share >= most,
+        "holds_in_part": share >= some,
+        "fails_for_the_means": of_mean >= most,
+        "fails": True,
+    }
+    texts = said.entries["origin"]
+    predicted = texts["predicted"] if "predicted_mean" in account else ""
+    last = texts[next(name for name, applies in cases.items() if applies)]
+    text = _filled(texts["account"], {"predicted": predicted, "last": last})
     values = account | {"low": low, "high": high, "share": 100 * share, "rest": difference - around}
     return {"text": text, "values": verdicts.named(values, text)}

@@ -1,0 +1,111 @@
+"""Threads of one process: concurrent calls have the bits of calls in turn, and leave no trace.
+
+A trial is a forked process in which eight threads call small computers at once: they solve, train,
+generate and estimate, some within ``threads(n)``. Every call must return what it returns alone; and
+afterwards the process must have as many threads, of ours and of linear algebra, as before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from soak.cases import Forked, Tally
+
+THREADS = 8
+CALLS = 50
+"""Calls in a trial."""
+PATIENCE = 300.0
+"""Seconds after which a trial has hung: alone it takes two."""
+
+Bits = bytes
+
+
+def calls(rng: random.Random) -> list[tuple[str, Callable[[], Bits]]]:
+    """Random calls, by name, each with its own numbers."""
+    import thermoloom as tl
+
+    digits = tl.digits(0, 1)
+    machine = tl.Machine(visible=64, hidden=16, duration=0.02, labels=2)
+    computer = machine.solve(digits, resize=True)
+    kinds: dict[str, Callable[[int], Any]] = {
+        "solve": lambda n: machine.solve(digits, resize=True).parameters.vector,
+        "train": lambda n: machine.train(digits, cycles=2, resize=True, seed=n).parameters.vector,
+        "generate": lambda n: computer.generate(5, seed=n).states,
+        "trajectories": lambda n: computer.trajectories(2, seed=n).states,
+        "likelihood": lambda n: computer.log_likelihoods(computer.patterns.patterns),
+    }
+    chosen = []
+    for _ in range(CALLS):
+        name, number, limit = rng.choice(list(kinds)), rng.randrange(1, 9), rng.randrange(4)
+        chosen.append((name, partial(limited, partial(kinds[name], number), limit)))
+    return chosen
+
+
+def limited(function: Callable[[], Any], limit: int) -> Bits:
+    """The bits of a result that is computed with so many threads; 0: all of them."""
+    from thermoloom.threads import threads
+
+    with threads(limit) if limit else nullcontext():
+        return np.ascontiguousarray(function()).tobytes()
+
+
+def thread_limits() -> list[int]:
+    """Threads of ours, and of every library of linear algebra."""
+    from threadpoolctl import threadpool_info
+
+    from thermoloom.threads import thread_count
+
+    return [thread_count(), *(library["num_threads"] for library in threadpool_info())]
+
+
+def trial(seed: int) -> str:
+    """What is wrong with concurrent calls, or ""."""
+    rng = random.Random(seed)
+    os.environ["THERMOLOOM_THREADS"] = "4"
+    chosen = calls(rng)
+    before = thread_limits()
+    alone = [call() for _, call in chosen]
+    with ThreadPoolExecutor(THREADS) as pool:
+        together = list(pool.map(lambda named: named[1](), chosen))
+    wrong = [name for (name, _), a, b in zip(chosen, alone, together, strict=True) if a != b]
+    if wrong:
+        return f"other bits of {', '.join(sorted(set(wrong)))}: {len(wrong)} of {CALLS} calls"
+    return "" if thread_limits() == before else f"threads {before} → {thread_limits()}"
+
+
+def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
+    """``count`` calls, in trials of fifty."""
+    for number in range(-(-count // CALLS)):
+        say(f"threads: {number * CALLS} of {count} calls")
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            verdict, why = judge(partial(trial, seed + number), Path(folder))
+        tally.add(f"{CALLS} calls of {THREADS} threads", verdict, f"seed {seed + number}: {why}")
+
+
+def judge(function: Callable[[], str], folder: Path) -> tuple[str, str]:
+    """How a trial ends in a process of its own."""
+    process = Forked(partial(reported, function), folder)
+    code = process.wait(PATIENCE)
+    if code is None:
+        process.send(9)
+        process.wait(60)
+        return "hang", f"more than {PATIENCE:.0f} s"
+    out, err = process.printed()
+    if code or "Traceback" in err:
+        return "traceback", (err.strip() or f"exit code {code}").splitlines()[-1]
+    return ("silently wrong", out.strip()) if out.strip() else ("fine", "")
+
+
+def reported(function: Callable[[], str]) -> None:
+    """Print what is wrong."""
+    print(function())
