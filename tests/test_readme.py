@@ -108,7 +108,7 @@ def test_the_examples_for_readers_run(page: str, tmp_path: Path) -> None:
         Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
     quick = "\n".join(blocks).replace("100_000", "600").replace("cycles=300", "cycles=30")
     quick = quick.replace("free_energy()", "free_energy(samples=60, rest=0.5)")
-    quick = quick.replace("Machine(hidden=0", "Machine(hidden=0, visible=49, duration=0.1")
+    quick = quick.replace("hidden=0, wiring", "hidden=0, visible=49, duration=0.1, wiring")
     quick = quick.replace("tl.digits(0, 1, 2)", "tl.digits(0, 1, 2), resize=True")
     done = subprocess.run(
         [sys.executable, "-c", quick],

@@ -12,7 +12,7 @@ import typer
 from thermoloom.cli.options import option, path_option, takes
 from thermoloom.errors import UserError
 
-classifier_app = typer.Typer(help="The auxiliary classifier.", no_args_is_help=True)
+classifier_app = typer.Typer(help="Train a classifier that judges samples.", no_args_is_help=True)
 
 
 RECIPE = {
@@ -44,7 +44,7 @@ def classifier_train(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Black and white: grey values from 0 to 1 above it are white."),
+        typer.Option(help="Make images black and white: grey values (0 to 1) above it are white."),
     ] = None,
     out: Annotated[
         Path, path_option("--out", "DIR", "Folder for classifier.onnx and classifier.json.")

@@ -60,7 +60,7 @@ def export(
     seed: Annotated[int, typer.Option(help="Seed of a netlist's noise.")] = 1,
     device: dict[str, float],
     simulate: Annotated[
-        bool, typer.Option("--run", help="Run the netlist with ngspice and compare the engine.")
+        bool, typer.Option("--run", help="Run it with ngspice and compare with the engine.")
     ] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,

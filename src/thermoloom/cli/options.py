@@ -155,7 +155,7 @@ EngineOption = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="What computes: compiled (default), portable, portable:torch:cuda, …",
+        help="Engine: compiled (default), portable, portable:torch:cuda, …",
         metavar="ENGINE",
         callback=_choose_engine,
     ),

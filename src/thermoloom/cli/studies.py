@@ -55,7 +55,7 @@ class _Studies(TyperGroup):
 
 run_app = typer.Typer(
     cls=_Studies, no_args_is_help=True, invoke_without_command=True,
-    help="Run a study of the package by its name, or your own study: run FOLDER.",
+    help="Run a built-in study by its name, or your own study: run FOLDER.",
 )  # fmt: skip
 
 

@@ -53,11 +53,11 @@ class Device(Section):
     spread_J2: float = 0.0
     """σ of J₂ among units, relative: J₂ exp(σz − σ²/2)."""
     spread_J4: float = 0.0
-    """σ of J₄ among units, relative, log-normal likewise."""
+    """σ of J₄ among units, relative; log-normal like J₂."""
     spread_mobility: float = 0.0
-    """σ of the mobility among units, relative, log-normal likewise."""
+    """σ of the mobility among units, relative; log-normal like J₂."""
     spread_temperature: float = 0.0
-    """σ of the temperature among units, relative, log-normal likewise."""
+    """σ of the temperature among units, relative; log-normal like J₂."""
     bits: int = 32
     """Bits in which couplings are written, with a grid for each block; 32 = float32. Generation
     only: [imperfections] has the bits of training."""
@@ -66,21 +66,21 @@ class Device(Section):
     gain_error: float = 0.0
     """γ, relative error of every coupling and bias: J (1 + γz)."""
     offset: float = 0.0
-    """o, error of every coupling and bias that is there whatever was written: J + oz, in E₀."""
+    """o, error of every coupling and bias that does not depend on its value: J + oz, in E₀."""
     dead: float = 0.0
-    """Fraction of couplings and biases that are 0, whatever was written."""
+    """Fraction of couplings and biases that are always 0."""
     stuck: float = 0.0
-    """Fraction of couplings and biases that are stuck at ±stuck_at, whatever was written."""
+    """Fraction of couplings and biases that are stuck at ±stuck_at."""
     stuck_at: float = 0.1
     """|J| of stuck couplings, in E₀; half of them are positive."""
     non_reciprocity: float = 0.0
     """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i; no longer a potential."""
     drift: float = 0.0
-    """λ, mean rate at which what was written decays, per trajectory: J exp(−λz²n)."""
+    """λ, mean rate at which couplings decay, per trajectory: J exp(−λz²n)."""
     age: float = 0.0
-    """n, trajectories since θ was written, where it is generated with; training writes anew."""
+    """n, trajectories between writing θ and generation; training writes θ again."""
     seed: int = 1
-    """Which device: the seed of all that is drawn."""
+    """Seed of the device: of all numbers drawn for it."""
 
     def check(self) -> None:
         limits = {"dead": 1.0, "stuck": 1.0} | dict.fromkeys(SPREADS, 2.0)

@@ -113,7 +113,7 @@ class Machine(Section):
     ramp_end: float = 0.75
     """The field of a pattern vanishes after this fraction of t_f."""
     ramp_power: float = 1.0
-    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, more is earlier."""
+    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, larger n falls earlier."""
     protocol: Annotated[Any, Waveform()] = ()
     """Amplitude a of the field of a pattern instead of a ramp: a function of t/t_f, or one number
     for each step. An object may have amplitude(t/t_f), and a preparation of its own."""
@@ -135,7 +135,7 @@ class Machine(Section):
     J4: float = 1.0
     """Quartic onsite coefficient, in E₀."""
     generating: tuple[Well, ...] = ()
-    """Onsite potentials of V_θ that differ from the reference potential, which rules preparation
+    """Onsite potentials of V_θ that differ from the reference potential, which governs preparation
     and noising; each a table of J2, J4, centre, groups and stages."""
     development: tuple[Development, ...] = ()
     """Windows appended to generation after t_f; each a table of J2, J4, centre, neighbours,

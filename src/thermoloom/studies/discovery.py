@@ -142,7 +142,7 @@ def write_skeleton(folder: Path) -> None:
     if not folder.name.isidentifier():
         raise UserError(f"--new {folder}: must be a Python name, such as my_study")
     if folder.name in names():
-        raise UserError(f"--new {folder}: a study of the package has this name; choose another")
+        raise UserError(f"--new {folder}: a built-in study has this name; choose another")
     shutil.copytree(SKELETON, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for path in folder.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace("skeleton", folder.name), "utf-8")

@@ -1,4 +1,4 @@
-"""Devices: how unequal may they be, and what can a chip mend that continues to learn?
+"""Devices: how much may they vary, and what can learning on the chip correct?
 
     written    θ*, computed for the ideal machine, on a device with one imperfection
     learning   the online rule continues there from θ*, trajectory by trajectory
@@ -330,7 +330,7 @@ hundredth trajectory."""
 STUDY = Study(
     name="devices",
     title="Devices that are not as they should be",
-    question="Beyond the paper: how unequal may devices be, and what can learning mend?",
+    question="Beyond the paper: how much may devices vary, and what can learning correct?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK, "ten": TEN},
     cases=cases,
     summarize=summarize,
