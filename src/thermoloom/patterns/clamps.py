@@ -89,10 +89,11 @@ def _unmasked(images: NDArray[Any]) -> NDArray[Any]:
 
 def _finite(values: Float64) -> NDArray[np.bool_]:
     """The known pixels of all images, which must be the same: a clamp has one set of units."""
-    known: NDArray[np.bool_] = np.isfinite(values)
-    if (known != known[0]).any():
+    finite = np.isfinite(values)
+    known: NDArray[np.bool_] = finite[0]
+    if (finite != known).any():
         raise UserError("clamp: images with different known pixels; complete them one at a time")
-    return known[0]
+    return known
 
 
 def _known(mask: Float64) -> NDArray[np.bool_]:
