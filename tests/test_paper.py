@@ -62,8 +62,21 @@ class Statement(Prediction):
     consequence: Reason | None = None
 
 
+class Row(Strict):
+    """Words of a row that sets a measured number beside its prediction."""
+
+    quantity: str
+    predicted: str
+    measured: str
+    title: str = ""
+    judged_by: str = ""
+    digits: str = ""
+
+
 class Entries(Strict):
     needs: dict[str, Any] = {}
+    rows: dict[str, Row] = {}
+    origin: dict[str, str] = {}
     quantities: dict[str, Quantity] = {}
     statements: dict[str, Statement] = {}
     predictions: dict[str, Prediction] = {}
@@ -72,7 +85,9 @@ class Entries(Strict):
 @pytest.mark.parametrize("name", SPEAKING)
 def test_every_entry_has_what_it_must_have_and_every_threshold_its_reason(name: str) -> None:
     entries = Statements(study(name).folder).entries
-    needs = dict(convert(entries, Entries).needs)
+    valid = convert(entries, Entries)
+    assert {row.judged_by for row in valid.rows.values()} - {""} <= set(valid.predictions)
+    needs = dict(valid.needs)
     if needs:
         convert(needs.pop("reason"), Reason)
         convert(needs, Needs)
