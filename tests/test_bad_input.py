@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,6 +51,10 @@ from thermoloom.studies.discovery import names, study
 from thermoloom.studies.run import check
 from thermoloom.training.trainer import Trainee
 
+SIXTEEN: dict[str, dict[str, Any]] = {
+    "machine": {"visible": 16, "hidden": 4, "duration": 0.01},
+    "patterns": {"resize": True},
+}
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
 LONG = "x" * 5000
@@ -757,6 +762,27 @@ def test_a_pipe_named_like_a_run_does_not_wait_for_a_writer(tmp_path: Path) -> N
         tl.load(tmp_path / "other")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_in_place_of_a_file_of_a_run_is_replaced(tmp_path: Path) -> None:
+    settings = Settings.from_dict(SIXTEEN | {"training": {"cycles": 1}})
+    train_runs([(tmp_path, settings)])
+    theta = tl.load(tmp_path).parameters
+    (tmp_path / "computer.safetensors").unlink()
+    os.mkfifo(tmp_path / "computer.safetensors")
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("waits for a writer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    try:
+        train_runs([(tmp_path, settings)])
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert tl.load(tmp_path).parameters.same_as(theta)
+
+
 def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "wires.txt").write_bytes(b"\xef\xbb\xbf0 1\n")
     with pytest.raises(UserError, match="byte-order mark"):
@@ -846,11 +872,7 @@ def test_arrays_of_another_meaning_under_right_checksums(
 
 def test_a_checkpoint_of_another_meaning_is_named(tmp_path: Path) -> None:
     """Also by commands that look at an unfinished training, not only by the one that continues."""
-    settings = Settings.from_dict({
-        "machine": {"visible": 16, "hidden": 4, "duration": 0.01},
-        "patterns": {"resize": True},
-        "training": {"cycles": 4},
-    })  # fmt: skip
+    settings = Settings.from_dict(SIXTEEN | {"training": {"cycles": 4}})
 
     def stop(_: Path, trainee: Trainee) -> None:
         if trainee.cycle == 3:
