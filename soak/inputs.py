@@ -34,7 +34,7 @@ validation_every = 1
 """
 """Ten steps of twenty units."""
 
-SIZES = ("machine.visible", "machine.hidden", "machine.stages", "machine.code_clusters",
+SIZES = ("machine.visible", "machine.stages", "machine.code_clusters",
          "patterns.per_digit", "generation.samples")  # fmt: skip
 COUNTS = ("training.cycles", "training.validation_every")
 """Take time, not memory: a huge one is no mistake of its own."""
@@ -127,7 +127,7 @@ WRONG_AND_ODD: dict[str, tuple[st.SearchStrategy[str], st.SearchStrategy[str]]] 
     **dict.fromkeys(POSITIVE, (positive_wrong, odd_numbers)),
     **dict.fromkeys(NOT_NEGATIVE, (not_negative_wrong, odd_numbers)),
     **dict.fromkeys(CHOICES, (choice_wrong, st.nothing())),
-    "machine.labels": (number_wrong, odd_sizes),
+    **dict.fromkeys(("machine.hidden", "machine.labels"), (number_wrong, odd_sizes)),
     "patterns.digits": (digits_wrong, st.nothing()),
     "imperfections.bits": (bits_wrong, st.nothing()),
 }
