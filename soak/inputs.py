@@ -34,8 +34,9 @@ validation_every = 1
 """
 """Ten steps of twenty units."""
 
-SIZES = ("machine.visible", "machine.stages", "machine.code_clusters",
-         "patterns.per_digit", "generation.samples")  # fmt: skip
+SIZES = ("machine.visible", "machine.stages", "machine.code_clusters", "generation.samples")
+MAYBE_NONE = ("machine.hidden", "machine.labels", "patterns.per_digit")
+"""Sizes that may be 0."""
 COUNTS = ("training.cycles", "training.validation_every")
 """Take time, not memory: a huge one is no mistake of its own."""
 SEEDS = ("training.seed", "training.validation_seed", "machine.code_seed")
@@ -127,7 +128,7 @@ WRONG_AND_ODD: dict[str, tuple[st.SearchStrategy[str], st.SearchStrategy[str]]] 
     **dict.fromkeys(POSITIVE, (positive_wrong, odd_numbers)),
     **dict.fromkeys(NOT_NEGATIVE, (not_negative_wrong, odd_numbers)),
     **dict.fromkeys(CHOICES, (choice_wrong, st.nothing())),
-    **dict.fromkeys(("machine.hidden", "machine.labels"), (number_wrong, odd_sizes)),
+    **dict.fromkeys(MAYBE_NONE, (number_wrong, odd_sizes)),
     "patterns.digits": (digits_wrong, st.nothing()),
     "imperfections.bits": (bits_wrong, st.nothing()),
 }
