@@ -15,7 +15,17 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
-from soak import clamps, environment, files, inputs, interrupts, signed, threads, viewers
+from soak import (
+    clamps,
+    environment,
+    files,
+    inputs,
+    interrupts,
+    signed,
+    surroundings,
+    threads,
+    viewers,
+)
 from soak.cases import VERDICTS, Tally, prepare
 
 Soak = Callable[[int, int, Tally, Callable[[str], None]], None]
@@ -26,6 +36,7 @@ CLASSES: dict[str, tuple[Soak, float]] = {
     "signed": (signed.soak, 0.3),
     "clamps": (clamps.soak, 0.16),
     "environment": (environment.soak, 0.04),
+    "surroundings": (surroundings.soak, 0.08),
     "threads": (threads.soak, 0.04),
     "viewers": (viewers.soak, 0.02),
 }

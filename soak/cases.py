@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -180,6 +181,7 @@ def _child(work: list[str] | Callable[[], None], folder: Path, out: int, err: in
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # nothing may go on from here
+                stream.flush()
         os._exit(code)

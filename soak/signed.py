@@ -139,7 +139,11 @@ def computer_numbers(path: Path) -> list[Any]:
 
     computer = tl.load(path)
     curve = [computer.curve[name] for name in sorted(computer.curve)]
-    return [computer.parameters.vector, computer.patterns.patterns, computer.machine, *curve]
+    learned, scale = computer.patterns, computer.patterns.scale
+    moments = [np.asarray(scale.mean), np.asarray(scale.deviation)]
+    words = [learned.labels, learned.classes, learned.shape, scale.kind]
+    theta = computer.parameters.vector
+    return [theta, theta.dtype, learned.patterns, computer.machine, *curve, *moments, *words]
 
 
 def samples_numbers(path: Path) -> list[Any]:
@@ -172,6 +176,7 @@ TARGETS: list[tuple[str, str, str, Callable[[Path], list[Any]]]] = [
     ("samples of a run", "done/samples-90101-3.safetensors", "done", samples_numbers),
     ("curve of a run", "done/curve.csv", "done", computer_numbers),
     ("checkpoint", "begun/checkpoint-000002.safetensors", "begun", checkpoint_numbers),
+    ("checkpoint", "begun/checkpoint-000002.safetensors", "begun", computer_numbers),
     ("table", "five.csv", "five.csv", computer_numbers),
     ("table", "five.csv", "five.csv", computer_numbers),
     ("table", "plain.csv", "plain.csv", computer_numbers),

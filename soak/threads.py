@@ -1,8 +1,9 @@
 """Threads of one process: concurrent calls have the bits of calls in turn, and leave no trace.
 
 A trial is a forked process in which eight threads call small computers at once: they solve, train,
-generate and estimate, some within ``threads(n)``. Every call must return what it returns alone; and
-afterwards the process must have as many threads, of ours and of linear algebra, as before.
+generate, estimate and read files, some within ``threads(n)``. Every call must return what it
+returns alone; and afterwards the process must have as many threads, of ours and of linear algebra,
+and the same filters of warnings as before.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from soak.cases import Forked, Tally
 
@@ -31,18 +34,23 @@ Bits = bytes
 
 
 def calls(rng: random.Random) -> list[tuple[str, Callable[[], Bits]]]:
-    """Random calls, by name, each with its own numbers."""
+    """Random calls, by name, each with its own numbers; they read files in the current folder."""
     import thermoloom as tl
+    from thermoloom.patterns.images import read_picture
 
     digits = tl.digits(0, 1)
     machine = tl.Machine(visible=64, hidden=16, duration=0.02, labels=2)
     computer = machine.solve(digits, resize=True)
+    computer.export("five.csv", bits=5)
+    Image.fromarray(np.eye(64, dtype=np.uint8) * 255).save("eye.png")
     kinds: dict[str, Callable[[int], Any]] = {
         "solve": lambda n: machine.solve(digits, resize=True).parameters.vector,
         "train": lambda n: machine.train(digits, cycles=2, resize=True, seed=n).parameters.vector,
         "generate": lambda n: computer.generate(5, seed=n).states,
         "trajectories": lambda n: computer.trajectories(2, seed=n).states,
         "likelihood": lambda n: computer.log_likelihoods(computer.patterns.patterns),
+        "table": lambda n: tl.load("five.csv").parameters.vector,
+        "picture": lambda n: read_picture(Path("eye.png")),
     }
     chosen = []
     for _ in range(CALLS):
@@ -75,11 +83,14 @@ def trial(seed: int) -> str:
     chosen = calls(rng)
     before = thread_limits()
     alone = [call() for _, call in chosen]
+    filters = list(warnings.filters)  # after all imports
     with ThreadPoolExecutor(THREADS) as pool:
         together = list(pool.map(lambda named: named[1](), chosen))
     wrong = [name for (name, _), a, b in zip(chosen, alone, together, strict=True) if a != b]
     if wrong:
         return f"other bits of {', '.join(sorted(set(wrong)))}: {len(wrong)} of {CALLS} calls"
+    if warnings.filters != filters:
+        return f"filters of warnings {filters} → {warnings.filters}"
     return "" if thread_limits() == before else f"threads {before} → {thread_limits()}"
 
 

@@ -7,8 +7,10 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from PIL import Image
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli.options import shell_word
+from thermoloom.computers.training_runs import train_runs
 from thermoloom.engines import engine
 from thermoloom.errors import UserError
 from thermoloom.export.coupling_tables import TITLE
@@ -34,7 +37,9 @@ from thermoloom.patterns.edge_lists import read_edges
 from thermoloom.patterns.images import read_images
 from thermoloom.patterns.patterns import from_images, load_patterns
 from thermoloom.runs.execution import Resources
-from thermoloom.runs.files import sha256
+from thermoloom.runs.files import DamagedFileError, sha256
+from thermoloom.runs.formats import decode_arrays, encode_arrays
+from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import (
     Imperfections,
     PatternSettings,
@@ -44,7 +49,12 @@ from thermoloom.settings import (
 )
 from thermoloom.studies.discovery import names, study
 from thermoloom.studies.run import check
+from thermoloom.training.trainer import Trainee
 
+SIXTEEN: dict[str, dict[str, Any]] = {
+    "machine": {"visible": 16, "hidden": 4, "duration": 0.01},
+    "patterns": {"resize": True},
+}
 SMALL = shlex.split("-s visible=49 -s hidden=8 -s resize=true -s duration=0.05")
 GRID = shlex.split("-s bits=8 -s range_visible_hidden=1 -s range_hidden_hidden=1")
 LONG = "x" * 5000
@@ -752,6 +762,27 @@ def test_a_pipe_named_like_a_run_does_not_wait_for_a_writer(tmp_path: Path) -> N
         tl.load(tmp_path / "other")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_in_place_of_a_file_of_a_run_is_replaced(tmp_path: Path) -> None:
+    settings = Settings.from_dict(SIXTEEN | {"training": {"cycles": 1}})
+    train_runs([(tmp_path, settings)])
+    theta = tl.load(tmp_path).parameters
+    (tmp_path / "computer.safetensors").unlink()
+    os.mkfifo(tmp_path / "computer.safetensors")
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("waits for a writer")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    try:
+        train_runs([(tmp_path, settings)])
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert tl.load(tmp_path).parameters.same_as(theta)
+
+
 def test_a_byte_order_mark_is_named(tmp_path: Path) -> None:
     (tmp_path / "wires.txt").write_bytes(b"\xef\xbb\xbf0 1\n")
     with pytest.raises(UserError, match="byte-order mark"):
@@ -764,6 +795,24 @@ def test_paths_are_words_of_a_shell_in_one_line() -> None:
         assert word.isprintable()
         said = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
         assert said.stdout.decode() == path
+
+
+def test_advice_on_a_hostile_path_can_be_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / 'a "b"\nc.safetensors'
+    machine = tl.Machine(visible=9, hidden=4, duration=0.05)
+    machine.solve(tl.digits(0, 1), resize=True).save(file)
+
+    def last_line(*arguments: str) -> str:
+        assert call(*arguments) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last_line("show", str(file)).endswith(f" {shell_word(file)}")
+    table = last_line("export", str(file)).removeprefix("read it back: ")
+    assert eval(table, {"tl": tl}).machine == machine
+    netlist = last_line("export", str(file), "--format", "spice")
+    assert f"ngspice -b {shell_word(file.with_suffix('.couplings.cir'))}, or" in netlist
 
 
 def test_a_weight_of_heat_that_leaves_no_computer_is_refused_with_the_largest() -> None:
@@ -788,8 +837,56 @@ def test_label_units_that_do_not_fit_into_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: 24 << 30)
-    with pytest.raises(UserError, match="labels"):
-        tl.Machine(labels=1_000_000).solve(tl.digits(0, 1))
+    for learn in (tl.Machine.solve, tl.Machine.train):
+        with pytest.raises(UserError, match=r"^machine\.labels, machine\.styles = 1000000, 1: too"):
+            learn(tl.Machine(labels=1_000_000), tl.digits(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("theta.hidden_hidden", lambda a: a.astype(np.float16), "float16 numbers, not float32"),
+        ("theta.hidden_bias", lambda a: a.astype(np.float64), "float64 numbers, not float32"),
+        ("learned.mean", lambda a: a + np.nan, "mean: not finite"),
+        ("learned.deviation", lambda a: a + np.inf, "deviation: not finite"),
+        ("learned.deviation", lambda a: -a, "a deviation is negative"),
+        ("learned.deviation", None, "one is missing"),
+        ("learned.codes", lambda a: np.zeros((2, 4), np.float32), "codes is no array of patterns"),
+    ],
+)
+def test_arrays_of_another_meaning_under_right_checksums(
+    name: str, change: Callable[[np.ndarray], np.ndarray] | None, reason: str, tmp_path: Path
+) -> None:
+    """A block of fewer digits beside others of float32 would be read without a word."""
+    file = tmp_path / "mine.safetensors"
+    machine = tl.Machine(visible=16, hidden=4, duration=0.01)
+    machine.solve(tl.digits(0, 1), resize=True).save(file)
+    arrays, metadata = decode_arrays(file.read_bytes())
+    array = arrays.pop(name, np.zeros(0))
+    if change is not None:
+        arrays[name] = change(array)
+    file.write_bytes(encode_arrays(arrays, metadata))
+    with pytest.raises(UserError, match=reason):
+        tl.load(file)
+
+
+def test_a_checkpoint_of_another_meaning_is_named(tmp_path: Path) -> None:
+    """Also by commands that look at an unfinished training, not only by the one that continues."""
+    settings = Settings.from_dict(SIXTEEN | {"training": {"cycles": 4}})
+
+    def stop(_: Path, trainee: Trainee) -> None:
+        if trainee.cycle == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_runs([(tmp_path / "run", settings)], stop)
+    with RunDirectory.open(tmp_path / "run", write=True) as run:
+        checkpoint = run.latest_checkpoint()
+        assert checkpoint is not None
+        curve = checkpoint.arrays["curve_loss"].astype(np.float32)
+        run.save_checkpoint(checkpoint.cycle, checkpoint.arrays | {"curve_loss": curve})
+    with pytest.raises(DamagedFileError, match="the validation curve has other columns"):
+        tl.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -801,6 +898,7 @@ def test_label_units_that_do_not_fit_into_memory_are_refused(
         (b"hidden = 4\n", b"hidden = 100000\n", "memory|rows|ranges"),
         (b"# bits", b"# \xff", "utf-8"),
         (b"# bits = 5", b"# bits = " + b"[" * 100_000, "nested too deeply"),
+        (b"\n1,hidden_hidden", b" 7\n1,hidden_hidden", "read to its end|rows of visible_hidden"),
     ],
 )
 def test_tables_of_couplings_that_contradict_themselves(

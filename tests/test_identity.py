@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from thermoloom.computers.pattern_store import (
 from thermoloom.computers.sample_archives import SampleRequest, generate_run
 from thermoloom.computers.training_runs import parameters_of, train_runs, training_path
 from thermoloom.errors import UserError
+from thermoloom.export.netlists import save_netlist
 from thermoloom.measures.classifier import bundled_classifier
 from thermoloom.numerics import NUMERICS
 from thermoloom.patterns.drive import unit_fields
@@ -593,3 +595,23 @@ def test_only_the_run_store_writes_files_of_a_run(run: Path) -> None:
         tl.load(run).save(run / "computer.safetensors")
     assert (run / "curve.csv").read_bytes() == before
     assert verify(run).damaged == []
+
+
+def test_nothing_is_written_where_a_run_may_write_later(run: Path) -> None:
+    """Neither a file that it does not have yet, nor a page, nor a netlist; only its exports."""
+    before = sorted(run.iterdir())
+    computer = tl.load(run)
+    wrong: tuple[Callable[[], object], ...] = (
+        lambda: computer.save(run / "samples-1-5.safetensors"),
+        lambda: computer.export(run / "later.csv"),
+        lambda: save_netlist(run / "later.cir", computer.parameters, 32),
+    )
+    for write in wrong:
+        with pytest.raises(UserError, match=r"belongs to the run in .*; choose another folder"):
+            write()
+    for page in (run, run / "page.html"):
+        refused = CliRunner().invoke(app, ["demo", "--out", str(page)])
+        assert "belongs to the run" in str(refused.exception)
+    assert sorted(run.iterdir()) == before
+    computer.export(run / "couplings-5bit.csv", bits=5)
+    assert tl.load(run / "couplings-5bit.csv").machine == computer.machine

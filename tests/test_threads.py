@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +17,7 @@ from threadpoolctl import threadpool_info
 
 import thermoloom as tl
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warnings_become
 from thermoloom.threads import (
     available_cores,
     breathe,
@@ -192,6 +193,23 @@ def test_concurrent_calls_give_the_bits_of_calls_in_turn_and_leave_the_process_a
         together = list(pool.map(lambda each: each[0](each[1]), calls))
     assert together == in_turn
     assert limits() == before
+
+
+def test_overlapping_blocks_leave_the_filters_of_warnings_as_they_were() -> None:
+    before, inside, left = list(warnings.filters), threading.Event(), threading.Event()
+
+    def later() -> None:
+        with warnings_become("ignore", FutureWarning):
+            inside.set()
+            left.wait(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        with warnings_become("error", FutureWarning):
+            other = pool.submit(later)
+            inside.wait(0.5)  # in vain, as it waits for this block
+        left.set()
+        other.result()
+    assert warnings.filters == before
 
 
 def test_a_block_alone_waits_for_those_that_share_and_goes_before_later_ones() -> None:

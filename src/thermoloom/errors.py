@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import Literal
 
 _COMMAND_LINE = ContextVar("command_line", default=False)
 
@@ -48,6 +50,23 @@ class SpeedWarning(UserWarning):
 def warn_once(message: str) -> None:
     """A ``SpeedWarning``, once in a process."""
     warnings.warn(message, SpeedWarning, stacklevel=3)
+
+
+_filters = threading.RLock()
+
+
+@contextmanager
+def warnings_become(
+    action: Literal["error", "ignore"], category: type[Warning] = Warning, message: str = ""
+) -> Iterator[None]:
+    """A block in which these warnings are raised, or dropped.
+
+    Python has one list of filters for all threads. Blocks that overlap would restore it out of
+    order and leave a filter behind, so they wait for each other.
+    """
+    with _filters, warnings.catch_warnings():
+        warnings.filterwarnings(action, message, category)
+        yield
 
 
 @contextmanager

@@ -98,7 +98,8 @@ def size_memory(machine: Machine) -> dict[str, int]:
     """
     stages = machine.stages + len(machine.development)
     projection = machine.visible * machine.hidden * (machine.code in ("projection", "signs"))
-    size = 24 * stages * layout(machine).size + 20 * projection + 8 * 2**20
+    to_labels = _label_couplings(machine)
+    size = 24 * stages * (layout(machine).size - to_labels) + 20 * projection + 8 * 2**20
     if few_wires(machine):
         size += 160 * len(wires(machine)) + 1600 * machine.units
     else:
@@ -106,6 +107,7 @@ def size_memory(machine: Machine) -> dict[str, int]:
     steps = min(machine.steps, STRETCH) if has_long_paths(machine) else machine.steps
     return {
         f"{SIZE} = {machine.visible}, {machine.hidden}": size,
+        _labels(machine): 24 * stages * to_labels,
         f"{machine.units} units × {steps} steps ({SIZE}, {TIME})": 32 * steps * machine.units,
     }
 
@@ -120,9 +122,16 @@ def solver_memory(machine: Machine) -> dict[str, int]:
         moments = min(int(degree @ degree) + 20 * len(wires(machine)), 3 * moments)
     modes = min(3 * 2**28, 2**16 * machine.units)
     parts[f"moments of pairs of units ({SIZE}, machine.topology)"] = 8 * moments + modes
-    to_labels = sum(block.size for block in layout(machine).blocks if block.columns == "label")
-    labels = f"machine.labels, machine.styles = {machine.labels}, {machine.styles}"
-    return parts | {labels: 48 * machine.stages * to_labels}
+    parts[_labels(machine)] += 48 * machine.stages * _label_couplings(machine)
+    return parts
+
+
+def _labels(machine: Machine) -> str:
+    return f"machine.labels, machine.styles = {machine.labels}, {machine.styles}"
+
+
+def _label_couplings(machine: Machine) -> int:
+    return sum(block.size for block in layout(machine).blocks if block.columns == "label")
 
 
 def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:

@@ -68,10 +68,13 @@ def demo(
 
 def _check(out: Path) -> None:
     """Refuse a path that cannot be written, before anything is computed."""
+    from thermoloom.runs.manifest import refuse_file_of_run
+
     if is_folder("--out", out):
         raise UserError(f"--out {out}: is a folder; remove it, or name another file")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--out {out}: the page is HTML; name a file that ends in .html")
+    refuse_file_of_run(out)
     nearest = next(folder for folder in out.absolute().parents if folder.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UserError(f"--out {out}: no permission to write in {nearest}; choose another")

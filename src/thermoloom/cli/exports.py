@@ -15,6 +15,7 @@ from thermoloom.cli.options import (
     emit,
     option,
     path_option,
+    shell_word,
     takes,
 )
 from thermoloom.errors import UserError
@@ -80,7 +81,7 @@ def export(
         if device or simulate or class_number is not None:
             raise UserError("--format table: takes neither --run nor --class nor a device's units")
         save_couplings(path, computer, bits)
-        emit(as_json, summary, [str(path), f'read it back: tl.load("{path}")'])
+        emit(as_json, summary, [str(path), f"read it back: tl.load({str(path)!r})"])
         return
     theta = computer.parameters.on(computer.settings.built)
     netlist = save_netlist(path, theta, bits, class_number, samples, seed, device)
@@ -91,7 +92,7 @@ def export(
         summary |= comparison.summary()
         lines += _comparison_lines(comparison)
     else:
-        lines.append(f"next: ngspice -b {path}, or this command with --run")
+        lines.append(f"next: ngspice -b {shell_word(path)}, or this command with --run")
     emit(as_json, summary, lines)
 
 
@@ -120,6 +121,7 @@ def units(run: ComputerPath, device: dict[str, float], as_json: AsJson = False) 
         heat, work = float(latest[1].heat.mean()), float(latest[1].work.mean())
     summary = realization.summary(heat, work if machine.switches else None)
     lines = realization.lines(summary)
-    lines += [] if latest else [f"no samples yet, so no heat: thermoloom generate {run}"]
+    if latest is None:
+        lines.append(f"no samples yet, so no heat: thermoloom generate {shell_word(run)}")
     samples = None if latest is None else latest[0]
     emit(as_json, {"run": str(run), "samples": samples, **summary}, lines)

@@ -28,7 +28,8 @@ from thermoloom.runs.store import RunDirectory
 from thermoloom.settings import Settings
 
 KIND = "patterns"
-_MOMENTS = ("mean", "deviation")
+_MOMENTS = {"mean", "deviation"}
+_ARRAYS = {"patterns", "pixels", "code"} | _MOMENTS
 
 
 def content_sha256(patterns: Patterns) -> str:
@@ -113,6 +114,10 @@ class _PatternNames(msgspec.Struct):
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
     """Patterns from the values of ``stored_arrays`` and ``pattern_names``, else ValueError."""
     about = from_json(names, _PatternNames)
+    if unknown := sorted(set(arrays) - _ARRAYS):
+        raise ValueError(f"{unknown[0]} is no array of patterns")
+    if len(_MOMENTS & set(arrays)) == 1:
+        raise ValueError("of mean and deviation one is missing")
     rows, pixels = len(about.labels), arrays.get("pixels")
     stored = array_of(arrays, *(("patterns", "float32") if pixels is None else ("pixels", "uint8")),
                       rows, math.prod(about.shape) if about.shape else None)  # fmt: skip
@@ -120,12 +125,17 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
     if "mean" in arrays:
         one_each: tuple[int, ...] = (rows if about.scale == "sample" else stored.shape[1],)
         shape = one_each if arrays["mean"].ndim else ()
-        mean, deviation = (array_of(arrays, name, "float64", *shape) for name in _MOMENTS)
+        mean = array_of(arrays, "mean", "float64", *shape)
+        deviation = array_of(arrays, "deviation", "float64", *shape)
+        if (deviation < 0).any():
+            raise ValueError("a deviation is negative")
         scale = replace(scale, mean=mean, deviation=deviation)
     code = None if "code" not in arrays else array_of(arrays, "code", "float32", rows, None)
     patterns = stored if pixels is None else scale.fields(pixels)
-    if not np.isfinite(patterns).all():
-        raise ValueError("patterns are not finite")
+    numbers = {"patterns": patterns, "code": code, "mean": scale.mean, "deviation": scale.deviation}
+    for name, array in numbers.items():
+        if array is not None and not np.isfinite(array).all():
+            raise ValueError(f"{name}: not finite")
     return Patterns(
         patterns, about.labels, about.shape or None, about.classes, about.digits, code, pixels,
         scale, about.class_names, about.columns,

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.computers.learning import solve_computer
@@ -225,11 +224,7 @@ def parameters_of(run: RunDirectory) -> Parameters:
 def stored_parameters(settings: Settings, arrays: Mapping[str, Any]) -> Parameters:
     """θ from the arrays of a file, checked before memory is taken for it."""
     require_memory(size_memory(settings.machine))
-    theta = Parameters.from_arrays(settings.built, arrays)
-    if theta.vector.dtype != np.float32:
-        raise ValueError(f"parameters: {theta.vector.dtype} numbers, not float32")
-    theta.check()
-    return theta
+    return Parameters.from_stored(settings.built, arrays)
 
 
 def curve_of(run: RunDirectory) -> dict[str, NDArray[Any]]:
@@ -254,7 +249,8 @@ def unfinished(run: RunDirectory) -> Trainee | None:
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return None
-    return Trainee.restore(settings_of(run), checkpoint.arrays, checkpoint.cycle)
+    with reading(run.path / checkpoint.name, "; remove it"):
+        return Trainee.restore(settings_of(run), checkpoint.arrays, checkpoint.cycle)
 
 
 def _why_not_done(run: RunDirectory) -> str:

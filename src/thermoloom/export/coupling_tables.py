@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warnings_become
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, parse_toml, read_file
 from thermoloom.machine.machine import Machine
@@ -182,7 +182,9 @@ class _RowReader:
         end = self.rows.find(b"\n", last + 1)
         self.position = len(self.rows) if end < 0 else end
         numbers = self.rows[begin : self.position].replace(first, b",").replace(b",,", b",nan,")
-        return np.fromstring(numbers[1:].decode(), sep=",").reshape(-1, 4).T
+        # older versions of NumPy only warn of text that is no number, and read no further
+        with warnings_become("error", DeprecationWarning):
+            return np.fromstring(numbers[1:].decode(), sep=",").reshape(-1, 4).T
 
     def end(self) -> None:
         """Refuse rows after the last block."""

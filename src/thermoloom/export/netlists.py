@@ -35,6 +35,7 @@ from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows
 from thermoloom.machine.quantization import quantized
 from thermoloom.runs.files import write_atomically
+from thermoloom.runs.manifest import refuse_file_of_run
 
 MOST_UNITS = 32
 """Most free units of a netlist."""
@@ -99,6 +100,7 @@ def save_netlist(
     """
     if path.suffix != ".cir":
         raise UserError(f"{path}: must end in .cir")
+    refuse_file_of_run(path)
     theta = quantized(theta, bits)
     word, weights = label_word(theta.machine, class_number), theta.style_weights
     if weights is not None and class_number is not None:

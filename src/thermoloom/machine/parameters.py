@@ -284,6 +284,19 @@ class Parameters:
             block.of(theta)[...] = np.reshape(blocks[block.name], (machine.stages, *block.shape))
         return cls(machine, theta, arrays.get("style_weights"))
 
+    @classmethod
+    def from_stored(cls, machine: Machine, arrays: Mapping[str, Array]) -> Parameters:
+        """From the arrays of a file: finite, and of the type in which they are stored, block by
+        block, since a block of fewer digits would change the others by nothing.
+        """
+        theta = cls.from_arrays(machine, arrays)
+        for name in theta.arrays:
+            wanted, stored = ("float64" if name == "style_weights" else "float32"), arrays[name]
+            if stored.dtype.name != wanted:
+                raise UserError(f"parameters: {name} has {stored.dtype} numbers, not {wanted}")
+        theta.check()
+        return theta
+
     @cached_property
     def layout(self) -> Layout:
         return layout(self.machine)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warnings_become
 from thermoloom.generation import generate
 from thermoloom.inputs import whole_number
 from thermoloom.machine.generated import Generated
@@ -134,8 +133,7 @@ def free_energy(
     jumps, overlaps = [], []
     even = np.arange(samples) % 2 == 0
     work = forwards.sum(axis=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pymbar and its libraries, about their own code
+    with warnings_become("ignore"):  # of pymbar and its libraries, about their own code
         for jump in range(switches):
             w_f, w_r = forwards[even, jump], backwards[~even, jump]
             overlaps.append(_overlap(pymbar, w_f, w_r, jump, switches))

@@ -7,7 +7,6 @@ import io
 import math
 import os
 import re
-import warnings
 import zlib
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warnings_become
 from thermoloom.feasibility import require_memory
 from thermoloom.inputs import is_folder, read_file
 
@@ -113,11 +112,12 @@ def read_picture(path: Path, grey: bool = False) -> Array:
     """Values of a picture in any format of Pillow: (h, w), or (h, w, 3) if it has colours."""
     content = read_file(path, PICTURE_BYTES, "picture")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content)) as image:
-                image.load()
-                return _values(path, image, grey)
+        with (
+            warnings_become("error", Image.DecompressionBombWarning),
+            Image.open(io.BytesIO(content)) as image,
+        ):
+            image.load()
+            return _values(path, image, grey)
     except UserError:
         raise
     except UnidentifiedImageError:  # its message names an address in memory

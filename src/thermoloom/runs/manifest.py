@@ -319,8 +319,13 @@ def _refuse_other_version(file: Path, values: Any) -> None:
 
 
 def refuse_file_of_run(path: Path) -> None:
-    """Refuse to replace a file that belongs to a run; only the run store writes those."""
-    if (path.parent / MANIFEST).exists() and (
-        path.name == MANIFEST or path.name in read_manifest(path.parent).files
-    ):
-        raise UserError(f"{path}: belongs to the run in {path.parent}; choose another file")
+    """Refuse a file in a run directory: only the run store writes there.
+
+    A file that the run does not have now may be one that it writes later. No run writes tables and
+    netlists of its couplings.
+    """
+    if (path.parent / MANIFEST).exists() and not _EXPORT.fullmatch(path.name):
+        raise UserError(f"{path}: belongs to the run in {path.parent}; choose another folder")
+
+
+_EXPORT = re.compile(r"couplings(-\w+)?\.(csv|cir)")

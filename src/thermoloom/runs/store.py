@@ -315,7 +315,8 @@ class RunDirectory:
         known = self.manifest.files.get(name)
         if self.state == "done" and (known is None or known.get("added")):
             record["added"] = True
-        replaced = self._record_of(name, file.read_bytes()) if file.exists() else None
+        # anything but a regular file, such as a pipe, is not one of ours
+        replaced = self._record_of(name, file.read_bytes()) if file.is_file() else None
         if replaced is None:  # unknown to the manifest until it is there
             write_atomically(file, data)
             self.manifest.files[name] = record

@@ -6,7 +6,6 @@ The pieces that figures share: panels, response curves, images, legends.
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -20,6 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
+from thermoloom.errors import warnings_become
 from thermoloom.presentation.style import (
     DPI,
     FAINT,
@@ -43,9 +43,9 @@ MARK_HEIGHT = 0.28
 @contextmanager
 def styled() -> Iterator[None]:
     """Our look, whatever the user's own matplotlib settings are."""
-    with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
-        # a file name in a script that the font lacks is drawn as boxes, without a warning
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    # a file name in a script that the font lacks is drawn as boxes, without a warning
+    glyphs = warnings_become("ignore", message="Glyph .* missing from")
+    with glyphs, matplotlib.style.context(["default", STYLE]):
         yield
 
 

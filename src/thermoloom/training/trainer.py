@@ -66,10 +66,7 @@ class Trainee:
     @classmethod
     def restore(cls, settings: Settings, arrays: dict[str, NDArray[Any]], cycle: int) -> Trainee:
         """A trainee from the ``arrays`` of a checkpoint; it continues as if never interrupted."""
-        theta = Parameters.from_arrays(settings.built, arrays)
-        if theta.vector.dtype != np.float32:
-            raise ValueError(f"parameters: {theta.vector.dtype} numbers, not float32")
-        theta.check()
+        theta = Parameters.from_stored(settings.built, arrays)
         columns = [arrays[f"curve_{name}"] for name in CURVE]
         if {(c.dtype.name, c.shape) for c in columns} != {("float64", (len(columns[0]),))}:
             raise ValueError("the validation curve has other columns than float64 of one length")

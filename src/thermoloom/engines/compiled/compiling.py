@@ -34,16 +34,17 @@ def _kernels_of_these_sources() -> str:
     """Cache folder of compiled kernels, one for each version of their sources.
 
     Numba recompiles a cached kernel when its file changes, but not when a file that it calls does.
+    This holds for the user's own ``NUMBA_CACHE_DIR``, too.
     """
+    parent = os.environ.get("NUMBA_CACHE_DIR") or platformdirs.user_cache_path("thermoloom")
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(machine.__file__).parent):
         for source in sorted(folder.glob("*.py")):
             digest.update(source.read_bytes())
-    return str(platformdirs.user_cache_path("thermoloom") / f"kernels-{digest.hexdigest()[:16]}")
+    return str(Path(parent) / f"kernels-{digest.hexdigest()[:16]}")
 
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    config.CACHE_DIR = _kernels_of_these_sources()
+config.CACHE_DIR = _kernels_of_these_sources()
 
 
 class _How(NamedTuple):

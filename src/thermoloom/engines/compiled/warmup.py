@@ -119,13 +119,14 @@ def _second_process(names: list[str]) -> Iterator[None]:
         return
     script = f"from {__name__} import compile_backwards; compile_backwards({names!r})"
     search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    caches = str(Folder(config.CACHE_DIR).parent)  # in it, the other process finds the same folder
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": search_path, "NUMBA_CACHE_DIR": config.CACHE_DIR},
+            env=os.environ | {"PYTHONPATH": search_path, "NUMBA_CACHE_DIR": caches},
         )
     except OSError:
         yield

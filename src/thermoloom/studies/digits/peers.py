@@ -17,7 +17,6 @@ and Boltzmann machines need scikit-learn (the extra ``peers``).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from thermoloom.errors import warnings_become
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.class_accuracy import NOISE_SEED, RequestedImages
@@ -194,8 +194,7 @@ def draw_mixture(patterns: Patterns, classes: Indices, styles: int, seed: int) -
             max_iter=20,
             random_state=seed + target,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged after so many rounds
+        with warnings_become("ignore"):  # that it has not converged after so many rounds
             drawn: NDArray[Any] = model.fit(images).sample(count)[0]
         # they come component by component; the order must not depend on the component
         return drawn[np.random.default_rng([seed, target]).permutation(count)]
