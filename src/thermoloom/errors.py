@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,10 +45,20 @@ class SpeedWarning(UserWarning):
     """A computation that is slower than usual, and why."""
 
 
+def warn(message: str, category: type[Warning] = DataWarning) -> None:
+    """A warning that points at the line of the user who called the package."""
+    frame, level, outermost = sys._getframe(1), 1, 1
+    while frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+        if frame.f_globals.get("__name__", "").startswith("thermoloom."):
+            outermost = level
+    warnings.warn(message, category, stacklevel=outermost + 2)
+
+
 @cache
 def warn_once(message: str) -> None:
     """A ``SpeedWarning``, once in a process."""
-    warnings.warn(message, SpeedWarning, stacklevel=3)
+    warn(message, SpeedWarning)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warn
 from thermoloom.extensions import is_extension
 from thermoloom.inputs import LARGEST, SMALLEST, whole_number
 from thermoloom.machine.clamp import resting_states
@@ -241,11 +240,10 @@ def warn_of_memory(machine: Machine) -> None:
     rate = eigh_tridiagonal(leaving, neighbours, eigvals_only=True, select="i", select_range=(1, 1))
     relaxation = 1 / max(float(rate[0]), SMALLEST)
     if relaxation > machine.duration:
-        warnings.warn(
+        warn(
             f"machine.onsite = {machine.onsite:.80}: a unit relaxes within {relaxation:.3g}, which "
             f"is longer than machine.duration = {machine.duration:g}, so noising paths do not "
-            "forget their pattern; lower its barriers, or take a longer duration",
-            stacklevel=3,
+            "forget their pattern; lower its barriers, or take a longer duration"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from thermoloom.errors import DataWarning, UserError, advice
+from thermoloom.errors import UserError, advice, warn
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, named_object, shown, user_path
 from thermoloom.machine.machine import Machine
@@ -190,7 +189,7 @@ def from_images(
     fitted = _stacked(images, names, machine, resize)
     shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
     if scale == "" and machine.scale == "sample" and len(shape) == 1:
-        warnings.warn(_scaled_by_row(rows.shape[1]), DataWarning, stacklevel=5)
+        warn(_scaled_by_row(rows.shape[1]))
     if not isinstance(scale, Scale):
         scale = scale_of(rows, machine.scale if scale == "" else scale, names, mean, deviation)
     else:

@@ -6,7 +6,6 @@ functions and coefficients runs in NumPy instead, which is slower, and a warning
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
@@ -17,7 +16,7 @@ from numba.core.errors import NumbaError
 
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable import select
-from thermoloom.errors import SpeedWarning, warn_once
+from thermoloom.errors import SpeedWarning, warn, warn_once
 from thermoloom.extensions import is_extension
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
@@ -64,10 +63,9 @@ def _compiles(onsite: str) -> bool:
             return True
     except NumbaError:
         pass
-    warnings.warn(
+    warn(
         f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "
         "engine computes, more slowly; plain arithmetic and number parameters avoid this",
         SpeedWarning,
-        stacklevel=4,
     )
     return False
