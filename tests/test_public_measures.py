@@ -61,6 +61,9 @@ def test_three_free_energies_agree() -> None:
     assert len(repr(free)) < 150
     with pytest.raises(tl.UserError, match="a free energy for each class; name one"):
         computer.free_energy()
+    for rest, message in ((0.0, "at least one step"), ("a", "expected a number"), (-1, "at least")):
+        with pytest.raises(tl.UserError, match=rf"rest = .*{message}"):
+            computer.free_energy(classes="up", rest=rest)
 
 
 def test_distances_in_own_features(drawn: tl.Drawn, table: Any) -> None:

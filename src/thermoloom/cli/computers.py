@@ -364,7 +364,7 @@ def show(
     pictures = {"loss.png": loss_curve(curve, title)} if len(curve["cycle"]) else {}
     latest, notes = latest_samples(run), []
     if latest is None:
-        notes.append(f"no samples yet: thermoloom generate {run}")
+        notes.append(f"no samples yet: thermoloom generate {shell_word(run)}")
     elif patterns.shape is None:
         notes.append("the visible layer is not an image, so there is no sheet of samples")
     else:

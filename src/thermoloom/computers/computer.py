@@ -7,7 +7,9 @@ computer.save("my.safetensors")             tl.load("my.safetensors")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +36,7 @@ from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.drive import drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
-from thermoloom.presentation.call_progress import call_progress
+from thermoloom.presentation.call_progress import call_progress, solver_progress
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.sections import html_table
@@ -44,7 +46,7 @@ from thermoloom.theory.likelihood import log_likelihoods
 from thermoloom.theory.solver import Solution
 
 if TYPE_CHECKING:
-    from thermoloom.computers.development_search import OnCandidate
+    from thermoloom.computers.development_search import Candidate, OnCandidate
     from thermoloom.computers.learning import Code, OnCycle
 
 Array = NDArray[Any]
@@ -131,8 +133,10 @@ class Computer:
     """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
     solution: Solution | None = None
     """How it was solved; None if it was trained, or read from a file."""
-    cycles_done: int | None = None
-    """Cycles that an unfinished training has reached; None if it is finished."""
+    planned_cycles: int | None = None
+    """Cycles that an unfinished training will have; None if it is finished."""
+    memory: dict[str, Array] = field(default_factory=dict)
+    """What the learning rule remembers besides θ, such as momentum."""
 
     @property
     def machine(self) -> Machine:
@@ -163,9 +167,14 @@ class Computer:
         training = self.settings.training
         if self.settings.solved:
             return "solved"
-        if self.cycles_done is None:
-            return f"{training.rule}, {training.cycles} cycles"
-        return f"{training.rule}, unfinished: {self.cycles_done} of {training.cycles} cycles"
+        return f"{training.rule}, {self.unfinished or f'{training.cycles} cycles'}"
+
+    @property
+    def unfinished(self) -> str:
+        """``unfinished: 120 of 300 cycles`` of an interrupted or running training, else empty."""
+        if self.planned_cycles is None:
+            return ""
+        return f"unfinished: {self.settings.training.cycles} of {self.planned_cycles} cycles"
 
     def __repr__(self) -> str:
         distance = self.__dict__.get("_distance")
@@ -177,7 +186,9 @@ class Computer:
     @cached_property
     def _distance(self) -> float:
         self.patterns.needed_for("distance_from_optimum")
-        return distance_from_optimum(self.parameters, drive_of(self.patterns, self.machine))
+        drive = drive_of(self.patterns, self.machine)
+        with solver_progress() as report:
+            return distance_from_optimum(self.parameters, drive, report)
 
     def distance_from_optimum(self) -> float:
         """Expected loss above the optimum's, as a fraction of that at θ = 0: 0 at the optimum, 1
@@ -247,7 +258,8 @@ class Computer:
 on Device(bits=4))
         """
         settings = under(self.settings, conditions, device)
-        return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta, memory={})
 
     def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
         """A computer with other blocks of θ, such as measured ones; the rest stays.
@@ -270,7 +282,7 @@ on Device(bits=4))
         theta = Parameters.from_arrays(self.parameters.machine, self.parameters.arrays | arrays)
         theta = theta.astype(np.float32)
         theta.check()
-        return replace(self, parameters=theta, solution=None)
+        return replace(self, parameters=theta, solution=None, memory={})
 
     def develop(
         self,
@@ -304,7 +316,7 @@ on Device(bits=4))
         >>> len(sharp.machine.development)
         1
         """
-        from thermoloom.computers.development_search import Goals, Search
+        from thermoloom.computers.development_search import STARTS, Goals, Search
 
         patterns = patterns_from_source(
             images, classes, self.machine, resize, scale=self.patterns.scale
@@ -316,7 +328,16 @@ on Device(bits=4))
             raise UserError(f"goals: {unknown[0]}: no such goal; known: {known}")
         aims, learned = Goals(**(goals or {})), self.patterns.patterns
         search = Search.of(self.parameters, patterns, learned, noise, judge, samples, seed, aims)
-        window = search.best(evaluations, on_candidate).window
+        total = evaluations + len(STARTS)
+        with call_progress("comparing windows", total, "windows") as report:
+            numbers = itertools.count(1)
+
+            def after_candidate(candidate: Candidate) -> None:
+                report(min(next(numbers), total))
+                if on_candidate:
+                    on_candidate(candidate)
+
+            window = search.best(evaluations, after_candidate).window
         machine = replace(self.machine, development=(window,))
         settings = replace(self.settings, machine=machine)
         return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
@@ -361,17 +382,7 @@ on Device(bits=4))
             known = clamp_of(machine, self.patterns, image, count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
         request = SampleRequest(count, seed, classes, known)
-        total = count * machine.generation_steps
-        with call_progress("generating", total, "sample-steps") as report:
-            done = 0
-
-            def advance(steps: int) -> None:
-                nonlocal done
-                done += steps
-                report(done)
-                if on_progress:
-                    on_progress(steps)
-
+        with self._generating(count, on_progress) as advance:
             generated = request.draw(self.parameters, self.settings, advance)
         requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
@@ -400,7 +411,26 @@ on Device(bits=4))
         last = self.machine.generation_steps
         seed = self.settings.generation_seed if seed is None else seed
         numbers = None if classes is None else self.patterns.class_numbers(classes)
-        return trajectories(self.parameters, count, seed, [*range(0, last, stride), last], numbers)
+        steps = [*range(0, last, stride), last]
+        with self._generating(count) as advance:
+            return trajectories(self.parameters, count, seed, steps, numbers, advance)
+
+    @contextmanager
+    def _generating(
+        self, samples: int, on_progress: Callable[[int], None] | None = None
+    ) -> Iterator[Callable[[int], None]]:
+        """Progress of a generation; yields a function that receives the new sample-steps."""
+        total, done = samples * self.machine.generation_steps, 0
+        with call_progress(f"generating {samples:,} samples", total, "%") as report:
+
+            def advance(steps: int) -> None:
+                nonlocal done
+                done += steps
+                report(done)
+                if on_progress:
+                    on_progress(steps)
+
+            yield advance
 
     def log_likelihoods(self, images: Source) -> Array:
         """Expected log-likelihood of data under each class, in nats, (n, classes); one column
@@ -451,9 +481,18 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         whole_number("stage", stage, 0, self.machine.stages - 1)
         number = None if classes is None else self.patterns.class_numbers(classes)[0]
         seed = self.settings.generation_seed if seed is None else seed
-        return free_energy(
-            self.parameters, stage, samples, seed, switches, rest, number, crooks=True
-        )
+        with call_progress("switching couplings", 1, "%") as report:
+            return free_energy(
+                self.parameters,
+                stage,
+                samples,
+                seed,
+                switches,
+                rest,
+                number,
+                crooks=True,
+                on_progress=report,
+            )
 
     def save(self, path: str | Path) -> None:
         """Save the computer in one .safetensors file, which ``load`` and the command line open.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.errors import DataWarning, UserError
+from thermoloom.errors import UserError, warn
 from thermoloom.inputs import shown, whole_number
 from thermoloom.machine.clamp import fields_at_rest
 from thermoloom.machine.generated import Generated
@@ -281,11 +280,9 @@ class Drawn:
         fields = patterns.patterns
         noise = patterns.shape is not None if noise is None else noise
         if noise and machine.development:
-            warnings.warn(
+            warn(
                 "samples were developed, and thermal noise of equal size is not known: the "
-                "reference has none",
-                DataWarning,
-                stacklevel=4,
+                "reference has none"
             )
         elif noise:
             fields = fields_at_rest(machine, with_thermal_noise(machine, fields, _NOISE_SEED))

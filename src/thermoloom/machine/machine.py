@@ -269,15 +269,18 @@ class Machine(Section):
             if window.neighbours:
                 self._check_springs(window)
 
-    def _check_springs(self, window: Development) -> None:
-        """Springs are couplings and biases, so they need wires between neighbours and biases."""
-        pairs = neighbours(self.visible)
+    @property
+    def takes_springs(self) -> bool:
+        """Whether all neighbouring pixels have wires and biases, of which springs consist."""
         wired = self.wired("visible-visible") and "visible" in self.biases
-        if wired and self.topology != "complete":
-            wired = bool(are_joined(self, pairs).all())
+        if wired and self.sparse:
+            return bool(are_joined(self, neighbours(self.visible)).all())
+        return wired
+
+    def _check_springs(self, window: Development) -> None:
         must = "needs wires between neighbouring pixels and visible biases; add visible-visible to "
         must += "machine.wiring and visible to machine.biases, or use 0"
-        require(wired, "machine.development.neighbours", window.neighbours, must)
+        require(self.takes_springs, "machine.development.neighbours", window.neighbours, must)
 
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
