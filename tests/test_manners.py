@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pydoc
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -50,9 +51,26 @@ def test_everything_public_has_a_short_text_and_a_table(drawn: tl.Drawn) -> None
     ]  # fmt: skip
     for thing in shown:
         assert len(repr(thing)) < 800, thing
-        assert thing._repr_html_().startswith(("<table>", "<img"))
+        assert thing._repr_html_().startswith(("<table>", "<figure "))
     for thing in (drawn.generated, computer.parameters, computer.patterns, tl.digits()):
         assert len(repr(thing)) < 100
+    assert "49 visible" in computer.machine._repr_html_()
+    assert "by default" in tl.Device()._repr_html_()
+    computer.distance_from_optimum()
+    for text in (repr(computer), computer._repr_html_()):
+        assert "0 % from its optimum" in text
+    rows = np.random.default_rng(0).normal([755, 2], [300, 0.01], (90, 2))
+    table = tl.Machine.for_data(rows).solve(rows).generate(50)
+    spread = re.findall(r"(\d+) ± (\d+)<.*2\.0\d+ ± 0\.0\d+<", table._repr_html_())
+    assert spread == [tuple(str(round(m(table.samples[:, 0]))) for m in (np.mean, np.std))]
+
+
+def test_a_notebook_shows_an_error_at_the_line_of_the_user() -> None:
+    with pytest.raises(tl.UserError) as caught:
+        tl.Machine(kt=3)
+    error, line = caught.value._render_traceback_()
+    assert error == "UserError: machine.kt: no such setting; did you mean machine.kT?"
+    assert line.endswith(": tl.Machine(kt=3)")
 
 
 def test_help_explains_every_parameter() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 
 _COMMAND_LINE = ContextVar("command_line", default=False)
 
@@ -27,6 +29,14 @@ class UserError(ValueError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
+
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show: the error, and the last line of the user instead of the package."""
+        package = str(Path(__file__).parent)
+        calls = traceback.extract_tb(self.__traceback__)
+        lines = [call for call in calls if not call.filename.startswith(package)]
+        place = [f"  line {lines[-1].lineno}: {lines[-1].line}"] if lines else []
+        return [f"{type(self).__name__}: {self}", *place]
 
 
 class DivergedSamples(UserError):

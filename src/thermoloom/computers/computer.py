@@ -158,7 +158,8 @@ class Computer:
 
     def _repr_html_(self) -> str:
         device = self.settings.device
-        rows = {"machine": repr(self.machine), "patterns": repr(self.patterns), "θ": self._how}
+        how = f"{self._how}{self._far}"
+        rows = {"machine": repr(self.machine), "patterns": repr(self.patterns), "θ": how}
         rows |= {} if device.ideal else {"device": repr(device)}
         return html_table(rows, "Computer")
 
@@ -177,11 +178,16 @@ class Computer:
         return f"unfinished: {self.settings.training.cycles} of {self.planned_cycles} cycles"
 
     def __repr__(self) -> str:
-        distance = self.__dict__.get("_distance")
-        far = "" if distance is None else f", {100 * distance:.2g} % from its optimum"
         device = self.settings.device
         built = "" if device.ideal else f", on {device!r}"
-        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {self._how}{far}{built})"
+        how = f"{self._how}{self._far}{built}"
+        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
+
+    @property
+    def _far(self) -> str:
+        """The distance from the optimum, once it is known."""
+        distance = self.__dict__.get("_distance")
+        return "" if distance is None else f", {100 * distance:.2g} % from its optimum"
 
     @cached_property
     def _distance(self) -> float:

@@ -34,7 +34,7 @@ from thermoloom.machine.onsite import (
 )
 from thermoloom.machine.protocol import RAMPS, Waveform, sampled, windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, are_joined, neighbours, wires
-from thermoloom.sections import Section, require
+from thermoloom.sections import Section, html_table, require
 
 if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer
@@ -305,6 +305,18 @@ class Machine(Section):
                 (self.topology, list(self.wiring)),
                 "joins no units at all",
             )
+
+    def _repr_html_(self) -> str:
+        from thermoloom.machine.parameters import layout
+
+        sizes = {name: self.size_of(name) for name in ("visible", "hidden", "label")}
+        units = ", ".join(f"{count:,} {name}" for name, count in sizes.items() if count)
+        edges = sum(block.edges for block in layout(self).blocks)
+        stages = f" for each of {self.stages} stages" if self.stages > 1 else ""
+        shape = {"units": units, "couplings and biases": f"{edges:,}{stages}"}
+        changed = self._changed().items()
+        others = {key: value for key, value in changed if key not in ("visible", "hidden")}
+        return html_table(shape | others, "Machine")
 
     @property
     def sparse(self) -> bool:
