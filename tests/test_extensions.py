@@ -134,7 +134,7 @@ def test_another_process_restores_the_same_or_says_why_not(wells: Any, tmp_path:
     same, local, notebook = in_another_process(code, tmp_path).splitlines()
     assert same == "True"
     assert "can be used by the process that made it only; define it in a module" in local
-    assert "__main__:Data, which does not exist here; can be used" in notebook
+    assert f"machine.onsite = '{main}': can be used by the process that made it only" in notebook
     (tmp_path / "wells.py").write_text(MODULE + "# edited\n", encoding="utf-8")
     changed, *_ = in_another_process(code, tmp_path).splitlines()
     assert "machine.onsite: needs wells:Plain with source @" in changed

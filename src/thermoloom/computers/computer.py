@@ -285,8 +285,11 @@ on Device(bits=4))
         for name, array in arrays.items():
             if array.dtype.kind not in "iuf":
                 raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
+            with np.errstate(over="ignore"):
+                arrays[name] = array.astype(np.float32)
+            if not np.isfinite(arrays[name]).all():
+                raise UserError(f"{name}: has values that are not finite float32 numbers")
         theta = Parameters.from_arrays(self.parameters.machine, self.parameters.arrays | arrays)
-        theta = theta.astype(np.float32)
         theta.check()
         return replace(self, parameters=theta, solution=None, memory={})
 
@@ -458,7 +461,8 @@ on Device(bits=4))
                 f"machine.code = {machine.code!r}: new data has no fields for hidden units; use "
                 "projection, copy or signs, or hidden=0"
             )
-        patterns = patterns_from_source(images, None, machine, scale=self.patterns.scale)
+        scale = self.patterns.scale
+        patterns = patterns_from_source(images, None, machine, resize=None, scale=scale)
         return log_likelihoods(self.exported, unit_fields(patterns, machine))
 
     def free_energy(

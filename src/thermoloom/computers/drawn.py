@@ -286,7 +286,8 @@ class Drawn:
         if source is None:
             patterns.needed_for("reference")
         else:
-            patterns = patterns_from_source(source, None, machine, scale=patterns.scale)
+            scale = patterns.scale
+            patterns = patterns_from_source(source, None, machine, resize=None, scale=scale)
         fields = patterns.patterns
         noise = patterns.shape is not None if noise is None else noise
         if noise and machine.development:
