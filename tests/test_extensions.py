@@ -232,7 +232,7 @@ def test_dask_workers_refuse_what_belongs_to_a_notebook() -> None:
             return str(error)
 
     cluster = distributed.Client(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, timeout="90s"
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", timeout="90s"
     )
     with cluster as client:
         said = client.submit(restore, local).result()
