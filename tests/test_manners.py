@@ -196,9 +196,16 @@ def test_every_long_call_of_a_computer_reports(monkeypatch: pytest.MonkeyPatch) 
     computer.trajectories(2)
     computer.free_energy(samples=64, switches=2, rest=0.5)
     computer.distance_from_optimum()
+    computer.log_likelihoods(np.ones((7, 4)))
     digits = tl.Machine(hidden=0, wiring=["visible-visible"], J4=0.0, duration=0.1, dt=0.01)
     digits.solve(tl.digits()).develop(tl.digits(), samples=20, evaluations=2)
-    for title in ("generating 2 samples", "switching couplings", "solving", "comparing windows"):
+    for title in (
+        "generating 2 samples",
+        "switching couplings",
+        "solving",
+        "comparing windows",
+        "likelihoods",
+    ):
         assert reported[title], title
         assert max(reported[title]) == pytest.approx(1.0), title
         assert min(reported[title]) >= 0.0, title

@@ -78,7 +78,9 @@ def test_distances_in_own_features(drawn: tl.Drawn, table: Any) -> None:
     with pytest.raises(tl.UserError, match="expected one row for each"):
         drawn.frechet(table, lambda samples: samples[:3])
     for call in (drawn.kid, drawn.computer.log_likelihoods):
-        with pytest.raises(tl.UserError, match="this computer has 2 visible units; resize the data"):
+        with pytest.raises(
+            tl.UserError, match="this computer has 2 visible units; resize the data"
+        ):
             call(tl.digits(0, 1))
 
 

@@ -391,7 +391,8 @@ on Device(bits=4))
             known = clamp_of(machine, self.patterns, image, count, marked, hold)
         seed = self.settings.generation_seed if seed is None else seed
         request = SampleRequest(count, seed, classes, known)
-        with self._generating(count, on_progress) as advance:
+        total = count * machine.generation_steps
+        with _advancing(f"generating {count:,} samples", total, on_progress) as advance:
             generated = request.draw(self.parameters, self.settings, advance)
         requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
@@ -421,25 +422,8 @@ on Device(bits=4))
         seed = self.settings.generation_seed if seed is None else seed
         numbers = None if classes is None else self.patterns.class_numbers(classes)
         steps = [*range(0, last, stride), last]
-        with self._generating(count) as advance:
+        with _advancing(f"generating {count:,} samples", count * last) as advance:
             return trajectories(self.parameters, count, seed, steps, numbers, advance)
-
-    @contextmanager
-    def _generating(
-        self, samples: int, on_progress: Callable[[int], None] | None = None
-    ) -> Iterator[Callable[[int], None]]:
-        """Progress of a generation; yields a function that receives the new sample-steps."""
-        total, done = samples * self.machine.generation_steps, 0
-        with call_progress(f"generating {samples:,} samples", total, "%") as report:
-
-            def advance(steps: int) -> None:
-                nonlocal done
-                done += steps
-                report(done)
-                if on_progress:
-                    on_progress(steps)
-
-            yield advance
 
     def log_likelihoods(self, images: Source) -> Array:
         """Expected log-likelihood of data under each class, in nats, (n, classes); one column
@@ -463,7 +447,8 @@ on Device(bits=4))
             )
         scale = self.patterns.scale
         patterns = patterns_from_source(images, None, machine, resize=None, scale=scale)
-        return log_likelihoods(self.exported, unit_fields(patterns, machine))
+        with _advancing("likelihoods", len(patterns)) as advance:
+            return log_likelihoods(self.exported, unit_fields(patterns, machine), advance)
 
     def free_energy(
         self,
@@ -571,3 +556,21 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         True
         """
         return realize(self.machine, **device)
+
+
+@contextmanager
+def _advancing(
+    title: str, total: float, on_progress: Callable[[int], None] | None = None
+) -> Iterator[Callable[[Any], None]]:
+    """Progress of a call that reports the work that is newly done."""
+    done = 0.0
+    with call_progress(title, total, "%") as report:
+
+        def advance(new: Any) -> None:
+            nonlocal done
+            done += new
+            report(done)
+            if on_progress:
+                on_progress(new)
+
+        yield advance

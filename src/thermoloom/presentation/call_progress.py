@@ -50,7 +50,8 @@ def call_progress(title: str, total: float, unit: str) -> Iterator[Callable[[flo
         return
     began = time.monotonic()
     advance: Advance | None = None
-    latest, ended = 0.0, False
+    latest: float = 0
+    ended = False
     turn = threading.Lock()  # engines report from several threads
     _switch["busy"] = True
 
@@ -111,11 +112,14 @@ def _notebook_bar(title: str, total: float, unit: str, first: float) -> Iterator
     HTML = notebook.HTML
     began = time.monotonic()
     handle: Any = notebook.display(HTML(""), display_id=True)
-    last = 0.0
+    last, noted = 0.0, ""
 
     def advance(done: float, note: str) -> None:
-        nonlocal last
+        nonlocal began, first, last, noted
         now = time.monotonic()
+        if noted:  # compilation says nothing about the time that is left
+            began, first = now, done
+        noted = note
         if now - last < _NOTEBOOK_SECONDS and done < total:
             return
         last = now
