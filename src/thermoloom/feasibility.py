@@ -203,7 +203,7 @@ def _reachable_states(machine: Machine, field: float = 0.0, potential: Onsite | 
         pull = largest_amplitude(machine) * abs(field) * x
         energy = potential.energy(x)
         below = np.logical_or(*(
-            side < side.min() + RAREST * machine.kT for side in (energy - pull, energy + pull)
+            side <= side.min() + RAREST * machine.kT for side in (energy - pull, energy + pull)
         ))  # fmt: skip
         if not below[0] and not below[-1]:
             inside = x[below]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numba
 from numba import njit, types
-from numba.core.errors import NumbaError
 
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable import select
@@ -61,7 +60,7 @@ def _compiles(onsite: str) -> bool:
         gradient.compile(signature)
         if isinstance(gradient.overloads[signature].signature.return_type, types.Float):
             return True
-    except NumbaError:
+    except Exception:  # Numba raises nearly anything where it cannot compile
         pass
     warn(
         f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "
