@@ -51,6 +51,8 @@ def test_couplings_by_name(computer: tl.Computer) -> None:
         ({"hidden_hidden": np.ones((8, 8))}, "nonzero diagonal"),
         ({"hidden_bias": np.ones(7)}, "has shape"),
         ({"hidden_bias": ["a"] * 8}, "expected real numbers"),
+        ({"hidden_bias": np.full(8, np.nan)}, "hidden_bias: has values that are not finite"),
+        ({"hidden_bias": np.full(8, 1e300)}, "hidden_bias: has values that are not finite"),
     ):
         with pytest.raises(tl.UserError, match=message):
             computer.with_couplings(wrong)

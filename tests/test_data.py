@@ -132,6 +132,8 @@ def test_misread_clamps_and_masks_are_refused(completing: tl.Computer) -> None:
         completing.generate(2, clamp=np.stack([image, image]).reshape(2, 3, 16))
     with pytest.raises(tl.UserError, match="mask: has values that are not finite"):
         completing.generate(2, clamp=image, mask=np.where(image > 0.5, np.nan, 1.0))
+    with pytest.raises(tl.UserError, match="known pixels that are masked or not finite"):
+        completing.generate(2, clamp=np.ma.array(image, mask=image > 0.5), mask=image > 0.4)
 
 
 # --- classes --------------------------------------------------------------------------------------
@@ -293,6 +295,11 @@ def test_machines_for_data_of_every_kind() -> None:
     table = tl.Machine.for_data(TABLE)
     assert (table.visible, table.labels, table.styles, table.scale) == (3, 1, 10, "feature")
     assert tl.Machine.for_data(np.zeros((4, 5, 6, 3)), ["a", "b", "a", "b"]).labels == 2
+    for wrong in (["a"] * 5, np.full(len(TABLE), -1)):
+        with pytest.raises(tl.UserError, match=f"classes: .* for each of {len(TABLE)} samples"):
+            tl.Machine.for_data(TABLE, wrong)
+    with pytest.raises(tl.UserError, match="no samples given"):
+        tl.Machine.for_data(TABLE[:0])
     assert tl.Machine.paper() == tl.Machine()
     assert not table.development
     (wells,) = tl.Machine.for_data(tl.digits(per_class=10)).development

@@ -24,7 +24,7 @@ from thermoloom.machine.generated import Account
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
-from thermoloom.threads import threads
+from thermoloom.threads import thread_count, threads
 
 
 def plain_generation(theta: Parameters, seed: int, sample: int) -> np.ndarray:
@@ -111,8 +111,11 @@ def test_where_the_energy_is_quadratic_the_stratonovich_sum_is_the_heat(name: st
         np.testing.assert_allclose(generated.path_heat, generated.stage_heat, atol=3e-6)
 
 
-def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
+def test_samples_do_not_depend_on_threads_or_on_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """States and all books to the bit; of other numbers of samples, groups are of other sizes."""
+    monkeypatch.setattr(compiled, "STATES", 1)
     machine = Machine(visible=30, hidden=20, duration=0.05)
     theta = random_parameters(machine, dtype=np.float32)
     count = 2 * GROUP + 7
@@ -122,6 +125,11 @@ def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
             results.append(generate(theta, count, 5))
     assert differing_samples(*results) == []
     assert np.array_equal(results[0].path_heat, results[1].path_heat)
+    monkeypatch.undo()
+    assert len(compiled._groups(machine.units, count, None)) == thread_count()
+    together = generate(theta, count, 5)
+    assert differing_samples(together, results[0]) == []
+    assert np.array_equal(together.path_heat, results[0].path_heat)
     for fewer in (1, SHARE + 3, GROUP):
         states = generate(theta, fewer, 5).final_states
         assert np.array_equal(states, results[0].final_states[:fewer])
@@ -131,7 +139,7 @@ def test_samples_do_not_depend_on_threads_or_on_how_many_there_are() -> None:
 def test_groups_are_even_and_of_whole_shares(number: int) -> None:
     with threads(number):
         for samples in (1, SHARE, 3 * SHARE, 4 * GROUP - 1, 4 * GROUP, 1000):
-            groups = compiled._groups(samples, None)
+            groups = compiled._groups(2000, samples, None)
             sizes = [end - begin for begin, end in groups]
             assert [i for pair in groups for i in range(*pair)] == list(range(samples))
             assert max(sizes) <= GROUP

@@ -13,6 +13,7 @@ from scipy import integrate
 
 import thermoloom as tl
 from thermoloom.engines import engine
+from thermoloom.errors import SpeedWarning
 from thermoloom.feasibility import largest_stable_step, warn_of_memory
 from thermoloom.generation import generate
 from thermoloom.machine.device import build
@@ -179,6 +180,33 @@ def test_a_wrong_potential_is_refused_in_one_line(potential: str, message: str) 
         tl.Machine(onsite=wrong)
     with pytest.raises(tl.UserError, match="means something for quartic only"):
         tl.Machine(onsite=DoubleWell(), J2=2.0)
+
+
+def test_a_potential_that_confines_nothing_is_refused() -> None:
+    class Hill:
+        def energy(self, x: Any) -> Any:
+            return -(x**2)
+
+        def gradient(self, x: Any) -> Any:
+            return -2 * x
+
+    with pytest.raises(tl.UserError, match="does not confine its units"):
+        tl.Machine(visible=9, hidden=2, duration=0.05, onsite=Hill()).train(
+            tl.digits(0), cycles=2, resize=True
+        )
+
+
+def test_what_numba_cannot_compile_is_computed_by_the_portable_engine() -> None:
+    class Bare:
+        def energy(self, x: Any) -> Any:
+            return x**2
+
+        def gradient(self, x: Any) -> Any:
+            return np.where(x > 0, 2 * x, 2 * x)  # Numba raises a TypeError of its own
+
+    machine = tl.Machine(visible=9, hidden=2, duration=0.05, onsite=Bare())
+    with pytest.warns(SpeedWarning, match="Numba cannot compile its gradient"):
+        machine.train(tl.digits(0), cycles=2, resize=True)
 
 
 def test_derivatives_follow_from_the_gradient() -> None:

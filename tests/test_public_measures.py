@@ -61,6 +61,9 @@ def test_three_free_energies_agree() -> None:
     assert len(repr(free)) < 150
     with pytest.raises(tl.UserError, match="a free energy for each class; name one"):
         computer.free_energy()
+    for rest, message in ((0.0, "at least one step"), ("a", "expected a number"), (-1, "at least")):
+        with pytest.raises(tl.UserError, match=rf"rest = .*{message}"):
+            computer.free_energy(classes="up", rest=rest)
 
 
 def test_distances_in_own_features(drawn: tl.Drawn, table: Any) -> None:
@@ -74,6 +77,11 @@ def test_distances_in_own_features(drawn: tl.Drawn, table: Any) -> None:
     assert drawn.frechet(features=standard) == drawn.frechet(table, standard)
     with pytest.raises(tl.UserError, match="expected one row for each"):
         drawn.frechet(table, lambda samples: samples[:3])
+    for call in (drawn.kid, drawn.computer.log_likelihoods):
+        with pytest.raises(
+            tl.UserError, match="this computer has 2 visible units; resize the data"
+        ):
+            call(tl.digits(0, 1))
 
 
 def test_the_reference_has_the_same_thermal_noise(drawn: tl.Drawn, table: Any) -> None:

@@ -346,6 +346,33 @@ def test_wrong_objects_are_refused_in_a_line() -> None:
         two_paths(compiled, settings_of(PAPER, imperfections={"errors": Shapeless()}))
     with pytest.raises(tl.UserError, match=r"Momentum.beta = 1: must be in \[0, 1\)"):
         tl.Momentum(1)
+    with pytest.raises(tl.UserError, match=r"linear\(\) must return A .* of numbers"):
+        compiled.learner(settings_of(PAPER, type("Texts", (), {"linear": lambda self: "ab"})()))
+
+
+@pytest.mark.filterwarnings("ignore::thermoloom.errors.SpeedWarning")
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda J: J[:1] if J.shape[0] > 1 else J[..., :1], r"gives shape \("),
+        (lambda J: None, "gives nothing"),
+    ],
+)
+def test_answers_of_another_shape_are_not_broadcast(answer: Any, message: str) -> None:
+    class Rule:
+        def step(self, theta: Any, state: Any, r: Any, x: Any, learning: Any) -> Any:
+            return {name: answer(J) for name, J in theta.items()}, state
+
+    class Error:
+        def residual(self, residuals: Any, states: Any, normals: Any) -> Any:
+            return answer(residuals)
+
+    for key, learning in (
+        ("training.rule", settings_of(PAPER, Rule())),
+        ("imperfections.errors", settings_of(PAPER, imperfections={"errors": Error()})),
+    ):
+        with pytest.raises(tl.UserError, match=f"{key}: .*{message}"):
+            two_paths(compiled, learning)
 
 
 # Texts, files and interruptions

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 _COMMAND_LINE = ContextVar("command_line", default=False)
@@ -29,6 +32,14 @@ class UserError(ValueError):
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
 
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show: the error, and the last line of the user instead of the package."""
+        package = str(Path(__file__).parent)
+        calls = traceback.extract_tb(self.__traceback__)
+        lines = [call for call in calls if not call.filename.startswith(package)]
+        place = [f"  line {lines[-1].lineno}: {lines[-1].line}"] if lines else []
+        return [f"{type(self).__name__}: {self}", *place]
+
 
 class DivergedSamples(UserError):
     """A generation whose states are no longer finite; studies record it as such."""
@@ -46,10 +57,20 @@ class SpeedWarning(UserWarning):
     """A computation that is slower than usual, and why."""
 
 
+def warn(message: str, category: type[Warning] = DataWarning) -> None:
+    """A warning that points at the line of the user who called the package."""
+    frame, level, outermost = sys._getframe(1), 1, 1
+    while frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+        if frame.f_globals.get("__name__", "").startswith("thermoloom."):
+            outermost = level
+    warnings.warn(message, category, stacklevel=outermost + 2)
+
+
 @cache
 def warn_once(message: str) -> None:
     """A ``SpeedWarning``, once in a process."""
-    warnings.warn(message, SpeedWarning, stacklevel=3)
+    warn(message, SpeedWarning)
 
 
 _filters = threading.RLock()

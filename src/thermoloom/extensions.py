@@ -102,9 +102,13 @@ def _restored(key: str, text: str, kind: Extensible) -> Any:
     if parts["number"] or (in_main and multiprocessing.parent_process() is not None):
         raise UserError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
     target = _attribute(_module(key, parts["module"], kind), parts["name"])
+    if target is None and in_main:
+        raise UserError(f"{key} = {shown(text)}: {_LOCAL}; {_WAY_OUT}")
     if target is None:
-        way = f"{_LOCAL}; {_WAY_OUT}" if in_main else "rename it back, or pass the object"
-        raise UserError(f"{key}: needs the {kind.noun} {name}, which does not exist here; {way}")
+        raise UserError(
+            f"{key}: needs the {kind.noun} {name}, which does not exist here; rename it back, or "
+            "pass the object"
+        )
     _require_methods(key, target, kind)
     if parts["source"] and (source := _source_of(target)) != parts["source"]:
         raise UserError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.errors import UserError
+from thermoloom.errors import UserError, warn
 from thermoloom.extensions import is_extension
 from thermoloom.inputs import LARGEST, SMALLEST, whole_number
 from thermoloom.machine.clamp import resting_states
@@ -213,7 +212,7 @@ def _reachable_states(machine: Machine, field: float = 0.0, potential: Onsite | 
         pull = largest_amplitude(machine) * abs(field) * x
         energy = potential.energy(x)
         below = np.logical_or(*(
-            side < side.min() + RAREST * machine.kT for side in (energy - pull, energy + pull)
+            side <= side.min() + RAREST * machine.kT for side in (energy - pull, energy + pull)
         ))  # fmt: skip
         if not below[0] and not below[-1]:
             inside = x[below]
@@ -250,11 +249,10 @@ def warn_of_memory(machine: Machine) -> None:
     rate = eigh_tridiagonal(leaving, neighbours, eigvals_only=True, select="i", select_range=(1, 1))
     relaxation = 1 / max(float(rate[0]), SMALLEST)
     if relaxation > machine.duration:
-        warnings.warn(
+        warn(
             f"machine.onsite = {machine.onsite:.80}: a unit relaxes within {relaxation:.3g}, which "
             f"is longer than machine.duration = {machine.duration:g}, so noising paths do not "
-            "forget their pattern; lower its barriers, or take a longer duration",
-            stacklevel=3,
+            "forget their pattern; lower its barriers, or take a longer duration"
         )
 
 

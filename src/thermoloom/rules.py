@@ -85,7 +85,12 @@ class Linear:
                 f"training.rule: has a rate for {min(unknown)}, which is no block of θ; this "
                 f"machine has {', '.join(blocks)}"
             )
-        matrix, inputs = (np.asarray(each, float) for each in rule.linear())
+        try:
+            matrix, inputs = (np.asarray(each, float) for each in rule.linear())
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"training.rule: linear() must return A (n, n) and b (n,) of numbers ({error})"
+            ) from None
         if inputs.ndim != 1 or not inputs.size or matrix.shape != 2 * inputs.shape:
             raise UserError(
                 f"training.rule: linear() returns shapes {matrix.shape} and {inputs.shape}; "

@@ -41,10 +41,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def html_table(rows: Mapping[str, Any], title: str = "") -> str:
-    """Rows of a table that notebooks display."""
-    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    """Rows of a table that notebooks display, in the colours of their theme."""
+    left = 'style="text-align: left"'  # notebooks would align to the right
+    caption = f"<caption {left}><b>{escape(title)}</b></caption>" if title else ""
     cells = "".join(
-        f"<tr><th align='left'>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
+        f"<tr><th {left}>{escape(str(name))}</th><td {left}>{escape(str(value))}</td></tr>"
         for name, value in rows.items()
     )
     return f"<table>{caption}{cells}</table>"
@@ -106,7 +107,8 @@ class Section:
         return {k: _SHORT.repr(v) for k, (v, default) in values.items() if v != default}
 
     def _repr_html_(self) -> str:
-        return html_table(self._changed(), type(self).__name__)
+        rows = self._changed() or {"all settings": "as by default"}
+        return html_table(rows, type(self).__name__)
 
     def __post_init__(self) -> None:
         hints = _type_hints(type(self))  # type: ignore[arg-type]

@@ -66,6 +66,8 @@ def _loaded(run: Path) -> Callable[[Callable[[str], None]], Computer]:
     from thermoloom.computers.computer_files import load
 
     computer = load(run)
+    if computer.unfinished:
+        say(computer.unfinished)
     return lambda _: computer
 
 

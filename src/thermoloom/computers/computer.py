@@ -7,7 +7,9 @@ computer.save("my.safetensors")             tl.load("my.safetensors")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +36,7 @@ from thermoloom.patterns.clamps import clamp_of
 from thermoloom.patterns.drive import drive_of, unit_fields
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source, numpy_array, patterns_from_source
-from thermoloom.presentation.call_progress import call_progress
+from thermoloom.presentation.call_progress import call_progress, solver_progress
 from thermoloom.runs.files import sha256
 from thermoloom.runs.formats import array_sha256, canonical
 from thermoloom.sections import html_table
@@ -44,7 +46,7 @@ from thermoloom.theory.likelihood import log_likelihoods
 from thermoloom.theory.solver import Solution
 
 if TYPE_CHECKING:
-    from thermoloom.computers.development_search import OnCandidate
+    from thermoloom.computers.development_search import Candidate, OnCandidate
     from thermoloom.computers.learning import Code, OnCycle
 
 Array = NDArray[Any]
@@ -131,8 +133,10 @@ class Computer:
     """Validation loss: ``cycle``, ``loss`` and ``reduced_loss`` (without squared increments)."""
     solution: Solution | None = None
     """How it was solved; None if it was trained, or read from a file."""
-    cycles_done: int | None = None
-    """Cycles that an unfinished training has reached; None if it is finished."""
+    planned_cycles: int | None = None
+    """Cycles that an unfinished training will have; None if it is finished."""
+    memory: dict[str, Array] = field(default_factory=dict)
+    """What the learning rule remembers besides θ, such as momentum."""
 
     @property
     def machine(self) -> Machine:
@@ -154,7 +158,8 @@ class Computer:
 
     def _repr_html_(self) -> str:
         device = self.settings.device
-        rows = {"machine": repr(self.machine), "patterns": repr(self.patterns), "θ": self._how}
+        how = f"{self._how}{self._far}"
+        rows = {"machine": repr(self.machine), "patterns": repr(self.patterns), "θ": how}
         rows |= {} if device.ideal else {"device": repr(device)}
         return html_table(rows, "Computer")
 
@@ -163,21 +168,33 @@ class Computer:
         training = self.settings.training
         if self.settings.solved:
             return "solved"
-        if self.cycles_done is None:
-            return f"{training.rule}, {training.cycles} cycles"
-        return f"{training.rule}, unfinished: {self.cycles_done} of {training.cycles} cycles"
+        return f"{training.rule}, {self.unfinished or f'{training.cycles} cycles'}"
+
+    @property
+    def unfinished(self) -> str:
+        """``unfinished: 120 of 300 cycles`` of an interrupted or running training, else empty."""
+        if self.planned_cycles is None:
+            return ""
+        return f"unfinished: {self.settings.training.cycles} of {self.planned_cycles} cycles"
 
     def __repr__(self) -> str:
-        distance = self.__dict__.get("_distance")
-        far = "" if distance is None else f", {100 * distance:.2g} % from its optimum"
         device = self.settings.device
         built = "" if device.ideal else f", on {device!r}"
-        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {self._how}{far}{built})"
+        how = f"{self._how}{self._far}{built}"
+        return f"Computer({self.machine!r}, {len(self.patterns)} patterns, {how})"
+
+    @property
+    def _far(self) -> str:
+        """The distance from the optimum, once it is known."""
+        distance = self.__dict__.get("_distance")
+        return "" if distance is None else f", {100 * distance:.2g} % from its optimum"
 
     @cached_property
     def _distance(self) -> float:
         self.patterns.needed_for("distance_from_optimum")
-        return distance_from_optimum(self.parameters, drive_of(self.patterns, self.machine))
+        drive = drive_of(self.patterns, self.machine)
+        with solver_progress() as report:
+            return distance_from_optimum(self.parameters, drive, report)
 
     def distance_from_optimum(self) -> float:
         """Expected loss above the optimum's, as a fraction of that at θ = 0: 0 at the optimum, 1
@@ -247,7 +264,8 @@ class Computer:
 on Device(bits=4))
         """
         settings = under(self.settings, conditions, device)
-        return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
+        theta = self.parameters.on(settings.built)
+        return replace(self, settings=settings, parameters=theta, memory={})
 
     def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
         """A computer with other blocks of θ, such as measured ones; the rest stays.
@@ -267,10 +285,13 @@ on Device(bits=4))
         for name, array in arrays.items():
             if array.dtype.kind not in "iuf":
                 raise UserError(f"{name}: has {array.dtype} values; expected real numbers")
+            with np.errstate(over="ignore"):
+                arrays[name] = array.astype(np.float32)
+            if not np.isfinite(arrays[name]).all():
+                raise UserError(f"{name}: has values that are not finite float32 numbers")
         theta = Parameters.from_arrays(self.parameters.machine, self.parameters.arrays | arrays)
-        theta = theta.astype(np.float32)
         theta.check()
-        return replace(self, parameters=theta, solution=None)
+        return replace(self, parameters=theta, solution=None, memory={})
 
     def develop(
         self,
@@ -304,7 +325,7 @@ on Device(bits=4))
         >>> len(sharp.machine.development)
         1
         """
-        from thermoloom.computers.development_search import Goals, Search
+        from thermoloom.computers.development_search import STARTS, Goals, Search
 
         patterns = patterns_from_source(
             images, classes, self.machine, resize, scale=self.patterns.scale
@@ -316,7 +337,16 @@ on Device(bits=4))
             raise UserError(f"goals: {unknown[0]}: no such goal; known: {known}")
         aims, learned = Goals(**(goals or {})), self.patterns.patterns
         search = Search.of(self.parameters, patterns, learned, noise, judge, samples, seed, aims)
-        window = search.best(evaluations, on_candidate).window
+        total = evaluations + len(STARTS)
+        with call_progress("comparing windows", total, "windows") as report:
+            numbers = itertools.count(1)
+
+            def after_candidate(candidate: Candidate) -> None:
+                report(min(next(numbers), total))
+                if on_candidate:
+                    on_candidate(candidate)
+
+            window = search.best(evaluations, after_candidate).window
         machine = replace(self.machine, development=(window,))
         settings = replace(self.settings, machine=machine)
         return replace(self, settings=settings, parameters=self.parameters.on(settings.built))
@@ -362,16 +392,7 @@ on Device(bits=4))
         seed = self.settings.generation_seed if seed is None else seed
         request = SampleRequest(count, seed, classes, known)
         total = count * machine.generation_steps
-        with call_progress("generating", total, "sample-steps") as report:
-            done = 0
-
-            def advance(steps: int) -> None:
-                nonlocal done
-                done += steps
-                report(done)
-                if on_progress:
-                    on_progress(steps)
-
+        with _advancing(f"generating {count:,} samples", total, on_progress) as advance:
             generated = request.draw(self.parameters, self.settings, advance)
         requested = requested_classes(self.parameters, count, classes)
         return Drawn(self, generated, requested, clamped=known is not None)
@@ -400,7 +421,9 @@ on Device(bits=4))
         last = self.machine.generation_steps
         seed = self.settings.generation_seed if seed is None else seed
         numbers = None if classes is None else self.patterns.class_numbers(classes)
-        return trajectories(self.parameters, count, seed, [*range(0, last, stride), last], numbers)
+        steps = [*range(0, last, stride), last]
+        with _advancing(f"generating {count:,} samples", count * last) as advance:
+            return trajectories(self.parameters, count, seed, steps, numbers, advance)
 
     def log_likelihoods(self, images: Source) -> Array:
         """Expected log-likelihood of data under each class, in nats, (n, classes); one column
@@ -422,8 +445,10 @@ on Device(bits=4))
                 f"machine.code = {machine.code!r}: new data has no fields for hidden units; use "
                 "projection, copy or signs, or hidden=0"
             )
-        patterns = patterns_from_source(images, None, machine, scale=self.patterns.scale)
-        return log_likelihoods(self.exported, unit_fields(patterns, machine))
+        scale = self.patterns.scale
+        patterns = patterns_from_source(images, None, machine, resize=None, scale=scale)
+        with _advancing("likelihoods", len(patterns)) as advance:
+            return log_likelihoods(self.exported, unit_fields(patterns, machine), advance)
 
     def free_energy(
         self,
@@ -451,9 +476,18 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         whole_number("stage", stage, 0, self.machine.stages - 1)
         number = None if classes is None else self.patterns.class_numbers(classes)[0]
         seed = self.settings.generation_seed if seed is None else seed
-        return free_energy(
-            self.parameters, stage, samples, seed, switches, rest, number, crooks=True
-        )
+        with call_progress("switching couplings", 1, "%") as report:
+            return free_energy(
+                self.parameters,
+                stage,
+                samples,
+                seed,
+                switches,
+                rest,
+                number,
+                crooks=True,
+                on_progress=report,
+            )
 
     def save(self, path: str | Path) -> None:
         """Save the computer in one .safetensors file, which ``load`` and the command line open.
@@ -522,3 +556,21 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
         True
         """
         return realize(self.machine, **device)
+
+
+@contextmanager
+def _advancing(
+    title: str, total: float, on_progress: Callable[[int], None] | None = None
+) -> Iterator[Callable[[Any], None]]:
+    """Progress of a call that reports the work that is newly done."""
+    done = 0.0
+    with call_progress(title, total, "%") as report:
+
+        def advance(new: Any) -> None:
+            nonlocal done
+            done += new
+            report(done)
+            if on_progress:
+                on_progress(new)
+
+        yield advance

@@ -31,6 +31,7 @@ from thermoloom.computers.sample_archives import (
     read_archive,
 )
 from thermoloom.computers.training_runs import (
+    MEMORY,
     TRAINING_SECTIONS,
     curve_of,
     learned_patterns,
@@ -76,6 +77,7 @@ def save_computer(path: Path, computer: Computer) -> None:
     arrays = {f"theta.{name}": array for name, array in computer.parameters.arrays.items()}
     arrays |= {f"curve.{name}": column for name, column in computer.curve.items()}
     arrays |= {f"learned.{name}": array for name, array in stored_arrays(computer.patterns).items()}
+    arrays |= {f"memory.{name}": array for name, array in computer.memory.items()}
     settings = {k: v for k, v in computer.settings.as_dict().items() if k in TRAINING_SECTIONS}
     metadata = {
         "kind": "computer",
@@ -106,12 +108,17 @@ def open_computer(path: Path) -> Computer:
     """A computer from its file, its run directory or a table of its couplings."""
     if is_folder("RUN", path):
         run = RunDirectory.open(path)
-        trainee, settings = unfinished(run), settings_of(run)
+        trainee, settings, patterns = unfinished(run), settings_of(run), learned_patterns(run)
         if trainee is None:
-            theta, curve, cycle = parameters_of(run), curve_of(run), None
-        else:
-            theta, curve, cycle = trainee.parameters, trainee.curve_columns(), trainee.cycle
-        return Computer(settings, theta, learned_patterns(run), curve, cycles_done=cycle)
+            memory = run.load_arrays(MEMORY) if run.has(f"{MEMORY}{SUFFIX}") else {}
+            theta, curve = parameters_of(run), curve_of(run)
+            return Computer(settings, theta, patterns, curve, memory=memory)
+        planned = settings.training.cycles
+        settings = settings.updated({"training": {"cycles": trainee.cycle}})
+        curve, memory = trainee.curve_columns(), dict(trainee.reached.state or {})
+        return Computer(
+            settings, trainee.parameters, patterns, curve, planned_cycles=planned, memory=memory
+        )
     if is_table(path):
         return _from_table(path)
     arrays, metadata = _read(path, "computer")
@@ -122,7 +129,8 @@ def open_computer(path: Path) -> Computer:
         patterns = patterns_from(_under("learned", arrays), about.learned)
         if len(patterns) and patterns.patterns.shape[1] != settings.machine.visible:
             raise ValueError(f"its patterns do not fit {settings.machine.visible} visible units")
-        return Computer(settings, theta, patterns, stored_curve(_under("curve", arrays)))
+        curve, memory = stored_curve(_under("curve", arrays)), _under("memory", arrays)
+        return Computer(settings, theta, patterns, curve, memory=memory)
 
 
 class _ComputerMetadata(msgspec.Struct):
@@ -214,11 +222,12 @@ def beside(path: Path, name: str) -> Path:
 
 
 def unfinished_note(path: Path) -> str:
-    """``unfinished: 120 of 300 cycles`` of an interrupted or running training, else empty."""
-    if not is_folder("RUN", path) or _is_finished_run(path):
-        return ""
-    computer = open_computer(path)
-    return f"unfinished: {computer.cycles_done} of {computer.settings.training.cycles} cycles"
+    """``Computer.unfinished`` of a run directory; files hold what was reached."""
+    return (
+        ""
+        if not is_folder("RUN", path) or _is_finished_run(path)
+        else open_computer(path).unfinished
+    )
 
 
 def _is_finished_run(path: Path) -> bool:
@@ -229,7 +238,7 @@ def _stem(path: Path) -> str:
     """Name of the files beside a computer."""
     if not is_folder("RUN", path):
         return path.stem
-    return f"{path.name}-cycle-{open_computer(path).cycles_done}"
+    return f"{path.name}-cycle-{open_computer(path).settings.training.cycles}"
 
 
 def latest_samples(path: Path) -> tuple[str, Generated, list[int] | None] | None:
@@ -265,5 +274,6 @@ def _archive(
 def _identity(path: Path) -> list[Any]:
     """Identity of a computer's samples: the content of its file and the numerics."""
     if is_folder("RUN", path):
-        return [RunDirectory.open(path).manifest.id, open_computer(path).cycles_done, NUMERICS]
+        cycle = open_computer(path).settings.training.cycles
+        return [RunDirectory.open(path).manifest.id, cycle, NUMERICS]
     return [sha256(read_file(path, MOST_BYTES)), NUMERICS]

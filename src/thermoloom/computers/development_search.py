@@ -224,8 +224,8 @@ class Search:
                 on_candidate(candidates[-1])
             return candidates[-1].distance
 
-        kinds = [(wells, self._levels()), (cooling, np.array([20.0, 0.08, 0.3]))]
-        machine = self.theta.machine
+        machine, guesses = self.theta.machine, (self._levels(), np.array([20.0, 0.08, 0.3]))
+        kinds = list(zip(STARTS, guesses, strict=True))
         starts = [compare(window_of(machine, start)) for window_of, start in kinds]
         window_of, start = kinds[int(np.argmin(starts))]
         simplex = np.vstack([np.log(start), np.log(start + np.diag(SIMPLEX * start))])
@@ -262,8 +262,12 @@ def two_levels(images: NDArray[Any]) -> Levels:
 
 
 def wells(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Development:
-    """A double well from its strength A, half width w and centre m, with springs K and duration."""
+    """A double well from its strength A, half width w and centre m, with springs K and duration.
+
+    Without wires that could be springs, K is 0.
+    """
     A, w, m, K, t = (float(number) for number in numbers)
+    K = K if machine.takes_springs else 0.0
     return Development(-2 * A * w * w, A, m, K, 0.0, max(t, machine.dt))
 
 
@@ -274,6 +278,10 @@ def cooling(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Develo
     return Development(
         stiffness * factor * (1 + excess), learned=factor, duration=max(t, machine.dt)
     )
+
+
+STARTS = (wells, cooling)
+"""Kinds of windows; the search begins with one of each."""
 
 
 def thermal_variance(machine: Machine, states: Float32) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import warnings
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.errors import DataWarning, UserError
+from thermoloom.errors import UserError, warn
 from thermoloom.inputs import shown, whole_number
 from thermoloom.machine.clamp import fields_at_rest
 from thermoloom.machine.generated import Generated
@@ -71,15 +71,24 @@ class Drawn:
 
     def _repr_html_(self) -> str:
         """The first samples as a picture, or as a table where they are none."""
-        from thermoloom.presentation.image_sheet import png
+        from thermoloom.presentation.image_sheet import EITHER, png, sample_figure
 
-        if self.computer.patterns.shape is None:
-            means = zip(self.samples.mean(axis=0), self.samples.std(axis=0), strict=True)
-            names = self.computer.patterns.columns or range(self.samples.shape[1])
-            rows = {str(n): f"{m:.4g} ± {d:.2g}" for n, (m, d) in zip(names, means, strict=True)}
-            return html_table(rows, repr(self))
-        code = base64.b64encode(png(self.show(20))).decode()
-        return f'<img alt="{len(self)} samples" width="640" src="data:image/png;base64,{code}">'
+        shape, samples = self.computer.patterns.shape, self.samples
+        if shape is None:
+            moments = zip(samples.mean(axis=0), samples.std(axis=0), strict=True)
+            names = self.computer.patterns.columns or range(samples.shape[1])
+            rows = {str(n): _spread(*pair) for n, pair in zip(names, moments, strict=True)}
+            return html_table(rows, f"{self._title}; mean ± standard deviation")
+        figure = sample_figure(samples, shape, "", 20, self.class_names, EITHER)
+        code = base64.b64encode(png(figure, "none")).decode()
+        picture = f'<img alt="samples" width="640" src="data:image/png;base64,{code}">'
+        caption = f"<figcaption><b>{self._title}</b></figcaption>"
+        return f"<figure style='margin: 0'>{caption}{picture}</figure>"
+
+    @property
+    def _title(self) -> str:
+        work = f", mean work {self.work.mean():.1f} E0" if self.computer.machine.switches else ""
+        return f"{len(self):,} samples, mean heat {self.heat.mean():.1f} E0{work}"
 
     @property
     def states(self) -> NDArray[np.float32]:
@@ -277,15 +286,14 @@ class Drawn:
         if source is None:
             patterns.needed_for("reference")
         else:
-            patterns = patterns_from_source(source, None, machine, scale=patterns.scale)
+            scale = patterns.scale
+            patterns = patterns_from_source(source, None, machine, resize=None, scale=scale)
         fields = patterns.patterns
         noise = patterns.shape is not None if noise is None else noise
         if noise and machine.development:
-            warnings.warn(
+            warn(
                 "samples were developed, and thermal noise of equal size is not known: the "
-                "reference has none",
-                DataWarning,
-                stacklevel=4,
+                "reference has none"
             )
         elif noise:
             fields = fields_at_rest(machine, with_thermal_noise(machine, fields, _NOISE_SEED))
@@ -323,8 +331,15 @@ class Drawn:
         shape = self.computer.patterns.shape
         if shape is None:
             raise UserError("the visible layer is not an image, so there is nothing to show")
-        title = f"{len(self)} samples, mean heat {self.heat.mean():.1f} E0"
-        return sample_figure(self.images, shape, title, most, self.class_names)
+        return sample_figure(self.images, shape, self._title, most, self.class_names)
+
+
+def _spread(mean: float, deviation: float) -> str:
+    """``754 ± 310``: digits as far as two of the deviation, or fewer where it is large."""
+    if not 1e-4 < deviation < 1e6:
+        return f"{mean:.4g} ± {deviation:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(deviation)))
+    return f"{mean:.{digits}f} ± {deviation:.{digits}f}"
 
 
 def _pixel_features(images: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -22,7 +21,7 @@ from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import Patterns
 from thermoloom.patterns.sources import Source as Source
 from thermoloom.patterns.sources import patterns_from_source
-from thermoloom.presentation.call_progress import call_progress
+from thermoloom.presentation.call_progress import call_progress, solver_progress
 from thermoloom.settings import Imperfections, Settings, Solver, Training
 from thermoloom.theory.solver import solve_optimum
 from thermoloom.training.checks import check_learning
@@ -78,6 +77,9 @@ def continue_training(
         learning["period"] = None
     learning["cycles"] = reached.cycle + whole_number("cycles", cycles, 1)
     further = _settings(machine, device, (Training, Imperfections), learning)
+    same_rule = further.training.rule == before.training.rule
+    if not same_rule or further.imperfections != before.imperfections:
+        reached = reached._replace(state=None)
     if images is None:
         computer.patterns.needed_for("train")
         patterns = computer.patterns
@@ -93,7 +95,8 @@ def reached_by(computer: Computer) -> Reached:
         return Reached(computer.parameters)
     points = zip(*computer.curve.values(), strict=True)
     curve = tuple((int(cycle), float(x), float(y)) for cycle, x, y in points)
-    return Reached(computer.parameters, computer.settings.training.cycles, curve)
+    cycles = computer.settings.training.cycles
+    return Reached(computer.parameters, cycles, curve, state=computer.memory or None)
 
 
 def train_computer(
@@ -101,7 +104,7 @@ def train_computer(
 ) -> Computer:
     """Continue training until ``training.cycles``; a divergence raises ``UserError``."""
     trainee = Trainee(settings, reached)
-
+    trainee.check_state()
     with call_progress("training", settings.training.cycles, "cycles") as report:
 
         def after_cycle(_: list[Trainee]) -> None:
@@ -115,9 +118,9 @@ def train_computer(
             f"training diverged in cycle {trainee.cycle}; try a smaller learning rate "
             "(learning_rate_scale)"
         )
-    return Computer(
-        named(settings, patterns), trainee.parameters, patterns, trainee.curve_columns()
-    )
+    curve, memory = trainee.curve_columns(), dict(trainee.reached.state or {})
+    learned = named(settings, patterns)
+    return Computer(learned, trainee.parameters, patterns, curve, memory=memory)
 
 
 # --- solving --------------------------------------------------------------------------------------
@@ -150,10 +153,10 @@ def solve_computer(
     drive = drive_of(patterns, settings.machine)
     check_learning(settings, drive)
     solver = settings.solver or Solver()
-    with call_progress("solving", 100, "% of the digits") as report:
+    with solver_progress(tolerance) as report:
 
         def after_iteration(iteration: int, gradient: float) -> None:
-            report(round(100 * min(1.0, math.log(max(gradient, tolerance)) / math.log(tolerance))))
+            report(iteration, gradient)
             if on_iteration:
                 on_iteration(iteration, gradient)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thermoloom.computers.development_search import two_levels
+from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import Development
 from thermoloom.machine.presets import COOLING, HARMONIC, WELLS
@@ -39,6 +40,12 @@ def machine_for(source: Source, classes: ArrayLike | None) -> Machine:
     """The machine of ``Machine.for_data``."""
     data = as_images(source)
     numbers, _ = numbered_classes(data.classes if classes is None else classes)
+    if not len(data):
+        raise UserError("data: no samples given; at least one is needed")
+    if numbers and (len(numbers) != len(data) or min(numbers) < 0):
+        raise UserError(
+            f"classes: expected a name, or a number from 0 on, for each of {len(data)} samples"
+        )
     labels = max(numbers, default=0) + 1
     fewest = int(np.unique(numbers, return_counts=True)[1].min()) if numbers else len(data)
     machine = replace(

@@ -41,6 +41,8 @@ from thermoloom.training.trainer import CURVE, Trainee, check_cycles, train
 KIND = "training"
 PATTERNS, OLD_PATTERNS = "patterns", "prototypes"
 """Name of the learned patterns in a run, and their name before 0.2."""
+MEMORY = "memory"
+"""Name of what the learning rule remembers, in a finished run; most rules remember nothing."""
 CHECKPOINT_SECONDS = 30.0
 TRAINING_SECTIONS = ("machine", "patterns", "training", "imperfections", "device", "solver")
 """Sections that determine a computer; generation does not."""
@@ -198,6 +200,8 @@ def _finish(run: RunDirectory, trainee: Trainee) -> None:
         run.diverged(trainee.cycle)
         return
     run.save_arrays("computer", trainee.parameters.arrays)
+    if trainee.reached.state:
+        run.save_arrays(MEMORY, dict(trainee.reached.state))
     _, loss, reduced = trainee.curve[-1]
     run.finish({"cycles": trainee.cycle, "loss": loss, "reduced_loss": reduced})
 
@@ -247,7 +251,7 @@ def unfinished(run: RunDirectory) -> Trainee | None:
     if run.state in ("done", "diverged") or run.kind != KIND:
         return None
     checkpoint = run.latest_checkpoint()
-    if checkpoint is None:
+    if checkpoint is None or not checkpoint.cycle:
         return None
     with reading(run.path / checkpoint.name, "; remove it"):
         return Trainee.restore(settings_of(run), checkpoint.arrays, checkpoint.cycle)

@@ -326,7 +326,7 @@ def description(computer: Computer) -> dict[str, Any]:
         "couplings": sum(block.edges for block in layout(machine).blocks),
         "shape": scenes.picture_shape(computer),
         "hidden_shape": scenes.nearly_square(machine.hidden),
-        "digits": patterns.digits, "learned": len(patterns),
+        "digits": patterns.digits, "learned": len(patterns), "unfinished": computer.unfinished,
         "classes": [{"class": class_number, "name": _class_name(computer, class_number)}
                     for class_number in range(machine.labels)],
         "patterns": [{"name": patterns.labels[p], "pixels": grey.tobytes()}

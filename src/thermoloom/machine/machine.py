@@ -34,7 +34,7 @@ from thermoloom.machine.onsite import (
 )
 from thermoloom.machine.protocol import RAMPS, Waveform, sampled, windows
 from thermoloom.machine.wires import MOST_UNITS, TOPOLOGIES, are_joined, neighbours, wires
-from thermoloom.sections import Section, require
+from thermoloom.sections import Section, html_table, require
 
 if TYPE_CHECKING:
     from thermoloom.computers.computer import Computer
@@ -269,15 +269,18 @@ class Machine(Section):
             if window.neighbours:
                 self._check_springs(window)
 
-    def _check_springs(self, window: Development) -> None:
-        """Springs are couplings and biases, so they need wires between neighbours and biases."""
-        pairs = neighbours(self.visible)
+    @property
+    def takes_springs(self) -> bool:
+        """Whether all neighbouring pixels have wires and biases, of which springs consist."""
         wired = self.wired("visible-visible") and "visible" in self.biases
-        if wired and self.topology != "complete":
-            wired = bool(are_joined(self, pairs).all())
+        if wired and self.sparse:
+            return bool(are_joined(self, neighbours(self.visible)).all())
+        return wired
+
+    def _check_springs(self, window: Development) -> None:
         must = "needs wires between neighbouring pixels and visible biases; add visible-visible to "
         must += "machine.wiring and visible to machine.biases, or use 0"
-        require(wired, "machine.development.neighbours", window.neighbours, must)
+        require(self.takes_springs, "machine.development.neighbours", window.neighbours, must)
 
     def _check_topology(self) -> None:
         _among("topology", (self.topology,), TOPOLOGIES)
@@ -302,6 +305,18 @@ class Machine(Section):
                 (self.topology, list(self.wiring)),
                 "joins no units at all",
             )
+
+    def _repr_html_(self) -> str:
+        from thermoloom.machine.parameters import layout
+
+        sizes = {name: self.size_of(name) for name in ("visible", "hidden", "label")}
+        units = ", ".join(f"{count:,} {name}" for name, count in sizes.items() if count)
+        edges = sum(block.edges for block in layout(self).blocks)
+        stages = f" for each of {self.stages} stages" if self.stages > 1 else ""
+        shape = {"units": units, "couplings and biases": f"{edges:,}{stages}"}
+        changed = self._changed().items()
+        others = {key: value for key, value in changed if key not in ("visible", "hidden")}
+        return html_table(shape | others, "Machine")
 
     @property
     def sparse(self) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from scipy.special import expit
 
 from thermoloom.errors import UserError, warnings_become
 from thermoloom.generation import generate
-from thermoloom.inputs import whole_number
+from thermoloom.inputs import real_number, whole_number
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.parameters import Parameters
 
@@ -101,12 +102,14 @@ def free_energy(
     rest: float = 4.0,
     classes: int | None = None,
     crooks: bool = False,
+    on_progress: Callable[[float], None] = lambda part: None,
 ) -> FreeEnergy:
     """ΔF of one stage's couplings, switched on in ``switches`` jumps with ``rest`` after each.
 
     ``rest``: time for the states to follow a jump. Bennett's estimate takes them to be at rest
     then, Jarzynski's does not: where the two do not ``agree`` it is too short. ``classes``: the
     class that label units hold, in its first style. ``crooks``: also switch off again.
+    ``on_progress`` receives the part of the work that is done.
     """
     pymbar = _pymbar()
     if theta.machine.labels and classes is None:
@@ -117,17 +120,31 @@ def free_energy(
             "machine.generating, machine.development: free energies are those of couplings in the "
             "reference potential"
         )
-    switches = whole_number("switches", switches, 1)
+    switches, rest = whole_number("switches", switches, 1), real_number("rest", rest)
+    if rest < theta.machine.dt:
+        raise UserError(f"rest = {rest:g}: must be at least one step, {theta.machine.dt:g}")
     strengths, rests = np.arange(1, switches + 1) / switches, np.full(switches, rest)
 
-    def energies(strengths: Float64, rests: Float64, first: int = 0) -> Float64:
+    ramps = [_switched(theta, stage, strengths, rests)]
+    if crooks:  # at rest at full strength for as long as it took to get there
+        back = np.concatenate([[switches * rest], rests[1:]])
+        ramps.append(_switched(theta, stage, strengths[::-1], back))
+    total, done = samples * sum(ramp.machine.steps for ramp in ramps), 0
+
+    def advance(steps: int) -> None:
+        nonlocal done
+        done += steps
+        on_progress(done / total)
+
+    def energies(ramp: Parameters, strengths: Float64, first: int) -> Float64:
         """U_θ in k_BT before the first jump and after every rest, (samples, n + 1)."""
-        slow = _switched(theta, stage, strengths, rests)
         styles = [0] * (first + samples) if theta.machine.labels else None
-        generated = generate(slow, samples, seed, classes, first=first, styles=styles)
+        generated = generate(
+            ramp, samples, seed, classes, on_progress=advance, first=first, styles=styles
+        )
         return coupling_energies(generated, strengths) / theta.machine.kT
 
-    couplings = energies(strengths, rests)
+    couplings = energies(ramps[0], strengths, 0)
     forwards = couplings[:, :-1] / switches
     backwards = -couplings[:, 1:] / switches
     jumps, overlaps = [], []
@@ -142,10 +159,9 @@ def free_energy(
         jarzynski = pymbar.exp(work)
     differences, errors = np.array(jumps).T
     test = None
-    if crooks:  # at rest at full strength for as long as it took to get there
-        rests[0] *= switches
-        back = energies(strengths[::-1], rests, first=samples)
-        test = crooks_test(work, -back[:, 1:].sum(axis=1) / switches)
+    if crooks:
+        couplings = energies(ramps[1], strengths[::-1], samples)
+        test = crooks_test(work, -couplings[:, 1:].sum(axis=1) / switches)
     return FreeEnergy(
         difference=float(differences.sum()),
         error=float(np.sqrt((errors**2).sum())),

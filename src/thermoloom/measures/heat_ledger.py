@@ -102,12 +102,13 @@ class Ledger:
 
     def __repr__(self) -> str:
         count, kT = len(self.generated.final_states), self.machine.kT
+        error = self.first_law_error
+        law = f"to {error:.0e} of the energies" if error else "exactly"
         names = ["stage", "heat", "by steps", *self.parts, "work"]
         lines = [
             f"Ledger of {count} samples: mean energies in E0, kT = {kT:g} E0",
             *_aligned([names, *self._rows()]),
-            f"first law holds to {self.first_law_error:.0e} of the energies; discretization error "
-            f"{self.discretization_error.mean:+.3f} E0",
+            f"first law holds {law}; discretization error {self.discretization_error.mean:+.3f} E0",
             f"heat {self.heat.mean / kT:.1f} kT = {self.joules():.2e} J at {ROOM_TEMPERATURE:g} K",
         ]
         bounds = self.dissipation
@@ -127,7 +128,8 @@ class Ledger:
         lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
         lines += [f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in self._rows()]
         notes = "<br>".join(escape(line) for line in rest[len(lines) :])
-        return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table><p>{notes}</p>"
+        caption = f"<caption style='text-align: left'><b>{escape(title)}</b></caption>"
+        return f"<table>{caption}{''.join(lines)}</table><p>{notes}</p>"
 
     def _rows(self) -> list[list[str]]:
         rows = [

@@ -52,7 +52,7 @@ def clamp_of(
     if not known.any():
         raise UserError("mask: no pixel is known; generate without a clamp, or mark some")
     if not np.isfinite(values[:, known]).all():
-        raise UserError("clamp: has known pixels that are not finite; mask them")
+        raise UserError("clamp: has known pixels that are masked or not finite; leave them out")
     fields = np.zeros_like(values)
     if patterns.scale.kind == "sample":
         fields[:, known] = known_fields(values[:, known], patterns.patterns[:, known])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from thermoloom.errors import DataWarning, UserError, advice
+from thermoloom.errors import UserError, advice, warn
 from thermoloom.feasibility import require_memory, size_memory
 from thermoloom.inputs import LARGEST, named_object, shown, user_path
 from thermoloom.machine.machine import Machine
@@ -169,7 +168,7 @@ def from_images(
     class_names: Sequence[str] = (),
     columns: Sequence[str] = (),
     digits: bool = False,
-    resize: bool = False,
+    resize: bool | None = False,
     code: Float32 | None = None,
     scale: Scale | str | None = "",
     mean: ArrayLike | None = None,
@@ -190,7 +189,7 @@ def from_images(
     fitted = _stacked(images, names, machine, resize)
     shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
     if scale == "" and machine.scale == "sample" and len(shape) == 1:
-        warnings.warn(_scaled_by_row(rows.shape[1]), DataWarning, stacklevel=5)
+        warn(_scaled_by_row(rows.shape[1]))
     if not isinstance(scale, Scale):
         scale = scale_of(rows, machine.scale if scale == "" else scale, names, mean, deviation)
     else:
@@ -254,7 +253,7 @@ def _stacked(
     images: Sequence[NDArray[Any]] | NDArray[Any],
     names: Sequence[str],
     machine: Machine,
-    resize: bool,
+    resize: bool | None,
 ) -> NDArray[Any]:
     """Images of one shape that fit the machine, (P, …)."""
     if type(images) is np.ndarray and images.dtype == np.uint8 and not resize:
@@ -283,19 +282,25 @@ def _checked(image: NDArray[Any], name: str) -> NDArray[Any]:
         raise UserError(f"pattern {name}: has masked values; fill them")
     plain = np.asarray(array)
     if plain.size and not np.isfinite(plain).all():
-        raise UserError(f"pattern {name}: has values that are not finite; remove the image")
+        sample = "row" if plain.ndim == 1 else "image"
+        raise UserError(f"pattern {name}: has values that are not finite; remove the {sample}")
     if plain.size and max(abs(float(plain.min())), abs(float(plain.max()))) > LARGEST:
         raise UserError(f"pattern {name}: has values beyond ±{LARGEST:.2g}; scale the image")
     return plain
 
 
-def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool) -> NDArray[Any]:
+def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool | None) -> NDArray[Any]:
     """The image as it is where it has N_v values, else resized on request."""
     if resize and image.ndim in (2, 3):
         return _resized(image, machine)
     if image.size == machine.visible:
         return image
     size = " × ".join(str(n) for n in image.shape)
+    if resize is None:
+        raise UserError(
+            f"pattern {name}: is {size}, this computer has {machine.visible} visible units; resize "
+            "the data"
+        )
     visible = advice("machine.visible", int(image.size))
     if image.ndim == 3 and image[..., 0].size == machine.visible:
         raise UserError(

@@ -120,7 +120,7 @@ def patterns_from_source(
     source: Source,
     classes: ArrayLike | None,
     machine: Machine,
-    resize: bool = False,
+    resize: bool | None = False,
     code: Array | Callable[[Array], ArrayLike] | None = None,
     scale: Scale | str | None = "",
     mean: ArrayLike | None = None,
@@ -128,7 +128,8 @@ def patterns_from_source(
 ) -> Patterns:
     """Patterns from data of any source, fitted to the machine.
 
-    ``code``: fields of the hidden units, or a function of the patterns that gives them.
+    ``code``: fields of the hidden units, or a function of the patterns that gives them. ``resize``
+    is None where the caller has no such argument.
     """
     data = as_images(source)
     patterns = from_images(

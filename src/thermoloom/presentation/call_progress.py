@@ -7,16 +7,20 @@ There is none where standard error is neither, in other threads than the main on
 from __future__ import annotations
 
 import html
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from thermoloom.engines import COMPILING
 from thermoloom.errors import is_command_line
 from thermoloom.presentation.terminal import Advance, console, terminal_bar
+from thermoloom.runs.progress import clock_time
 
 WAIT_SECONDS = 2.0
 """Calls that are shorter show nothing."""
@@ -35,26 +39,54 @@ def progress(on: bool = True) -> None:
 
 
 @contextmanager
-def call_progress(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yields a function that is called with the units of work done so far."""
+def call_progress(title: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
+    """Yields a function that is called with the units of work done so far; unit "%": as a part.
+
+    A call that has not reported by then, such as one that compiles, shows its bar all the same.
+    """
     bar = None if _switch["busy"] or is_command_line() or not _switch["on"] else _bar_here()
     if bar is None:
         yield lambda done: None
         return
     began = time.monotonic()
     advance: Advance | None = None
+    latest: float = 0
+    ended = False
+    turn = threading.Lock()  # engines report from several threads
     _switch["busy"] = True
-    with ExitStack() as stack:
-        stack.callback(_switch.update, busy=False)
 
-        def report(done: int) -> None:
-            nonlocal advance
-            if advance is None and time.monotonic() - began >= WAIT_SECONDS and done < total:
-                advance = stack.enter_context(bar(title, total, unit))
+    def report(done: float | None = None) -> None:
+        nonlocal advance, latest
+        with turn:
+            late = time.monotonic() - began >= WAIT_SECONDS
+            latest = latest if done is None else done
+            if advance is None and late and latest < total and not ended:
+                advance = stack.enter_context(bar(title, total, unit, latest))
             if advance is not None:
-                advance(done, "")
+                advance(latest, "compiling kernels" if COMPILING.is_set() else "")
 
-        yield report
+    timer = threading.Timer(WAIT_SECONDS, report)
+    timer.daemon = True
+    with ExitStack() as stack:
+        timer.start()
+        try:
+            yield report
+        finally:
+            timer.cancel()
+            with turn:
+                ended, _switch["busy"] = True, False
+
+
+@contextmanager
+def solver_progress(tolerance: float = 1e-6) -> Iterator[Callable[[int, float], None]]:
+    """Progress of a solver, whose relative gradient falls to the tolerance."""
+    with call_progress("solving", 1, "%") as report:
+
+        def after_iteration(iteration: int, gradient: float) -> None:
+            part = math.log(max(gradient, tolerance)) / math.log(tolerance)
+            report(max(part, 0.0))
+
+        yield after_iteration
 
 
 def _bar_here() -> Any:
@@ -65,7 +97,7 @@ def _bar_here() -> Any:
     screen = console()
     if not screen.is_terminal:
         return None
-    return lambda title, total, unit: terminal_bar(screen, title, total, unit, 0)
+    return partial(terminal_bar, screen)
 
 
 def _in_notebook() -> bool:
@@ -75,22 +107,28 @@ def _in_notebook() -> bool:
 
 
 @contextmanager
-def _notebook_bar(title: str, total: int, unit: str) -> Iterator[Advance]:
+def _notebook_bar(title: str, total: float, unit: str, first: float) -> Iterator[Advance]:
     notebook = import_module("IPython.display")
     HTML = notebook.HTML
     began = time.monotonic()
     handle: Any = notebook.display(HTML(""), display_id=True)
-    last = 0.0
+    last, noted = 0.0, ""
 
-    def advance(done: int, note: str) -> None:
-        nonlocal last
+    def advance(done: float, note: str) -> None:
+        nonlocal began, first, last, noted
         now = time.monotonic()
+        if noted:  # compilation says nothing about the time that is left
+            began, first = now, done
+        noted = note
         if now - last < _NOTEBOOK_SECONDS and done < total:
             return
         last = now
-        left = (now - began) / max(done, 1) * (total - done)
-        text = html.escape(f"{title}: {done:,} of {total:,} {unit}, about {left:.0f} s left")
-        handle.update(HTML(f'<progress max="{total}" value="{done}"></progress> {text}'))
+        text = f"{100 * done / total:.0f} %" if unit == "%" else f"{done:,} of {total:,} {unit}"
+        if done > first:
+            text += f", about {clock_time((now - began) / (done - first) * (total - done))} left"
+        text += f", {note}" if note else ""
+        bar = f'<progress max="{total}" value="{done}"></progress>'
+        handle.update(HTML(f"{bar} {html.escape(f'{title}: {text}')}"))
 
     try:
         yield advance

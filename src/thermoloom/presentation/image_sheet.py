@@ -17,12 +17,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 INK = "#333333"
+EITHER = "#888888"
+"""Ink that is read on light and on dark pages."""
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, background: str = "white") -> bytes:
     """The figure as PNG bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, facecolor="white")
+    figure.savefig(buffer, format="png", dpi=160, facecolor=background)
     return buffer.getvalue()
 
 
@@ -97,6 +99,7 @@ def sample_figure(
     title: str,
     most: int = 60,
     names: Sequence[str] | None = None,
+    ink: str = INK,
 ) -> SampleFigure:
     """The first samples of an archive in archive order, on one grey scale.
 
@@ -108,10 +111,11 @@ def sample_figure(
     limits = grey_scale(images)
     height = 0.85 if names is None else 1.0
     figure = SampleFigure(figsize=(0.85 * columns + 0.3, height * rows + 0.6), layout="constrained")
-    figure.suptitle(title, fontsize=9, color=INK, parse_math=False)
+    if title:
+        figure.suptitle(title, fontsize=9, color=ink, parse_math=False)
     for axes in np.ravel(figure.subplots(rows, columns, squeeze=False)):
         axes.axis("off")
     for axes, image, name in zip(figure.axes, shown, names or [""] * len(shown), strict=False):
         draw_image(axes, image, shape, limits)
-        axes.set_title(name, fontsize=7, color=INK, pad=1.5, parse_math=False)
+        axes.set_title(name, fontsize=7, color=ink, pad=1.5, parse_math=False)
     return figure

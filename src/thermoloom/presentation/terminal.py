@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from thermoloom.runs.progress import clock_time
 
-Advance = Callable[[int, str], None]
+Advance = Callable[[float, str], None]
 """``advance(done, note)``: total units of work done, and a note to show beside them."""
 
 LINE_SECONDS = 5.0
@@ -37,19 +37,24 @@ def progress(title: str, total: int, unit: str, done: int = 0) -> Iterator[Advan
 
 @contextmanager
 def terminal_bar(
-    screen: Console, title: str, total: int, unit: str, done: int
+    screen: Console, title: str, total: float, unit: str, done: float
 ) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} " + unit),
+        TextColumn(
+            "{task.percentage:.0f} %"
+            if unit == "%"
+            else "{task.completed:.0f} of {task.total:.0f} " + unit
+        ),
         TextColumn("[cyan]{task.fields[note]}"),
         TimeRemainingColumn(),
         TextColumn("[dim]left, after"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=screen, refresh_per_second=5) as bar:
-        task = bar.add_task(title, total=total, completed=done, note="")
+        task = bar.add_task(title, total=total, note="")
+        bar.update(task, completed=done)
         yield lambda now, note: bar.update(task, completed=now, note=note)
 
 
@@ -57,7 +62,7 @@ def terminal_bar(
 def _lines(screen: Console, title: str, total: int, unit: str, done: int) -> Iterator[Advance]:
     began = last = time.monotonic()
 
-    def advance(now: int, note: str) -> None:
+    def advance(now: float, note: str) -> None:
         nonlocal last
         moment = time.monotonic()
         if moment - last < LINE_SECONDS and now < total:

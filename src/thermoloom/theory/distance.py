@@ -7,6 +7,8 @@ d is 0 at the optimum and 1 where nothing has been learned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from thermoloom.machine.parameters import Parameters
@@ -18,7 +20,9 @@ from thermoloom.threads import linear_algebra
 
 
 @linear_algebra()
-def distance_from_optimum(theta: Parameters, drive: Drive) -> float:
+def distance_from_optimum(
+    theta: Parameters, drive: Drive, progress: Callable[[int, float], None] | None = None
+) -> float:
     """d(θ) for the patterns of this drive."""
     fields, words = drive
     machine = theta.machine
@@ -26,6 +30,6 @@ def distance_from_optimum(theta: Parameters, drive: Drive) -> float:
     losses = expected_losses(machine, fields, marginals, words)
     vectors = theta.vector.astype(np.float64)
     reached = sum(loss.total(vector) for loss, vector in zip(losses, vectors, strict=True))
-    optimum = solve_optimum(machine, drive)
+    optimum = solve_optimum(machine, drive, progress=progress)
     excess = reached / machine.steps - optimum.expected_loss
     return excess / (optimum.initial_loss - optimum.expected_loss)

@@ -21,6 +21,8 @@ With mean m, variance v, drift d and q = E[D²] of the units, w = μΔt and mean
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.integrate import trapezoid
 from scipy.special import logsumexp
@@ -36,8 +38,14 @@ from thermoloom.theory.marginals import Array64, Marginals, solve_marginals
 from thermoloom.threads import linear_algebra
 
 _IMAGES_AT_ONCE = 500
+OnProgress = Callable[[float], object]
+"""``on_progress(rows)`` receives the number of rows that are newly done."""
 _FARTHEST = 40.0
 """Reach of the integral Z, in units of √(k_BT/E₀)."""
+
+
+def _quiet(rows: float) -> None:
+    """Tell nobody."""
 
 
 @linear_algebra()
@@ -82,7 +90,9 @@ def path_residuals(theta: Parameters, path: Path) -> Array64:
 
 
 @linear_algebra()
-def pattern_losses(theta: Parameters, fields: Fields, marginals: Marginals) -> Array64:
+def pattern_losses(
+    theta: Parameters, fields: Fields, marginals: Marginals, on_progress: OnProgress = _quiet
+) -> Array64:
     """E[L] of the noising path of each pattern without labels, (P,)."""
     machine, losses = theta.machine, np.zeros(len(fields))
     w = machine.drift
@@ -97,6 +107,7 @@ def pattern_losses(theta: Parameters, fields: Fields, marginals: Marginals) -> A
             force = J @ path.mean + bias[:, None] * path.one
             work = (2 * path.drift * force + w * force**2).sum(axis=(1, 2))
             losses[some] += path.square + w * (work + w * (path.variance @ felt_variance))
+            on_progress(len(work) / machine.stages)
     return losses / (4 * w * machine.kT)
 
 
@@ -111,7 +122,7 @@ def start_log_likelihoods(machine: Machine, fields: Fields, marginals: Marginals
     return starts
 
 
-def log_likelihoods(theta: Parameters, fields: Fields) -> Array64:
+def log_likelihoods(theta: Parameters, fields: Fields, on_progress: OnProgress = _quiet) -> Array64:
     """Lower bounds of E[ln p(x₀ | class)], in nats, (P, classes); one column without labels. Each
     row depends on its fields alone.
     """
@@ -122,7 +133,8 @@ def log_likelihoods(theta: Parameters, fields: Fields) -> Array64:
     for exponent in np.unique(reach):
         rows = reach == exponent
         marginals = solve_marginals(machine, float(2.0**exponent))
-        bound = machine.steps * machine.units / 2 - pattern_losses(theta, fields[rows], marginals)
+        losses = pattern_losses(theta, fields[rows], marginals, on_progress)
+        bound = machine.steps * machine.units / 2 - losses
         bound += start_log_likelihoods(machine, fields[rows], marginals)
         likelihoods[rows] = bound[:, None]
         if machine.labels:

@@ -77,10 +77,15 @@ class Trainee:
         names = [name for name in arrays if name.startswith(STATE)]
         state = {name.removeprefix(STATE): arrays[name] for name in names} or None
         trainee = cls(settings, Reached(theta, cycle, curve, state=state))
-        begins = {} if state is None else trainee.learner.init(theta)
-        if any(not _alike(state, name, array) for name, array in begins.items()):
-            raise ValueError("the state of the learner is not one of this learning rule")
+        trainee.check_state()
         return trainee
+
+    def check_state(self) -> None:
+        """Refuse a state that is not one of this learning rule."""
+        state = self.reached.state
+        begins = {} if state is None else self.learner.init(self.parameters)
+        if any(not _alike(state, name, array) for name, array in begins.items()):
+            raise UserError("the state of the learner is not one of this learning rule")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a checkpoint."""

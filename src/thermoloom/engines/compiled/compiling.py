@@ -20,6 +20,7 @@ from numba.core.event import Event, Listener, register
 from numba.extending import overload, overload_method, register_jitable
 
 from thermoloom import machine
+from thermoloom.engines import COMPILING
 from thermoloom.errors import UserError
 from thermoloom.machine import action
 
@@ -109,12 +110,13 @@ fast_loops = compiler(_How(lightly=True), **_FAST, **_INNER)
 
 
 class _Lightly(Listener):  # type: ignore[misc]
-    """Sets the optimization level for each kernel."""
+    """Sets the optimization level for each kernel, and says that kernels are being compiled."""
 
     def __init__(self) -> None:
         self._defaults: list[tuple[Any, int]] = []
 
     def on_start(self, event: Event) -> None:
+        COMPILING.set()
         kernel = event.data["dispatcher"].py_func
         self._defaults.append((config.OPT, config.LOOP_VECTORIZE))
         if kernel.__module__.startswith(__package__):
@@ -125,6 +127,8 @@ class _Lightly(Listener):  # type: ignore[misc]
 
     def on_end(self, event: Event) -> None:
         config.OPT, config.LOOP_VECTORIZE = self._defaults.pop()
+        if not self._defaults:
+            COMPILING.clear()
 
 
 register("numba:compile", _Lightly())

@@ -6,18 +6,16 @@ functions and coefficients runs in NumPy instead, which is slower, and a warning
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
 
 import numba
 from numba import njit, types
-from numba.core.errors import NumbaError
 
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable import select
-from thermoloom.errors import SpeedWarning, warn_once
+from thermoloom.errors import SpeedWarning, warn, warn_once
 from thermoloom.extensions import is_extension
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
@@ -62,12 +60,11 @@ def _compiles(onsite: str) -> bool:
         gradient.compile(signature)
         if isinstance(gradient.overloads[signature].signature.return_type, types.Float):
             return True
-    except NumbaError:
+    except Exception:  # Numba raises nearly anything where it cannot compile
         pass
-    warnings.warn(
+    warn(
         f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "
         "engine computes, more slowly; plain arithmetic and number parameters avoid this",
         SpeedWarning,
-        stacklevel=4,
     )
     return False

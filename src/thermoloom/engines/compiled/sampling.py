@@ -39,7 +39,10 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 GROUP = 50
-"""Largest number of samples in a group: their states stay in the second-level cache."""
+"""Samples of a large machine in a group: their states stay in the second-level cache."""
+STATES = 1 << 16
+"""States of all units in a group of a small machine: fewer would wait for Python most of the time.
+"""
 SHARE = 10
 """Samples whose energies are computed together. Groups are multiples of it, so that bits do not
 depend on the threads. Also the size of a group whose clamps follow noising paths held in memory."""
@@ -65,7 +68,7 @@ def generate(
     frozen = theta.copy()
     plan = _Plan(theta, seed, words, clamp, first)
     watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
-    groups = _groups(samples, clamp)
+    groups = _groups(plan.machine.units, samples, clamp)
     accounts = in_threads(lambda begin, end: _Group(plan, watch, begin, end).run(), groups)
     if not theta.same_as(frozen):
         raise RuntimeError("parameters changed during generation")
@@ -74,12 +77,13 @@ def generate(
     return replace(generated, snapshots=watch.states, clamp_work_so_far=moving)
 
 
-def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
+def _groups(units: int, samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
     """Ranges of samples, multiples of ``SHARE`` and as even as possible for the threads."""
     if clamp is not None and clamp.follow:
         size = SHARE
     else:
-        turns = -(-samples // (thread_count() * GROUP))
+        most = max(GROUP, STATES // (units * SHARE) * SHARE)
+        turns = -(-samples // (thread_count() * most))
         size = SHARE * -(-samples // (thread_count() * turns * SHARE))
     return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
 

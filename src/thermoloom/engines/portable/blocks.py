@@ -30,6 +30,7 @@ from thermoloom.engines.own_objects import OwnObjects, own_error, own_rule
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import Grid
@@ -107,11 +108,15 @@ def learn_blocks(
             force = sum(f * each for f, each in zip(response, [force, *rest], strict=True))
         residuals = alone + scale * force
         if rule.own.error:
-            residuals = own_error(rule.own.error).residual(residuals, states, normals)
+            erroneous = own_error(rule.own.error).residual(residuals, states, normals)
+            _require_shape("imperfections.errors: residual()", erroneous, residuals)
+            residuals = erroneous
         r = couplings.free_groups(machine, residuals)
         if rule.own.step:
             learning, state = Learning(rate, xp, update), {n: z[n] for n in z if n != THETA}
             theta, state = own_rule(rule.own.step).step(z[THETA], state, r, x, learning)
+            for name, J in z[THETA].items():
+                _require_shape(f"training.rule: step(), {name}", theta.get(name), J)
             theta = {name: J * wires[name] if name in wires else J for name, J in theta.items()}
             return {THETA: theta, **state}, ()
         if states.shape[-2] > rule.period:
@@ -130,3 +135,11 @@ def learn_blocks(
         return following, ()
 
     return library.scan(learn_block, z, blocks)[0]
+
+
+def _require_shape(origin: str, answer: Any, example: Array) -> None:
+    """Refuse the answer of a user's method that would be broadcast, or is missing."""
+    shape = getattr(answer, "shape", None)
+    if shape != example.shape:
+        given = "nothing" if shape is None else f"shape {tuple(shape)}"
+        raise UserError(f"{origin} gives {given}; expected an array of {tuple(example.shape)}")

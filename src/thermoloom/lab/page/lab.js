@@ -173,6 +173,7 @@ function choose(name) {
   const stages = machine.stages > 1 ? `, ${machine.stages} stages` : "";
   find("about").textContent = `${machine.visible} visible${machine.hidden ? ` and ${machine.hidden} hidden` : ""} units, `
     + `${machine.couplings.toLocaleString("en")} couplings${stages}, has learned ${machine.learned} ${machine.learned === 1 ? "pattern" : "patterns"}`;
+  if (machine.unfinished) find("about").prepend(make("strong", {id: "unfinished", textContent: machine.unfinished}), " ");
   wanted = new Set(machine.classes.map(c => c.class));
   chips();
   const [rows, columns] = machine.shape;
