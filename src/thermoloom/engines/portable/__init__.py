@@ -31,7 +31,7 @@ from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
-from thermoloom.threads import linear_algebra
+from thermoloom.threads import in_threads, linear_algebra, unit_ranges
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,14 @@ class PortableEngine(Engine):
         purpose: Purpose = "training",
     ) -> list[Path]:  # fmt: skip
         """Trajectories ``numbers`` of a seed, simulated together; fields (S, N), words (S, L)."""
-        together = noising_paths(self.library, machine, np.stack(fields), seed, numbers, purpose)
-        states = np.ascontiguousarray(np.swapaxes(self.library.numpy(together), 0, 1))
+
+        def some(low: int, high: int) -> Any:
+            part = np.stack(fields[low:high]), seed, numbers[low:high], purpose
+            together = self.library.numpy(noising_paths(self.library, machine, *part))
+            return np.ascontiguousarray(np.swapaxes(together, 0, 1))
+
+        pieces = unit_ranges(len(numbers), self.library.threads)
+        states = [path for paths in in_threads(some, pieces) for path in paths]
         words = [None] * len(numbers) if words is None else words
         return [Path(machine, *each) for each in zip(states, numbers, words, strict=True)]
 

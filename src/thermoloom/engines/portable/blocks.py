@@ -56,12 +56,13 @@ def solve_block(
 ) -> Any:
     """R of a block from R⁰ (``start``); ``feedback`` = αc, ``causal`` = U."""
     transposed, weight, coupled, overlap = library.transposed, feedback * causal, {}, {}
+    squares = {group: states @ transposed(states) for group, states in x.items()}
     for group in start:
         pairs = layout(rule.machine).partners(group)
         rates = {
             b.rows if turned else b.columns: rule.own.linear.rate(b.name) for b, turned in pairs
         }
-        products = [scaled(rate, x[other] @ transposed(x[other])) for other, rate in rates.items()]
+        products = [scaled(rate, squares[other]) for other, rate in rates.items()]
         coupled[group], overlap[group] = rates, weight * sum(products)
 
     def sweep(r: Groups) -> Groups:

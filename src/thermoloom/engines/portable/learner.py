@@ -72,7 +72,8 @@ class Learner(engines.Learner):
         alone = machine.sparse or self.settings.device.couples or rule.own.stepwise
         if alone or rule.grid is not None or rule.period >= LONGEST_BLOCK:
             return min(rule.period, steps)
-        largest, longest = float(self.library.xp.max((states * states).sum(-1))), LONGEST_BLOCK
+        xp, longest = self.library.xp, LONGEST_BLOCK
+        largest = float(xp.max(xp.einsum("...i,...i->...", states, states)))
         feedback = 2 * rate * machine.residual_scale * largest * rule.own.linear.largest_rate
         while longest > 1:
             causal = in_block(rule.own.linear, longest, rule.period).causal
