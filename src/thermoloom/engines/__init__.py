@@ -91,6 +91,22 @@ class Learner(Protocol):
         """
 
 
+def learn_in_turn(
+    learners: Sequence[Learner],
+    thetas: Sequence[Parameters],
+    states: Sequence[State],
+    path: Path,
+) -> list[Lesson | None]:
+    """Lessons of trainings that share a path, one after the other; None where θ has diverged."""
+    lessons: list[Lesson | None] = []
+    for learner, theta, state in zip(learners, thetas, states, strict=True):
+        try:
+            lessons.append(path.learned(learner, theta, state))
+        except Diverged:
+            lessons.append(None)
+    return lessons
+
+
 class Engine(Protocol):
     """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
@@ -142,6 +158,20 @@ class Engine(Protocol):
 
     def learner(self, settings: Settings) -> Learner:
         """The learner of these settings."""
+
+    def learn_together(
+        self,
+        learners: Sequence[Learner],
+        thetas: Sequence[Parameters],
+        states: Sequence[State],
+        path: Path,
+    ) -> list[Lesson | None]:
+        """Lessons of trainings that share a path; None where θ is no longer finite.
+
+        For engines that gain by computing them side by side. Results may differ by round-off from
+        those of each training alone.
+        """
+        return learn_in_turn(learners, thetas, states, path)
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, in float64; on a device, of θ as it applies it."""

@@ -108,7 +108,8 @@ def learn_blocks(
             force = sum(f * each for f, each in zip(response, [force, *rest], strict=True))
         residuals = alone + scale * force
         if rule.own.error:
-            residuals = own_error(rule.own.error).residual(residuals, states, normals)
+            measured = xp.broadcast_to(states, residuals.shape)
+            residuals = own_error(rule.own.error).residual(residuals, measured, normals)
         r = couplings.free_groups(machine, residuals)
         if rule.own.step:
             learning, state = Learning(rate, xp, update), {n: z[n] for n in z if n != THETA}
