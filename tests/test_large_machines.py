@@ -22,6 +22,7 @@ from plain_rules import learn_stepwise
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.engines import engine
+from thermoloom.engines.memory import solver_memory
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import measure
 from thermoloom.patterns.drive import Drive
@@ -63,7 +64,7 @@ print(json.dumps({
     "finite": bool(np.isfinite(drawn.states).all()),
     "gradient": solution.relative_gradient,
     "gain": solution.initial_loss - solution.expected_loss,
-    "estimate": sum(feasibility.solver_memory(machine).values()),
+    "estimate": sum(solver_memory(machine).values()),
     "peak": peak(),
 }))
 """

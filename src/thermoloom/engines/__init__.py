@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine_choice import ENGINES, OWN_ENGINE, engine_in_use
+from thermoloom.feasibility import path_memory, size_memory
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated
@@ -107,6 +108,13 @@ def learn_in_turn(
     return lessons
 
 
+def usual_training_memory(machine: Machine) -> dict[str, int]:
+    """θ, and arrays of the size of a path that any engine has: training and validation path, their
+    residuals and sums of them.
+    """
+    return size_memory(machine) | path_memory(machine, 8)
+
+
 class Engine(Protocol):
     """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
@@ -127,6 +135,13 @@ class Engine(Protocol):
         None: the kernels for any computer. ``learning``, ``generating``: whether to include these.
         """
         return
+
+    def training_memory(self, machine: Machine) -> dict[str, int]:
+        """Bytes that one training needs at a time, by the settings that make them large.
+
+        A generation is taken to need no more, but for its samples.
+        """
+        return usual_training_memory(machine)
 
     def path(
         self,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Learner, Path, State, engine, learn_in_turn
 from thermoloom.errors import UserError
-from thermoloom.feasibility import memory_bytes
+from thermoloom.feasibility import paths_together
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
@@ -149,7 +149,8 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
     paths = _TrainingPaths(settings, drive, max(t.settings.training.cycles for t in trainees))
-    together = paths.most if hasattr(engine(), "learn_together") else 1
+    beside = hasattr(engine(), "learn_together")
+    together = paths_together(settings.machine) if beside else 1
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
         path = paths.of_cycle(cycle)
@@ -182,10 +183,6 @@ def _learn(trainees: Sequence[Trainee], path: Path, validation: Mapping[int, Wat
         trainee.reached = after
 
 
-PATHS_BYTES = 2**28
-"""Most memory of paths that are simulated together, and of residuals that are learned together."""
-
-
 class _TrainingPaths:
     """The noising paths of a training seed, as many at once as the engine simulates together.
 
@@ -195,10 +192,7 @@ class _TrainingPaths:
     def __init__(self, settings: Settings, drive: Drive, cycles: int) -> None:
         self.machine, self.seed = settings.built, settings.training.seed
         self.drive, self.cycles = drive, cycles
-        path_bytes = 4 * self.machine.steps * self.machine.units
-        self.most = max(1, min(PATHS_BYTES, memory_bytes() // 16) // path_bytes)
-        """Paths that fit into this memory."""
-        self.together = min(getattr(engine(), "PATHS", 1), self.most)
+        self.together = min(getattr(engine(), "PATHS", 1), paths_together(self.machine))
         self.ahead: dict[int, Path] = {}
         self.last: Path | None = None
 

@@ -24,10 +24,11 @@ from thermoloom.engines.portable.learner import Learner, learn_together
 from thermoloom.engines.portable.library import NumPy, library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
+from thermoloom.feasibility import path_memory, paths_together, size_memory
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated, joined
 from thermoloom.machine.machine import Machine
-from thermoloom.machine.parameters import Parameters
+from thermoloom.machine.parameters import Layout, Parameters
 from thermoloom.machine.quantization import Grid
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
@@ -46,6 +47,14 @@ class PortableEngine(Engine):
     GROUP: int = 50
     PATHS = 16
 
+    def training_memory(self, machine: Machine) -> dict[str, int]:
+        """Paths twice while they are simulated; nine copies of dense J; residuals of a path."""
+        size = self.library.numpy(self.library.array(0.0)).itemsize
+        paths = 2 * min(self.PATHS, paths_together(machine))
+        dense = Layout(machine, complete=True).size
+        pairs = size_memory(machine, (8 + machine.stages) * size * dense)
+        return pairs | path_memory(machine, paths + 10, size)
+
     @linear_algebra()
     def paths(
         self, machine: Machine, fields: Any, seed: int, numbers: Sequence[int], words: Any = None,
@@ -56,7 +65,7 @@ class PortableEngine(Engine):
         def some(low: int, high: int) -> Any:
             part = np.stack(fields[low:high]), seed, numbers[low:high], purpose
             together = self.library.numpy(noising_paths(self.library, machine, *part))
-            return np.ascontiguousarray(np.swapaxes(together, 0, 1))
+            return [np.ascontiguousarray(path) for path in np.swapaxes(together, 0, 1)]
 
         pieces = unit_ranges(len(numbers), self.library.threads)
         states = [path for paths in in_threads(some, pieces) for path in paths]
