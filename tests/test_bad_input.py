@@ -26,6 +26,7 @@ from thermoloom import feasibility
 from thermoloom.cli.options import shell_word
 from thermoloom.computers.training_runs import train_runs
 from thermoloom.engines import engine
+from thermoloom.engines.memory import measures_memory, training_memory
 from thermoloom.errors import UserError
 from thermoloom.export.coupling_tables import TITLE
 from thermoloom.generation import generate
@@ -625,7 +626,7 @@ def test_the_stable_step_of_a_harmonic_unit_is_that_of_the_linear_map() -> None:
 def test_memory_counts_for_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = study("comparison")
     plan = chosen.plan("paper", {"study": {"seeds": [1, 2]}})
-    each = sum(feasibility.measures_memory(Machine(), 200).values())
+    each = sum(measures_memory(Machine(), 200).values())
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: 3 * each + 1)
     check(chosen, plan, tmp_path, Resources(3))
     with pytest.raises(UserError, match=r"--workers: 4 at a time .* use at most 3$"):
@@ -653,7 +654,7 @@ def test_memory_is_not_underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     trained(settings, fields)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    estimate = sum(feasibility.size_memory(machine).values())
+    estimate = sum(training_memory(machine).values())
     assert 0.2 * estimate < peak < estimate
     monkeypatch.setattr(feasibility, "memory_bytes", lambda: estimate - 1)
     with pytest.raises(UserError, match="memory"):

@@ -16,15 +16,25 @@ GIGABYTE = 2**30
 
 WORK = """
 import json, resource, sys, time
+from pathlib import Path
 import numpy as np
 from plain_rules import learn_stepwise
 import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.engines import engine
+from thermoloom.engines.memory import solver_memory
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import measure
 from thermoloom.patterns.drive import Drive
 from thermoloom.theory.solver import solve_optimum
+
+def peak():
+    # on Linux ru_maxrss begins with the peak of the parent, here that of all tests before
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
+
 
 settings, folder = json.loads(sys.argv[1]), sys.argv[2]
 feasibility.LONG_PATH = 0  # a path of few steps, in stretches like one of many
@@ -54,8 +64,8 @@ print(json.dumps({
     "finite": bool(np.isfinite(drawn.states).all()),
     "gradient": solution.relative_gradient,
     "gain": solution.initial_loss - solution.expected_loss,
-    "estimate": sum(feasibility.solver_memory(machine).values()),
-    "peak": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "estimate": sum(solver_memory(machine).values()),
+    "peak": peak(),
 }))
 """
 
@@ -63,8 +73,8 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("settings", "bound"),
     [
-        ({"visible": 20_000, "topology": "random", "degree": 24}, 1.0),
-        ({"visible": 100_000, "topology": "grid", "radius": 3}, 2.0),
+        ({"visible": 20_000, "topology": "random", "degree": 24}, 0.6),
+        ({"visible": 100_000, "topology": "grid", "radius": 3}, 1.4),
     ],
     ids=["20,000", "100,000"],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from thermoloom import feasibility, interrupts, threads
+from thermoloom.engines.memory import training_memory
 from thermoloom.errors import UserError
 from thermoloom.inputs import read_file
 from thermoloom.machine.machine import Machine
@@ -36,7 +37,7 @@ def _not_there(path: Path) -> None:
 def test_nothing_of_linux_is_needed(elsewhere: Path) -> None:
     assert threads.available_cores() == os.cpu_count()
     assert feasibility.memory_bytes() == 1 << 62
-    feasibility.require_memory(feasibility.size_memory(Machine()))
+    feasibility.require_memory(training_memory(Machine()))
     assert manifest.host()["cpu"]
     files.write_atomically(elsewhere / "a", b"written")
     assert read_file(elsewhere / "a", 100) == b"written"

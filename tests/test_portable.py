@@ -257,7 +257,7 @@ def test_trainings_side_by_side_are_those_alone(name: str) -> None:
     fields, word = some_fields(machine), some_word(machine)
     paths = [portable.path(machine, fields[i], i, i, word) for i in range(3)]
     thetas = [random_parameters(machine, 0.1, i, np.float32) for i in range(3)]
-    together = learn_together(learners, thetas, paths, [{}] * 3)
+    together = learn_together(learners, thetas, [{}] * 3, paths)
     for learner, theta, path, (learned, _) in zip(learners, thetas, paths, together, strict=True):
         assert relative_difference(learned, learned_once(learner, theta, path)) < 2e-6
 
@@ -284,7 +284,7 @@ def test_trainings_on_a_grid_have_their_own_rounding() -> None:
         select().learner(settings_of(PAPER, {**values, "training": {"seed": s}})) for s in (1, 2)
     ]
     path, zero = some_path_of(select(), PAPER), Parameters.zeros(PAPER)
-    together = learn_together(learners, [zero, zero], [path, path], [{}, {}])
+    together = select().learn_together(learners, [zero, zero], [{}, {}], path)
     assert not together[0][0].same_as(together[1][0])
     assert together[1][0].same_as(learned_once(learners[1], zero, path))
 

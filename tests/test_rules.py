@@ -211,7 +211,7 @@ def test_trainings_side_by_side_keep_their_own_state(rule: Any) -> None:
         paths = [FLOAT64.path(EVERYTHING, fields[i], i, cycle, word) for i in range(2)]
         alone = [each.update(*alone[i], paths[i]) for i, each in enumerate(learners)]
         thetas, states = (list(part) for part in zip(*together, strict=True))
-        together = learn_together(learners, thetas, paths, states)
+        together = learn_together(learners, thetas, states, paths)
     for (theta, state), (expected, expected_state) in zip(together, alone, strict=True):
         assert relative_difference(theta, expected) < 1e-12
         for name in state:

@@ -19,7 +19,7 @@ from machines import (
 )
 from plain_rules import learn_stepwise
 
-from thermoloom.engines import Path, engine
+from thermoloom.engines import Path, engine, portable
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.errors import UserError
 from thermoloom.machine.action import PathLoss, path_terms
@@ -185,6 +185,34 @@ def test_divergence_ends_one_trainee_alone(small: Machine, fields: np.ndarray) -
     assert wild.cycle < 30
     assert not calm.diverged
     assert calm.cycle == 30
+
+
+def test_a_screen_of_rates_learns_side_by_side(
+    small: Machine, fields: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each computer alone, to round-off, also beside one that diverges."""
+    monkeypatch.setenv("THERMOLOOM_ENGINE", "portable:numpy")
+    sizes = []
+
+    def learn_together(learners: Any, *arguments: Any) -> Any:
+        sizes.append(len(learners))
+        return original(learners, *arguments)
+
+    original = portable.learn_together
+    monkeypatch.setattr(portable, "learn_together", learn_together)
+    scales = (0.5, 1.0, 2.0, 1e12)
+    settings = [settings_for(small, learning_rate_scale=scale) for scale in scales]
+    trainees = [Trainee.new(each) for each in settings]
+    train(trainees, Drive(fields))
+    assert sizes[0] == 4
+    assert sizes[-1] == 3
+    assert [trainee.diverged for trainee in trainees] == [False, False, False, True]
+    for trainee, each in zip(trainees[:3], settings, strict=False):
+        alone = trained(each, fields)
+        assert relative_difference(trainee.parameters, alone.parameters) < 2e-6
+        np.testing.assert_allclose(
+            trainee.curve_columns()["loss"], alone.curve_columns()["loss"], rtol=1e-5
+        )
 
 
 def test_different_paths_cannot_be_shared(small: Machine, fields: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """Feasibility checks, made before any array is allocated or file written.
 
-memory   the arrays of a training, a generation or a measure, summed by the settings that
-         make them large
+memory   arrays summed by the settings that make them large; what an engine needs for a
+         training or a generation is its own estimate (``engines.memory``)
 Δt       μ Δt V″(x_max) < 2, with V the onsite potential and x_max the farthest reachable state
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from thermoloom.errors import UserError, warn
 from thermoloom.extensions import is_extension
-from thermoloom.inputs import LARGEST, SMALLEST, whole_number
+from thermoloom.inputs import LARGEST, SMALLEST
 from thermoloom.machine.clamp import resting_states
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
@@ -30,12 +30,13 @@ from thermoloom.machine.wires import few_wires, wires, wiring
 
 SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"
-SAMPLES = "generation.samples"
 
 LONG_PATH = 1 << 28
 """Bytes from which on a path is simulated in stretches, where wires are few."""
 STRETCH = 256
 """Steps of a long path that are in memory at once: a multiple of the learner's block."""
+PATHS_BYTES = 1 << 28
+"""Most memory of paths that are simulated together, and of residuals that are learned together."""
 RAREST = 25.0
 """States of probability below exp(−25) ≈ 10⁻¹¹ count as unreachable: less than one in the 10⁹ unit
 steps of a training."""
@@ -85,44 +86,49 @@ def has_long_paths(machine: Machine) -> bool:
     return large and not uneven and few_wires(machine)
 
 
-def size_memory(machine: Machine) -> dict[str, int]:
-    """Arrays of every use of a computer: θ, P and copies of them; paths and residuals.
+def paths_together(machine: Machine) -> int:
+    """Noising paths that are in memory at once where an engine simulates many together."""
+    most = min(PATHS_BYTES, memory_bytes() // 16)
+    return max(1, most // (4 * machine.steps * machine.units))
+
+
+def size_memory(machine: Machine, bytes_of_pairs: int = 0) -> dict[str, int]:
+    """A computer without any computation: θ and P.
 
     θ is counted six times in float32 (θ, the learner's copy, pending changes, the learned θ, and a
-    checkpoint while it is written) and P once in float32 and twice in float64. The watched loss has
-    two matrices of all pairs of units for each stage, and one more; few wires have lists of their
-    ends instead, and five rows of a block of steps for every unit. Eight arrays have the size of a
-    path: training and validation path, drives, errors and sums of them. Blocks of steps are in
-    large pages, at least a few of them.
+    checkpoint while it is written) and P once in float32 and twice in float64.
+    ``bytes_of_pairs``: what an engine has besides, for pairs of units or for wires.
     """
     stages = machine.stages + len(machine.development)
     projection = machine.visible * machine.hidden * (machine.code in ("projection", "signs"))
     to_labels = _label_couplings(machine)
-    size = 24 * stages * (layout(machine).size - to_labels) + 20 * projection + 8 * 2**20
-    if few_wires(machine):
-        size += 160 * len(wires(machine)) + 1600 * machine.units
-    else:
-        size += 4 * (2 * stages + 1) * machine.units**2
-    steps = min(machine.steps, STRETCH) if has_long_paths(machine) else machine.steps
+    size = 24 * stages * (layout(machine).size - to_labels) + 20 * projection
     return {
-        f"{SIZE} = {machine.visible}, {machine.hidden}": size,
+        f"{SIZE} = {machine.visible}, {machine.hidden}": size + 8 * 2**20 + bytes_of_pairs,
         _labels(machine): 24 * stages * to_labels,
-        f"{machine.units} units × {steps} steps ({SIZE}, {TIME})": 32 * steps * machine.units,
     }
 
 
-def solver_memory(machine: Machine) -> dict[str, int]:
-    """The same for the optimum: moments in float64 of all pairs, or of pairs with a common
-    neighbour, the modes and interpolations of some patterns, and couplings to label units.
+def path_memory(machine: Machine, arrays: int, itemsize: int = 4) -> dict[str, int]:
+    """Arrays of the size of a path, or of the part of it that is in memory."""
+    steps = min(machine.steps, STRETCH) if has_long_paths(machine) else machine.steps
+    name = f"{machine.units} units × {steps} steps ({SIZE}, {TIME})"
+    return {name: arrays * itemsize * steps * machine.units}
+
+
+def moments_memory(machine: Machine) -> dict[str, int]:
+    """The optimum: moments in float64 of all pairs, or of pairs with a common neighbour, the modes
+    and interpolations of some patterns, and couplings to label units.
     """
-    parts, moments = size_memory(machine), 2 * machine.units**2
+    moments = 2 * machine.units**2
     if machine.sparse:
         degree = np.diff(wiring(machine).start)
         moments = min(int(degree @ degree) + 20 * len(wires(machine)), 3 * moments)
     modes = min(3 * 2**28, 2**16 * machine.units)
-    parts[f"moments of pairs of units ({SIZE}, machine.topology)"] = 8 * moments + modes
-    parts[_labels(machine)] += 48 * machine.stages * _label_couplings(machine)
-    return parts
+    return {
+        f"moments of pairs of units ({SIZE}, machine.topology)": 8 * moments + modes,
+        _labels(machine): 48 * machine.stages * _label_couplings(machine),
+    }
 
 
 def _labels(machine: Machine) -> str:
@@ -131,19 +137,6 @@ def _labels(machine: Machine) -> str:
 
 def _label_couplings(machine: Machine) -> int:
     return sum(block.size for block in layout(machine).blocks if block.columns == "label")
-
-
-def generation_memory(machine: Machine, samples: int, kept_states: int = 0) -> dict[str, int]:
-    """Initial and final states in float32, energies in float64, and the archive being written."""
-    states = 64 * samples + 4 * kept_states
-    return size_memory(machine) | {f"{SAMPLES} = {samples}": states * machine.units}
-
-
-def measures_memory(machine: Machine, samples: int) -> dict[str, int]:
-    """A generation and the S(S − 1)/2 distances between its samples, in float64."""
-    parts = generation_memory(machine, samples)
-    parts[f"{SAMPLES} = {samples}"] += 4 * samples * samples
-    return parts
 
 
 def _readable(count: float) -> str:
@@ -268,14 +261,3 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
             f"machine.dt = {machine.dt:g}: too long a step, the states would grow without bound; "
             f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
         )
-
-
-# --- checks before a computation ------------------------------------------------------------------
-
-
-def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:
-    """``samples`` as a whole number; refuse too little memory or an unstable time step."""
-    count = whole_number(SAMPLES, samples, 1)
-    require_memory(generation_memory(machine, count, kept_states))
-    check_step(machine)
-    return count

@@ -17,15 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines import OnSnapshot, engine
+from thermoloom.engines.memory import SAMPLES, generation_memory
 from thermoloom.errors import UserError
-from thermoloom.feasibility import check_generation
+from thermoloom.feasibility import check_step, require_memory
 from thermoloom.inputs import seed_number, whole_number
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import energy_parts, label_word
 from thermoloom.machine.generated import Generated
+from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Array, Parameters
 from thermoloom.machine.protocol import generation_windows, watched_steps
+
+
+def check_generation(machine: Machine, samples: int, kept_states: int = 0) -> int:
+    """``samples`` as a whole number; refuse too little memory or an unstable time step."""
+    count = whole_number(SAMPLES, samples, 1)
+    require_memory(generation_memory(machine, count, kept_states))
+    check_step(machine)
+    return count
 
 
 def generate(

@@ -72,11 +72,12 @@ def round_keys(key: int | np.uint64) -> list[tuple[int, int]]:
 def wide_product(library: Any, factor: int, words: Array) -> tuple[Array, Array]:
     """Upper and lower 32 bits of factor × word.
 
-    By limbs of 16 bits where words have 32, in JAX; elsewhere in 64 bits that wrap around.
+    By limbs of 16 bits where words have 32, in JAX; elsewhere in 64 bits that wrap around, of which
+    the lower 32 count.
     """
     if library.word != getattr(library.xp, "uint32", None):
-        product = words * factor
-        return (product >> 32) & _WORD, product & _WORD
+        product = (words & _WORD) * factor
+        return product >> 32, product
     high, low = library.word(factor >> 16), library.word(factor & 0xFFFF)
     words_high, words_low = words >> 16, words & 0xFFFF
     middle = high * words_low + ((low * words_low) >> 16)
@@ -94,7 +95,8 @@ def philox(library: Any, keys: Array, counter: Sequence[Array]) -> tuple[Array, 
         upper, lower = wide_product(library, PHILOX[0], c0)
         other_upper, other_lower = wide_product(library, PHILOX[1], c2)
         c0, c1, c2, c3 = other_upper ^ c1 ^ key[0], other_lower, upper ^ c3 ^ key[1], lower
-    return c0, c1, c2, c3
+    lower_bits = library.array(_WORD, library.word)
+    return c0 & lower_bits, c1 & lower_bits, c2 & lower_bits, c3 & lower_bits
 
 
 def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Array]:
@@ -109,10 +111,11 @@ def box_muller(library: Any, radial: Array, angular: Array) -> tuple[Array, Arra
     turn = library.cast(angle - (angle >> 29) * 2**30, xp.float32) * 2.0**-32
     radius = xp.sqrt(-2 * xp.log(library.cast(u, library.real)))
     phase = 2 * math.pi * library.cast(turn, library.real)
-    cosine, sine = radius * xp.cos(phase), radius * xp.sin(phase)
-    cosine = xp.where(angular >> 31 == 1, -cosine, cosine)
-    exchanged = (angular >> 30) & 1 == 1
-    return xp.where(exchanged, sine, cosine), xp.where(exchanged, cosine, sine)
+    # products with 0, 1 and −1 are exact, and faster than a choice by random bits
+    sign = 1 - 2 * library.cast(angular >> 31, library.real)
+    exchanged = library.cast((angular >> 30) & 1, library.real)
+    cosine, sine, same = sign * radius * xp.cos(phase), radius * xp.sin(phase), 1 - exchanged
+    return same * cosine + exchanged * sine, exchanged * cosine + same * sine
 
 
 def draw_normals(

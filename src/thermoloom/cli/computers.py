@@ -236,7 +236,7 @@ def generate(
     )
     from thermoloom.computers.conditions import under
     from thermoloom.computers.sample_archives import SampleRequest
-    from thermoloom.feasibility import check_generation
+    from thermoloom.generation import check_generation
     from thermoloom.machine.energy import label_word
     from thermoloom.patterns.clamps import clamp_of, read_mask, read_picture
     from thermoloom.presentation.terminal import progress

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engine_choice import ENGINES, OWN_ENGINE, engine_in_use
+from thermoloom.feasibility import path_memory, size_memory
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.generated import Generated
@@ -96,6 +97,29 @@ class Learner(Protocol):
         """
 
 
+def learn_in_turn(
+    learners: Sequence[Learner],
+    thetas: Sequence[Parameters],
+    states: Sequence[State],
+    path: Path,
+) -> list[Lesson | None]:
+    """Lessons of trainings that share a path, one after the other; None where θ has diverged."""
+    lessons: list[Lesson | None] = []
+    for learner, theta, state in zip(learners, thetas, states, strict=True):
+        try:
+            lessons.append(path.learned(learner, theta, state))
+        except Diverged:
+            lessons.append(None)
+    return lessons
+
+
+def usual_training_memory(machine: Machine) -> dict[str, int]:
+    """θ, and arrays of the size of a path that any engine has: training and validation path, their
+    residuals and sums of them.
+    """
+    return size_memory(machine) | path_memory(machine, 8)
+
+
 class Engine(Protocol):
     """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
@@ -116,6 +140,13 @@ class Engine(Protocol):
         None: the kernels for any computer. ``learning``, ``generating``: whether to include these.
         """
         return
+
+    def training_memory(self, machine: Machine) -> dict[str, int]:
+        """Bytes that one training needs at a time, by the settings that make them large.
+
+        A generation is taken to need no more, but for its samples.
+        """
+        return usual_training_memory(machine)
 
     def path(
         self,
@@ -147,6 +178,20 @@ class Engine(Protocol):
 
     def learner(self, settings: Settings) -> Learner:
         """The learner of these settings."""
+
+    def learn_together(
+        self,
+        learners: Sequence[Learner],
+        thetas: Sequence[Parameters],
+        states: Sequence[State],
+        path: Path,
+    ) -> list[Lesson | None]:
+        """Lessons of trainings that share a path; None where θ is no longer finite.
+
+        For engines that gain by computing them side by side. Results may differ by round-off from
+        those of each training alone.
+        """
+        return learn_in_turn(learners, thetas, states, path)
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, in float64; on a device, of θ as it applies it."""

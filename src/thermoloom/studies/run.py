@@ -16,8 +16,9 @@ from time import monotonic
 from typing import Any
 
 from thermoloom.computers.pattern_store import identified, named, store_patterns
+from thermoloom.engines.memory import measures_memory
 from thermoloom.errors import UserError
-from thermoloom.feasibility import measures_memory, require_memory
+from thermoloom.feasibility import require_memory
 from thermoloom.measures.classifier import classifier_in
 from thermoloom.patterns.drive import Drive, check_labels, unit_fields
 from thermoloom.patterns.patterns import load_patterns

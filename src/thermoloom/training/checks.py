@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from thermoloom.engines.memory import solver_memory, training_memory
 from thermoloom.errors import UserError
-from thermoloom.feasibility import (
-    check_step,
-    require_memory,
-    size_memory,
-    solver_memory,
-    warn_of_memory,
-)
+from thermoloom.feasibility import check_step, require_memory, warn_of_memory
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.quantization import UNQUANTIZED
 from thermoloom.patterns.drive import Drive
@@ -21,7 +16,7 @@ from thermoloom.settings import Settings
 def check_learning(settings: Settings, drive: Drive) -> None:
     """Refuse settings with which no computer can be trained or solved on this drive."""
     _check_fields(settings.machine, drive)
-    memory = solver_memory if settings.solved else size_memory
+    memory = solver_memory if settings.solved else training_memory
     require_memory(memory(settings.machine))
     check_step(settings.built, float(np.abs(drive.fields).max()))
     warn_of_memory(settings.machine)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import Diverged, Learner, Path, State, engine
+from thermoloom.engines import Learner, Path, State, engine, learn_in_turn
 from thermoloom.errors import UserError
-from thermoloom.feasibility import memory_bytes
+from thermoloom.feasibility import paths_together
 from thermoloom.interrupts import interrupts_deferred
 from thermoloom.machine.action import PathLoss
 from thermoloom.machine.parameters import Parameters
@@ -122,15 +122,7 @@ class Trainee:
 
     def learn(self, path: Path, validation: Mapping[int, Watched]) -> None:
         """Learn one cycle completely or, if an exception is raised, not at all."""
-        reached, theta = self.reached, self.parameters
-        try:
-            state = self.learner.init(theta) if reached.state is None else reached.state
-            theta, state = path.learned(self.learner, theta, state)
-            reached = reached._replace(parameters=theta, state=state)
-        except Diverged:
-            reached = reached._replace(diverged=True)
-        reached = reached._replace(cycle=self.cycle + 1)
-        self.reached = _validated(self.settings, reached, validation)
+        _learn([self], path, validation)
 
     @cached_property
     def learner(self) -> Learner:
@@ -159,13 +151,15 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
         if trainee.cycle == 0 and not trainee.curve:
             trainee.reached = _validated(trainee.settings, trainee.reached, validation)
     paths = _TrainingPaths(settings, drive, max(t.settings.training.cycles for t in trainees))
+    beside = hasattr(engine(), "learn_together")
+    together = paths_together(settings.machine) if beside else 1
     while any(not t.finished for t in trainees):
         cycle = min(t.cycle for t in trainees if not t.finished)
         path = paths.of_cycle(cycle)
         present = [t for t in trainees if t.cycle == cycle and not t.finished]
-        for trainee in present:
+        for first in range(0, len(present), together):
             with interrupts_deferred():
-                trainee.learn(path, validation)
+                _learn(present[first : first + together], path, validation)
         if on_cycle:
             with interrupts_deferred():  # an interrupt cannot get lost in the callback
                 ends = on_cycle(present)
@@ -173,8 +167,22 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
                 return
 
 
-PATHS_BYTES = 2**28
-"""Most memory of paths that are simulated together."""
+def _learn(trainees: Sequence[Trainee], path: Path, validation: Mapping[int, Watched]) -> None:
+    """A cycle of trainees that learn together: of all completely, or of none."""
+    learners, thetas = [t.learner for t in trainees], [t.parameters for t in trainees]
+    states = [
+        learner.init(trainee.parameters) if trainee.reached.state is None else trainee.reached.state
+        for learner, trainee in zip(learners, trainees, strict=True)
+    ]
+    learn = engine().learn_together if len(trainees) > 1 else learn_in_turn
+    reached = []
+    for trainee, lesson in zip(trainees, learn(learners, thetas, states, path), strict=True):
+        after = trainee.reached._replace(cycle=trainee.cycle + 1, diverged=lesson is None)
+        if lesson is not None:
+            after = after._replace(parameters=lesson[0], state=lesson[1])
+        reached.append(_validated(trainee.settings, after, validation))
+    for trainee, after in zip(trainees, reached, strict=True):
+        trainee.reached = after
 
 
 class _TrainingPaths:
@@ -186,10 +194,7 @@ class _TrainingPaths:
     def __init__(self, settings: Settings, drive: Drive, cycles: int) -> None:
         self.machine, self.seed = settings.built, settings.training.seed
         self.drive, self.cycles = drive, cycles
-        most = min(PATHS_BYTES, memory_bytes() // 16) // (
-            4 * self.machine.steps * self.machine.units
-        )
-        self.together = max(1, min(getattr(engine(), "PATHS", 1), most))
+        self.together = min(getattr(engine(), "PATHS", 1), paths_together(self.machine))
         self.ahead: dict[int, Path] = {}
         self.last: Path | None = None
 

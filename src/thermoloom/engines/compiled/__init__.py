@@ -24,18 +24,32 @@ from thermoloom.engines.compiled.stage_learner import StageLearner
 from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.noisy_learner import NoisyLearner
-from thermoloom.feasibility import has_long_paths
+from thermoloom.feasibility import has_long_paths, path_memory, size_memory
 from thermoloom.machine.action import PathLoss, PathTerms, path_terms
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quadratic_loss import QuadraticLoss
 from thermoloom.machine.quantization import UNQUANTIZED
-from thermoloom.machine.wires import few_wires
+from thermoloom.machine.wires import few_wires, wires
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
 
 Float32 = NDArray[np.float32]
+
+
+def training_memory(machine: Machine) -> dict[str, int]:
+    """Bytes that one training needs at a time, by the settings that make them large.
+
+    The watched loss has two matrices of all pairs of units for each stage, and one more; few wires
+    have lists of their ends instead, and five rows of a block of steps for every unit. Eight arrays
+    have the size of a path: training and validation path, drives, errors and sums of them.
+    """
+    stages = machine.stages + len(machine.development)
+    pairs = 4 * (2 * stages + 1) * machine.units**2
+    if few_wires(machine):
+        pairs = 160 * len(wires(machine)) + 1600 * machine.units
+    return size_memory(machine, pairs) | path_memory(machine, 8)
 
 
 @portable_if_foreign

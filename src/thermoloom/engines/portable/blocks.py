@@ -57,12 +57,13 @@ def solve_block(
 ) -> Any:
     """R of a block from R⁰ (``start``); ``feedback`` = αc, ``causal`` = U."""
     transposed, weight, coupled, overlap = library.transposed, feedback * causal, {}, {}
+    squares = {group: states @ transposed(states) for group, states in x.items()}
     for group in start:
         pairs = layout(rule.machine).partners(group)
         rates = {
             b.rows if turned else b.columns: rule.own.linear.rate(b.name) for b, turned in pairs
         }
-        products = [scaled(rate, x[other] @ transposed(x[other])) for other, rate in rates.items()]
+        products = [scaled(rate, squares[other]) for other, rate in rates.items()]
         coupled[group], overlap[group] = rates, weight * sum(products)
 
     def sweep(r: Groups) -> Groups:
@@ -108,7 +109,8 @@ def learn_blocks(
             force = sum(f * each for f, each in zip(response, [force, *rest], strict=True))
         residuals = alone + scale * force
         if rule.own.error:
-            erroneous = own_error(rule.own.error).residual(residuals, states, normals)
+            measured = xp.broadcast_to(states, residuals.shape)
+            erroneous = own_error(rule.own.error).residual(residuals, measured, normals)
             _require_shape("imperfections.errors: residual()", erroneous, residuals)
             residuals = erroneous
         r = couplings.free_groups(machine, residuals)

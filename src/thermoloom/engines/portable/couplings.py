@@ -82,9 +82,10 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
     xp, result = library.xp, {}
     for block in layout(machine).blocks:
         left, right = r[block.rows], x[block.columns]
-        if block.columns in r and not block.symmetric:
-            left = xp.concatenate([left, x[block.rows]], -2)
-            right = xp.concatenate([right, r[block.columns]], -2)
+        if block.columns in r and not block.symmetric:  # trainings may share the states
+            rows, columns = left, r[block.columns]
+            left = xp.concatenate([rows, xp.broadcast_to(x[block.rows], rows.shape)], -2)
+            right = xp.concatenate([xp.broadcast_to(right, columns.shape), columns], -2)
         u = library.transposed(left) @ right
         u = u + library.transposed(u) if block.symmetric else u
         result[block.name] = u * wires[block.name] if block.name in wires else u

@@ -92,7 +92,8 @@ class Sampler:
         stream = Stream(library, self.seed, "generation")
         prepare = Stream(library, self.seed, "generation preparation")
         x = library.array(np.zeros((len(numbers), machine.units)))
-        x, _ = evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers)
+        for piece in evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers):
+            x = piece[-1]
         x = x if targets is None else x * free + targets[0] * (1 - free)
         self.see(account, first, 0, x[None], np.zeros((1, len(numbers))))
         for stage, begin, end in generation_windows(machine):
@@ -103,7 +104,7 @@ class Sampler:
             ]
             fixed = *J, word, free, step_constants(machine, library.array, stage)
             sums = np.zeros((3, len(numbers)))
-            for step, count in chunks(begin, end, len(numbers) * machine.units):
+            for step, count in chunks(self.library, begin, end, len(numbers) * machine.units):
                 z = stream.normals(numbers, step, count, machine.units)
                 ends = np.minimum(np.arange(step + 1, step + count + 1), machine.steps)
                 aims = targets[ends] if self.clamp is not None and self.clamp.follow else None

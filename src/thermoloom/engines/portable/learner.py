@@ -51,20 +51,25 @@ class Learner(engines.Learner):
     @linear_algebra()
     def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
         """θ and state after one noising path."""
-        return learn_together([self], [theta], [path], [state])[0]
+        lesson = learn_together([self], [theta], [state], path)[0]
+        if lesson is None:
+            raise Diverged("couplings are no longer finite")
+        return lesson
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
         """Residuals (K, N) of units that are coupled to nothing, and what θ gets at the end."""
         alone = uncoupled_residuals(self.library, self.rule.machine, path.states)
         return alone + residual_errors(self.library, self.settings, path.number), 0.0
 
-    def finish(self, theta: Parameters, vector: Any) -> Parameters:
-        """θ with what was learned, as it is at the end of the trajectory; raises ``Diverged``."""
+    def finish(self, theta: Parameters, vector: Any, state: State) -> Lesson | None:
+        """θ with what was learned, as it is at the end of the trajectory; None: it diverged."""
         if not np.isfinite(vector).all():
-            raise Diverged("couplings are no longer finite")
+            return None
         learned, machine, grid = replace(theta, vector=vector), self.rule.machine, self.rule.grid
         learned = learned if grid is None else grid.nearest(learned)
-        return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
+        if isinstance(machine, BuiltMachine):
+            learned = machine.drifted_parameters(learned)
+        return learned, state
 
     def block_length(self, states: Array, rate: float) -> int:
         """B: whole periods, as many as ``STRONGEST_FEEDBACK`` allows."""
@@ -72,7 +77,8 @@ class Learner(engines.Learner):
         alone = machine.sparse or self.settings.device.couples or rule.own.stepwise
         if alone or rule.grid is not None or rule.period >= LONGEST_BLOCK:
             return min(rule.period, steps)
-        largest, longest = float(self.library.xp.max((states * states).sum(-1))), LONGEST_BLOCK
+        xp, longest = self.library.xp, LONGEST_BLOCK
+        largest = float(xp.max(xp.einsum("...i,...i->...", states, states)))
         feedback = 2 * rate * machine.residual_scale * largest * rule.own.linear.largest_rate
         while longest > 1:
             causal = in_block(rule.own.linear, longest, rule.period).causal
@@ -83,17 +89,16 @@ class Learner(engines.Learner):
 
 
 def learn_together(
-    learners: Sequence[Learner], thetas: Sequence[Parameters], paths: Sequence[Path],
-    states: Sequence[State],
-) -> list[Lesson]:  # fmt: skip
-    """θ and state of several trainings after one path each, side by side, which fills a GPU; on a
-    grid, where each needs its own rounding stream, one after the other. They may differ in seed,
-    rate and additive errors, not in machine, device, grid and rule.
+    learners: Sequence[Learner], thetas: Sequence[Parameters], states: Sequence[State],
+    path: Path | Sequence[Path],
+) -> list[Lesson | None]:  # fmt: skip
+    """θ and state of trainings after one path each, or after the same path, side by side, which
+    fills a GPU; None: θ diverged. They may differ in seed, rate and additive errors, not in
+    ``rule``; on a grid, where each needs its own rounding stream, there is one.
     """
     first, rule, library = learners[0], learners[0].rule, learners[0].library
-    if rule.grid is not None and len(learners) > 1:
-        return [each.update(thetas[i], states[i], paths[i]) for i, each in enumerate(learners)]
-    xp, machine, trainings = library.xp, rule.machine, list(zip(learners, paths, strict=True))
+    xp, machine, paths = library.xp, rule.machine, [path] if isinstance(path, Path) else path
+    trainings = [(learner, paths[n % len(paths)]) for n, learner in enumerate(learners)]
     lessons = [learner.lesson(path) for learner, path in trainings]
     of_steps = [
         xp.stack([library.array(path.states[1:]) for path in paths]),
@@ -125,7 +130,7 @@ def learn_together(
         leftover = end - (end - begin) % length
         for low, high, size in ((begin, leftover, length), (leftover, end, end - leftover)):
             if high > low:
-                shape = len(paths), (high - low) // size, size, machine.units
+                shape = -1, (high - low) // size, size, machine.units
                 blocks = [
                     None if each is None else xp.swapaxes(each[:, low:high].reshape(shape), 0, 1)
                     for each in of_steps
@@ -134,7 +139,7 @@ def learn_together(
                 z = library.run(learn_blocks, rule, z, *fixed, tuple(blocks))
         stages.append(z)
     after = zip(learners, thetas, stored(library, machine, stages), lessons, strict=True)
-    return [(each.finish(theta, z.pop(THETA) + end), z) for each, theta, z, (_, end) in after]
+    return [each.finish(theta, z.pop(THETA) + end, z) for each, theta, z, (_, end) in after]
 
 
 def stored(library: NumPy, machine: Machine, stages: Sequence[Memory]) -> list[State]:

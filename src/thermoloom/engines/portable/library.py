@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from thermoloom.errors import UserError
+from thermoloom.threads import thread_count
 
 Array = Any  # of whichever library
 
@@ -27,6 +28,7 @@ class NumPy:
     """NumPy, and what the other libraries have in common with it."""
 
     namespace, words = "numpy", "int64"
+    normals_at_once = 40_000  # that are drawn together: more would leave the cache
 
     def __init__(self, device: str, precision: str) -> None:
         self.xp: Any = import_module(self.namespace)
@@ -38,6 +40,11 @@ class NumPy:
         if device != "cpu":
             raise RuntimeError("NumPy computes on the cpu alone")
         return device
+
+    @property
+    def threads(self) -> int:
+        """Threads among which to divide trajectories: on other devices and in JAX, one."""
+        return thread_count() if str(self.device) == "cpu" else 1
 
     def array(self, values: Any, dtype: Any = None) -> Array:
         """NumPy → an array of this library, real unless another type is named."""
@@ -62,17 +69,22 @@ class NumPy:
         return carry, tuple(self.xp.stack(each) for each in zip(*outputs, strict=True))
 
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
-        """v ← step(v) until v (arrays by name) changes by round-off only."""
+        """v ← step(v) until the error of v (arrays by name) is round-off, in every training.
+
+        The error after a step is about its change times the ratio of this to the change before.
+        """
         size = self.distance(values, dict.fromkeys(values, 0.0))
 
         def again(state: Any) -> Any:
             following = step(state[1])
-            return state[0] + 1, following, self.distance(following, state[1])
+            change = self.distance(following, state[1])
+            return state[0] + 1, following, change, change * (change / state[2])
 
         def unfinished(state: Any) -> Any:
-            return (state[0] < most) & (state[2] > 8 * self.epsilon * size)
+            change, error = state[2] > 8 * self.epsilon * size, state[3] > self.epsilon / 4 * size
+            return (state[0] < most) & (change & error).any()
 
-        return self.repeat(unfinished, again, (0, values, size))[1]
+        return self.repeat(unfinished, again, (0, values, size, size))[1]
 
     def repeat(self, condition: Callable[[Any], Any], step: Callable[[Any], Any], v: Any) -> Any:
         """v ← step(v) while a condition holds."""
@@ -81,8 +93,9 @@ class NumPy:
         return v
 
     def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
-        """Σ max |a − b| over arrays that have elements."""
-        return sum(self.xp.max(self.xp.abs(a[name] - b[name])) for name in a if a[name].shape[-1])
+        """Σ max |a − b| of every training over arrays that have elements."""
+        there = [name for name in a if a[name].shape[-1]]
+        return sum(self.xp.amax(self.xp.abs(a[name] - b[name]), (-2, -1)) for name in there)
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
@@ -94,13 +107,14 @@ class PyTorch(NumPy):
     """PyTorch on the CPU or on a GPU (cuda, cuda:1, mps)."""
 
     namespace = "torch"
+    normals_at_once = 160_000  # fewer would spend their time in calls
 
     def find(self, device: str) -> Any:
         return self.xp.zeros(1, device=device).device
 
     def array(self, values: Any, dtype: Any = None) -> Array:
-        values = np.array(values, order="C")
-        return self.xp.tensor(values, dtype=dtype or self.real, device=self.device)
+        values = np.array(values, order="C")  # a copy, which the tensor may share
+        return self.xp.as_tensor(values, dtype=dtype or self.real, device=self.device)
 
     def numpy(self, array: Array) -> Any:
         return array.cpu().numpy()

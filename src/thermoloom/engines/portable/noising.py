@@ -8,7 +8,7 @@ never sees θ, so all trajectories take a step at once, which costs little more 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,13 +18,10 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
 from thermoloom.streams import PATH_STREAMS, Purpose, Stream
 
-NORMALS_AT_ONCE = 40_000
-"""Normals that are drawn together, so that the arrays on the way to them stay in the cache."""
 
-
-def chunks(first: int, last: int, units: int) -> list[tuple[int, int]]:
+def chunks(library: NumPy, first: int, last: int, units: int) -> list[tuple[int, int]]:
     """(first, steps) of pieces of a trajectory whose normals are drawn together."""
-    length = max(4, min(64, NORMALS_AT_ONCE // units // 4 * 4))
+    length = max(4, min(64, library.normals_at_once // units // 4 * 4))
     edges = [first, *range(first - first % length + length, last, length), last]
     return [(begin, end - begin) for begin, end in pairwise(edges)]
 
@@ -48,16 +45,15 @@ def noising_steps(
 def evolve(
     library: NumPy, machine: Machine, states: Array, fields: Array, amplitudes: Any,
     stream: Stream, numbers: Sequence[int],
-) -> tuple[Array, list[Array]]:  # fmt: skip
-    """States (S, N) after a whole protocol, and pieces (steps, S, N) of the way."""
-    amplitudes, pieces = library.array(amplitudes), []
-    constants = step_constants(machine, library.array)
-    for first, steps in chunks(0, machine.steps, states.shape[0] * states.shape[1]):
+) -> Iterator[Array]:  # fmt: skip
+    """States (steps, S, N) after each step of a protocol, in pieces."""
+    amplitudes, constants = library.array(amplitudes), step_constants(machine, library.array)
+    for first, steps in chunks(library, 0, machine.steps, states.shape[0] * states.shape[1]):
         z = stream.normals(numbers, first, steps, machine.units)
         protocol = amplitudes[first : first + steps]
-        pieces.append(library.run(noising_steps, None, states, fields, protocol, z, constants))
-        states = pieces[-1][-1]
-    return states, pieces
+        piece = library.run(noising_steps, None, states, fields, protocol, z, constants)
+        states = piece[-1]
+        yield piece
 
 
 def noising_paths(
@@ -66,9 +62,10 @@ def noising_paths(
     """x(t_0) … x(t_K) of trajectories ``numbers`` from fields (S, N): (K + 1, S, N)."""
     s = library.array(fields)
     prepare, noise = (Stream(library, seed, name) for name in PATH_STREAMS[purpose])
-    x = evolve(library, machine, 0 * s, s, preparation(machine), prepare, numbers)[0]
-    after = evolve(library, machine, x, s, ramp(machine), noise, numbers)[1]
-    return library.xp.concatenate([x[None], *after], 0)
+    for piece in evolve(library, machine, 0 * s, s, preparation(machine), prepare, numbers):
+        x = piece[-1:]
+    after = evolve(library, machine, x[0], s, ramp(machine), noise, numbers)
+    return library.xp.concatenate([x, *after], 0)
 
 
 def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
