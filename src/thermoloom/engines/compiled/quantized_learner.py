@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.compiling import jit, residual
-from thermoloom.engines.compiled.grid_rows import LANES, ROWS, move_nearest, move_stochastic
+from thermoloom.engines.compiled.grid_rows import move_rows
 from thermoloom.engines.compiled.stage_learner import (
     StageLearner,
     Window,
     clamped_squares,
     share_of_clamped,
 )
-from thermoloom.engines.compiled.streams import fill_row_bits, stream_key
+from thermoloom.engines.compiled.streams import stream_key
+from thermoloom.engines.compiled.tiles import LANES, ROWS
 from thermoloom.errors import UserError
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.energy import effective_bias
@@ -67,27 +68,6 @@ class Slots(NamedTuple):
         shares = np.arange(PIECES + 1) * (done[-1] / PIECES)
         edges: NDArray[np.int64] = np.searchsorted(done, shares, side="left").astype(np.int64)
         return edges * ROWS
-
-
-@jit
-def _pass(rows, codes, column, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
-    """Move the couplings of some rows by one update and sum their forces on the next state.
-
-    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low``:
-    shared bits of the uniforms of each row; empty for rounding to the nearest level.
-    """
-    forces[:] = 0
-    for row in range(rows[0], rows[1], ROWS):
-        tensor = 0 if row < column else 1
-        vectors = codes.shape[1] // LANES if tensor == 0 else (row - column) // LANES
-        p, f = moves[tensor], forces[tensor]
-        if low.size > 0:
-            move_stochastic(
-                codes, row, vectors, tensor, column, p, x, next_x, f, top, low, key, trajectory,
-                step,
-            )  # fmt: skip
-        else:
-            move_nearest(codes, row, vectors, tensor, column, p, x, next_x, f, top)
 
 
 @jit
@@ -140,9 +120,7 @@ def _learn(  # type: ignore[no-untyped-def]
     steps, units = drives.shape
     low, high = units * thread // threads, units * (thread + 1) // threads
     of_v, of_h = (min(low, visible), min(high, visible)), (max(low, visible), max(high, visible))
-    none = np.empty(0, np.int32)
-    bits = np.empty(codes.shape[0], np.int32) if stochastic else none
-    x, next_x = np.zeros((2, moves.shape[1]), np.float32)
+    x, next_x = np.zeros(moves.shape[1], np.float32), np.zeros(moves.shape[1], np.float32)
     _place(path[1], visible, column, next_x)
     finite = True
     for k in range(-1, steps):
@@ -158,15 +136,10 @@ def _learn(  # type: ignore[no-untyped-def]
         x[:] = next_x
         _place(path[min(k + 2, steps)], visible, column, next_x)
         step = max(first_step + k, 0)
-        row_bits = bits if k >= 0 else none
+        stream = key, trajectory, step, stochastic and k >= 0
         for p in range(thread, PIECES, threads):
             rows = (edges[p], edges[p + 1])
-            if row_bits.size > 0:
-                fill_row_bits(key, trajectory, step, rows[0] // ROWS, rows[1] // ROWS, bits)
-            _pass(
-                rows, codes, column, top, moves, x, next_x, forces[p], row_bits, key, trajectory,
-                step,
-            )  # fmt: skip
+            move_rows(rows, codes, column, top, moves, x, next_x, forces[p], stream)
         wait_for_all(threads, barrier)
     return finite
 

@@ -27,17 +27,21 @@ from numpy.typing import NDArray
 from thermoloom.engines import Diverged, Path
 from thermoloom.engines.compiled.aligned_memory import paged_zeros
 from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engines.compiled.compiling import drive, inline, inner, jit, residual
+from thermoloom.engines.compiled.compiling import (
+    drive,
+    fast_loops,
+    inline,
+    inner,
+    jit,
+    residual,
+)
 from thermoloom.engines.compiled.lanes import (
     AHEAD,
     BLOCK,
-    LANES,
     VECTORS,
     row_forces,
     row_sweep,
-    row_swept,
     row_updates,
-    turn,
 )
 from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
 from thermoloom.engines.compiled.stage_learner import (
@@ -45,6 +49,7 @@ from thermoloom.engines.compiled.stage_learner import (
     clamped_squares,
     share_of_clamped,
 )
+from thermoloom.engines.compiled.tiles import LANES, transpose_tile
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
@@ -133,8 +138,6 @@ class _Work(NamedTuple):
     first piece are in the rows of the next R."""
     forces: Float32
     """(PIECES, B): Σ_j J_ij x_j of one unit."""
-    norms: Float32
-    """Σ change² and Σ r² of each unit in the last sweep, alternating."""
     pending: Float32
     """Σ u since the start of the period, for every wire."""
     squares: NDArray[np.float64]
@@ -150,6 +153,12 @@ def _place(sweeps, graph):  # type: ignore[no-untyped-def]
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
 
+@inline
+def _row(rows, number):  # type: ignore[no-untyped-def]
+    """A row of steps."""
+    return rows[number * BLOCK : (number + 1) * BLOCK]
+
+
 @inner
 def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
@@ -157,7 +166,8 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     tiled = (high - low) // LANES * LANES if steps == BLOCK else 0
     for first in range(low, low + tiled, LANES):
         for p in range(VECTORS):
-            turn(source, width, p, first, p, second, rows)
+            to = (2 * first + second) * BLOCK + p * LANES
+            transpose_tile(source, p * width + first, VECTORS * width, rows, to, 2 * BLOCK)
     for i in range(low + tiled, high):
         for p in range(VECTORS):
             for q in range(LANES):
@@ -169,8 +179,7 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
 def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
     """Residuals without couplings, from rows of x and the states before ``first``."""
     for i in range(low, high):
-        x = rows[2 * i * BLOCK : (2 * i + 1) * BLOCK]
-        r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        x, r = _row(rows, 2 * i), _row(rows, 2 * i + 1)
         for k in range(LANES, BLOCK):
             r[k] = drive(constants, x[k - LANES], x[k])
         for q in range(LANES):  # their previous steps are in the last vector, one lane lower
@@ -210,7 +219,7 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
         row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
-        r = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        r = _row(work.rows, 2 * i + 1)
         for k in range(BLOCK):
             r[k] = residual(rule.constants, r[k], forces[k])
 
@@ -228,18 +237,31 @@ def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
         row_sweep(rows, first, stride, columns, begin, end, i, sums)
 
 
+@fast_loops
+def _finish(rate, start, before, other_sum, total):  # type: ignore[no-untyped-def]
+    """R = R⁰ − rate · sum of one unit, in place of its sum; Σ (change of R)² and Σ R²."""
+    change, size = np.float32(0), np.float32(0)
+    for k in range(BLOCK):
+        r = start[k] - rate * (total[k] + other_sum[k])
+        change += (r - before[k]) * (r - before[k])
+        size += r * r
+        total[k] = r
+    return change, size
+
+
 @inner
 def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the sums of all pieces, and the squared change."""
-    change = np.float64(0)
-    size = np.float64(0)
-    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.start.size - 1
+    change, size = np.float64(0), np.float64(0)
+    rows, n = work.rows, graph.start.size - 1
     first, stride = _place(sweeps, graph)
     sums, other_sums = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        row_swept(rows, first, stride, i, sums, other_sums, rate, norms)
-        change += norms[2 * i]
-        size += norms[2 * i + 1]
+        start, before = _row(rows, 2 * i + 1), _row(rows, first + stride * i)
+        total, other_sum = _row(rows, sums + i), _row(rows, other_sums + i)
+        changed, squared = _finish(rule.rate, start, before, other_sum, total)
+        change += changed
+        size += squared
     if piece == 0:  # clamped units have no residuals
         for k in range((sums + n) * BLOCK, (sums + n + 2) * BLOCK):
             rows[k] = 0
@@ -346,7 +368,6 @@ class SparseLearner:
         self._memory = _Work(
             rows=paged_zeros(5 * rows * BLOCK),
             forces=np.zeros((PIECES, BLOCK), np.float32),
-            norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
             pace=np.zeros(3),
