@@ -69,7 +69,7 @@ class DeviceLearner(StageLearner):
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        after, start, word = window.states[1:], window.start, window.word
+        after, start, word = window.states[1:], window.start, window.path.word
         written = Parameters(theta.machine, theta.vector.copy())
         vector = written.vector[window.stage]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -91,8 +91,8 @@ class DeviceLearner(StageLearner):
         felt = self._directed(self.machine.felt(written).both.vector[window.stage])
         states, units = np.ones((len(window.start), felt.shape[1]), np.float32), self.machine.units
         states[:, :units] = window.states[1:]
-        if window.word is not None:
-            states[:, units:-1] = window.word
+        if window.path.word is not None:
+            states[:, units:-1] = window.path.word
         out, moves = np.empty_like(window.start), np.zeros((2, felt.shape[1]), np.float32)
         constants = step_constants(self.machine)._replace(onsite=None, drift=None, kick=None)
         rule = np.float32(alpha), constants

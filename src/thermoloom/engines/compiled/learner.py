@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermoloom.engines import Path
 from thermoloom.engines.compiled.aligned_memory import Pages
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.block_memory import (
@@ -43,7 +42,6 @@ from thermoloom.engines.compiled.coupling_panels import (
     panels_for,
     take,
 )
-from thermoloom.engines.compiled.noising import start_of
 from thermoloom.engines.compiled.stage_learner import (
     StageLearner,
     Window,
@@ -248,6 +246,17 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
     return _take(share, theta, learned)
 
 
+def _steps_of(window: Window) -> tuple[Float32, Float32, bool]:
+    """States of a window; residuals at θ = 0 plus errors or, where the kernel computes those
+    residuals while the states are in the cache, errors alone; whether it does.
+    """
+    if window.path.prepared is not None:
+        return window.states, window.start, False
+    if window.errors is None:
+        return window.states, np.empty((0, window.states.shape[1]), np.float32), True
+    return window.states, window.errors[window.first : window.last], True
+
+
 class Learner(StageLearner):
     """The rule for completely coupled groups."""
 
@@ -306,21 +315,11 @@ class Learner(StageLearner):
         )
         return work, theta
 
-    def start(self, path: Path, errors: Float32 | None) -> Float32:
-        """Residuals at θ = 0 plus errors, or for a path that is not ``prepared`` errors alone.
-
-        Residuals at θ = 0 are then computed block by block, while the states are in the cache.
-        """
-        self._driven = path.prepared is None
-        if not self._driven:
-            return start_of(path, errors)
-        return np.empty((0, self.machine.units), np.float32) if errors is None else errors
-
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
         """An incomplete last period of a window is applied at its end."""
-        stage, word = window.stage, window.word
+        stage, word = window.stage, window.path.word
         bias = effective_bias(theta, stage, word)
         self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
         squares = clamped_squares(self.machine, word)
@@ -330,8 +329,14 @@ class Learner(StageLearner):
             one_h=np.float32(squares["hidden"]),
         )
         vector = np.ascontiguousarray(theta.vector[stage], np.float32)
-        steps = window.states, window.start, self._driven, self._blocks(vector)
-        work = *steps, self._scratch, rule, self._memory, self._blocks(learned)
+        work = (
+            *_steps_of(window),
+            self._blocks(vector),
+            self._scratch,
+            rule,
+            self._memory,
+            self._blocks(learned),
+        )
         finite = all(in_step(_learn, rule.pieces, *work))
         change = self._scratch.bias - bias
         share_of_clamped(theta, change, stage, word, learned)

@@ -179,7 +179,7 @@ class QuantizedLearner(StageLearner):
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
         """The number of the trajectory selects that of the rounding stream."""
-        machine, stage, word = self.machine, window.stage, window.word
+        machine, stage, word = self.machine, window.stage, window.path.word
         squares = clamped_squares(machine, word)
         slots, visible, hidden = Slots.of(machine), machine.visible, machine.hidden
         # of J_hh only the lower triangle is used
@@ -206,7 +206,7 @@ class QuantizedLearner(StageLearner):
             alpha,
             np.array([squares["visible"], squares["hidden"]], np.float32),
             step_constants(machine, np.float64)._replace(onsite=None),
-            (self.stochastic, self._key, window.number, window.first),
+            (self.stochastic, self._key, window.path.number, window.first),
             np.zeros((2, slots.units), np.float32),
             np.empty((PIECES, 2, slots.units), np.float32),
         )

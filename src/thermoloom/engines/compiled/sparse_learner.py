@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import Diverged, Path
 from thermoloom.engines.compiled.aligned_memory import paged_zeros
-from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
+from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.compiling import (
     drive,
     fast_loops,
@@ -45,7 +44,8 @@ from thermoloom.engines.compiled.lanes import (
 )
 from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
 from thermoloom.engines.compiled.stage_learner import (
-    check_path,
+    StageLearner,
+    Window,
     clamped_squares,
     share_of_clamped,
 )
@@ -55,7 +55,6 @@ from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import wiring
-from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
@@ -153,12 +152,6 @@ def _place(sweeps, graph):  # type: ignore[no-untyped-def]
     return (1, 2) if sweeps == 0 else ((2 + sweeps % 2) * units, 1)
 
 
-@inline
-def _row(rows, number):  # type: ignore[no-untyped-def]
-    """A row of steps."""
-    return rows[number * BLOCK : (number + 1) * BLOCK]
-
-
 @inner
 def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     """Columns low … high of ``source`` (steps, N) as rows of steps; 0 from its last step on."""
@@ -172,14 +165,14 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
         for p in range(VECTORS):
             for q in range(LANES):
                 k = q * VECTORS + p
-                rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
+                rows[2 * i + second, p * LANES + q] = source[k, i] if k < steps else 0
 
 
 @inner
 def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
     """Residuals without couplings, from rows of x and the states before ``first``."""
     for i in range(low, high):
-        x, r = _row(rows, 2 * i), _row(rows, 2 * i + 1)
+        x, r = rows[2 * i], rows[2 * i + 1]
         for k in range(LANES, BLOCK):
             r[k] = drive(constants, x[k - LANES], x[k])
         for q in range(LANES):  # their previous steps are in the last vector, one lane lower
@@ -209,7 +202,7 @@ def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
-                work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
+                work.rows[2 * (n + group), k] = clamped[group] if inside else 0
 
 
 @inner
@@ -219,7 +212,7 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
         row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
-        r = _row(work.rows, 2 * i + 1)
+        r = work.rows[2 * i + 1]
         for k in range(BLOCK):
             r[k] = residual(rule.constants, r[k], forces[k])
 
@@ -230,22 +223,25 @@ def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
     rows, columns, units = work.rows, graph.update_columns, graph.start.size + 1
     first, stride = _place(sweeps, graph)
     sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
-    for k in range(sums * BLOCK, (sums + units) * BLOCK):
-        rows[k] = 0
+    rows[sums : sums + units] = 0
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.update_start[i], graph.update_start[i + 1]
         row_sweep(rows, first, stride, columns, begin, end, i, sums)
 
 
 @fast_loops
-def _finish(rate, start, before, other_sum, total):  # type: ignore[no-untyped-def]
-    """R = R⁰ − rate · sum of one unit, in place of its sum; Σ (change of R)² and Σ R²."""
+def _finish(rate, rows, start, before, total, other_sum):  # type: ignore[no-untyped-def]
+    """R = R⁰ − rate · sum of one unit, in place of its sum; Σ (change of R)² and Σ R².
+
+    The last four are indices of rows, because a loop over five arrays is not vectorized.
+    """
     change, size = np.float32(0), np.float32(0)
     for k in range(BLOCK):
-        r = start[k] - rate * (total[k] + other_sum[k])
-        change += (r - before[k]) * (r - before[k])
+        r = rows[start, k] - rate * (rows[total, k] + rows[other_sum, k])
+        moved = r - rows[before, k]
+        change += moved * moved
         size += r * r
-        total[k] = r
+        rows[total, k] = r
     return change, size
 
 
@@ -257,14 +253,12 @@ def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
     first, stride = _place(sweeps, graph)
     sums, other_sums = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        start, before = _row(rows, 2 * i + 1), _row(rows, first + stride * i)
-        total, other_sum = _row(rows, sums + i), _row(rows, other_sums + i)
-        changed, squared = _finish(rule.rate, start, before, other_sum, total)
+        places = 2 * i + 1, first + stride * i, sums + i, other_sums + i
+        changed, squared = _finish(rule.rate, rows, *places)
         change += changed
         size += squared
     if piece == 0:  # clamped units have no residuals
-        for k in range((sums + n) * BLOCK, (sums + n + 2) * BLOCK):
-            rows[k] = 0
+        rows[sums + n : sums + n + 2] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
@@ -348,16 +342,15 @@ def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, r
         work.pace[0], work.pace[1], work.pace[2] = block, blocks, contraction
 
 
-class SparseLearner:
-    """θ′ = learn(θ, path) on the wires alone, with working memory but no state."""
+class SparseLearner(StageLearner):
+    """The rule on the wires alone."""
 
     def __init__(
         self, machine: Machine, learning_rate: float, period: int = 1, block: int = BLOCK
     ) -> None:
-        self.machine = machine
-        self.learning_rate, self._period, self._block = learning_rate, period, block
-        self.shortest_block = block
-        """Block length at the end of the latest path, the shortest of all stages."""
+        super().__init__(machine, learning_rate, period)
+        self._block = block
+        self._lengths = [block] * machine.stages
         self._graph = _graph(machine)
         self._wires = len(wiring(machine).numbers) // 2
         """Wires of free units, which θ begins with."""
@@ -366,84 +359,54 @@ class SparseLearner:
         count = self._wires + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            rows=paged_zeros(5 * rows * BLOCK),
+            rows=paged_zeros(5 * rows * BLOCK).reshape(-1, BLOCK),
             forces=np.zeros((PIECES, BLOCK), np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
             pace=np.zeros(3),
         )
 
-    def learn(
-        self,
-        theta: Parameters,
-        path: Path,
-        errors: Float32 | None = None,
-        rate: float | None = None,
-    ) -> Parameters:
-        """θ after one noising path.
+    @property
+    def shortest_block(self) -> int:
+        """Block length at the end of the latest path, the shortest of all stages."""
+        return min(self._lengths)
 
-        ``errors`` (K, N) are added to the residuals; ``rate`` replaces α on this path. If the path
-        is not ``prepared``, drives are computed while the states are in the cache.
-        """
-        check_path(self.machine, path)
-        alpha = self.learning_rate if rate is None else rate
-        scale = np.float32(alpha * self.machine.residual_scale)
-        rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        learned = np.array(theta.vector, np.float32)
-        blocks = []
-        for stage in range(self.machine.stages):
-            blocks.append(self._learn_window(rule, path, errors, theta, stage, learned[stage]))
-        self.shortest_block = min(blocks)
-        return theta.with_vector(learned)
-
-    def _learn_window(
-        self,
-        rule: _Rule,
-        path: Path,
-        errors: Float32 | None,
-        theta: Parameters,
-        stage: int,
-        out: Float32,
-    ) -> int:
-        """Learn one stage of θ in its window, into ``out``; returns the block length."""
-        machine, couplings, word = self.machine, self._couplings, path.word
-        wired, pace = self._wires, self._memory.pace
+    def learn_stage(
+        self, theta: Parameters, window: Window, alpha: float, learned: Float32
+    ) -> bool:
+        machine, couplings, wired = self.machine, self._couplings, self._wires
+        stage, word, pace = window.stage, window.path.word, self._memory.pace
         squares = clamped_squares(machine, word)
         clamped = np.sqrt([squares[group] for group in machine.groups])
         of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
         inverse = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
-        couplings[:wired] = out[:wired]
-        couplings[wired:] = before = (effective_bias(theta, stage, word) * inverse).astype(
-            np.float32
-        )
+        before = (effective_bias(theta, stage, word) * inverse).astype(np.float32)
+        couplings[:wired], couplings[wired:] = learned[:wired], before
         self._memory.pending[:] = 0
-        pace[:] = rule.block, 0, 0
-        count = min(thread_count(), PIECES)
-        first, last = machine.stage_windows[stage]
-        for begin, end in stretches(path.states, first, last):
-            states, start = self._steps_of(path, errors, begin, end)
-            barrier, span = new_barrier(), (begin - first, last - first)
-            window = states, start, clamped.astype(np.float32), couplings, self._graph, rule, span
-            shares = [(thread, count, barrier, *window, self._memory) for thread in range(count)]
-            in_threads(_learn, shares, barrier)
-        if not np.isfinite(couplings).all():
-            raise Diverged("couplings are no longer finite")
-        out[:wired] = couplings[:wired]
+        pace[:] = self._block, 0, 0
+        scale = np.float32(alpha * machine.residual_scale)
+        rule = _Rule(np.float32(alpha), scale, self._constants, self.period, self._block)
+        for begin, end in stretches(window.path.states, window.first, window.last):
+            states, start = self._steps_of(window, begin, end)
+            span = begin - window.first, window.last - window.first
+            steps = states, start, clamped.astype(np.float32)
+            in_step(_learn, PIECES, *steps, couplings, self._graph, rule, span, self._memory)
+        learned[:wired] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
-        share_of_clamped(theta, change.astype(np.float32), stage, word, out)
-        return int(pace[0])
+        share_of_clamped(theta, change.astype(np.float32), stage, word, learned)
+        self._lengths[stage] = int(pace[0])
+        return bool(np.isfinite(couplings).all())
 
-    def _steps_of(
-        self, path: Path, errors: Float32 | None, begin: int, end: int
-    ) -> tuple[Float32, Float32]:
+    def _steps_of(self, window: Window, begin: int, end: int) -> tuple[Float32, Float32]:
         """States of some steps and of the step before, and their residuals at θ = 0 unless they are
         computed in passing.
         """
+        path, errors = window.path, window.errors
         states = path.states[begin : end + 1]
         if path.prepared is None and errors is None:
             return states, np.empty((0, self.machine.units), np.float32)
         if not isinstance(path.states, LongStates):
-            return states, start_of(path, errors)[begin:end]
+            return states, start_of(path, errors, begin, end)
         start = np.zeros_like(states[1:]) if errors is None else errors[begin:end].copy()
         for row, (x, after) in enumerate(pairwise(states)):
             start[row] += drive(self._constants, x, after)
