@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
-from thermoloom.engines.compiled.compiling import jit, residual
+from thermoloom.engines.compiled.compiling import copy, jit, residual
 from thermoloom.engines.compiled.grid_rows import move_rows
 from thermoloom.engines.compiled.stage_learner import (
     StageLearner,
@@ -24,7 +24,7 @@ from thermoloom.engines.compiled.stage_learner import (
 from thermoloom.engines.compiled.streams import stream_key
 from thermoloom.engines.compiled.tiles import LANES, ROWS
 from thermoloom.errors import UserError
-from thermoloom.machine.action import step_constants
+from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -70,76 +70,76 @@ class Slots(NamedTuple):
         return edges * ROWS
 
 
+class _Rule(NamedTuple):
+    """Constants of the learning rule on a grid."""
+
+    alpha: np.float32
+    constants: StepConstants
+    """In float64."""
+    top: np.float32
+    """The largest code."""
+    spacings: tuple[float, float]
+    """Δ of J_vh and J_hh."""
+    per_level: tuple[np.float32, np.float32]
+    """α/Δ"""
+    stochastic: bool
+    key: np.uint64
+    trajectory: int
+    first_step: int
+
+
 @jit
-def _residuals(units, shift, drives, forces, bias, spacings, per_level, decay, constants, moves):  # type: ignore[no-untyped-def]
+def _residuals(low, high, slots, start, forces, bias, ones, rule, moves):  # type: ignore[no-untyped-def]
     """α r/Δ of some units, and their biases after the update; False if one is not finite.
 
-    ``shift``: slot of a unit minus its index. Sums of pieces are float32; residuals are computed in
-    float64 and rounded to float32.
+    Sums of pieces are float32; residuals are computed in float64 and rounded to float32.
     """
-    low, high = units
     finite = True
-    f_v, f_h = forces[:, 0, low + shift : high + shift], forces[:, 1, low + shift : high + shift]
-    moves_v, moves_h = moves[0, low + shift : high + shift], moves[1, low + shift : high + shift]
-    start, b = drives[low:high], bias[low:high]
-    for i in range(high - low):
-        of_v, of_h = f_v[0, i], f_h[0, i]
+    for i in range(low, high):
+        slot = slots[i]
+        of_v, of_h = forces[0, 0, slot], forces[0, 1, slot]
         for p in range(1, PIECES):
-            of_v += f_v[p, i]
-            of_h += f_h[p, i]
-        force = spacings[0] * of_v + spacings[1] * of_h + b[i]
-        r = np.float32(residual(constants, np.float64(start[i]), force))
+            of_v += forces[p, 0, slot]
+            of_h += forces[p, 1, slot]
+        force = rule.spacings[0] * of_v + rule.spacings[1] * of_h + bias[i]
+        r = np.float32(residual(rule.constants, np.float64(start[i]), force))
         finite &= np.isfinite(r)
-        moves_v[i] = per_level[0] * r
-        moves_h[i] = per_level[1] * r
-        b[i] -= decay * r
+        moves[0, slot] = rule.per_level[0] * r
+        moves[1, slot] = rule.per_level[1] * r
+        bias[i] -= rule.alpha * ones[i] * r
     return finite
 
 
 @jit
-def _place(state, visible, column, out):  # type: ignore[no-untyped-def]
-    """Copy the units of a state to their slots."""
-    out[:visible] = state[:visible]
-    out[column : column + state.size - visible] = state[visible:]
-
-
-@jit
 def _learn(  # type: ignore[no-untyped-def]
-    thread, threads, barrier, edges, codes, column, visible, bias, path, drives, grid, alpha, ones,
-    constants, rounding, moves, forces,
+    thread, threads, barrier, edges, codes, column, slots, bias, path, drives, ones, rule, moves,
+    forces,
 ):  # fmt: skip
     """One thread's share of a window: its pieces of every step; False if a residual is not finite.
 
-    ``ones`` are the squares β of the clamped partners of visible and hidden units. The threads
-    share ``moves`` (2, slots) and ``forces`` (PIECES, 2, slots).
+    ``ones`` are the squares β of each unit's clamped partners. The threads share ``moves``
+    (2, slots) and ``forces`` (PIECES, 2, slots).
     """
-    top, spacing_v, spacing_h = grid
-    spacings = spacing_v, spacing_h
-    per_level = np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)
-    stochastic, key, trajectory, first_step = rounding
     steps, units = drives.shape
     low, high = units * thread // threads, units * (thread + 1) // threads
-    of_v, of_h = (min(low, visible), min(high, visible)), (max(low, visible), max(high, visible))
     x, next_x = np.zeros(moves.shape[1], np.float32), np.zeros(moves.shape[1], np.float32)
-    _place(path[1], visible, column, next_x)
+    for i in range(units):
+        next_x[slots[i]] = path[1, i]
     finite = True
     for k in range(-1, steps):
         if k >= 0:
-            for group, (units_of_group, shift) in enumerate(((of_v, 0), (of_h, column - visible))):
-                decay = np.float32(alpha) * ones[group]
-                finite &= _residuals(
-                    units_of_group, shift, drives[k], forces, bias, spacings, per_level, decay,
-                    constants, moves,
-                )  # fmt: skip
+            finite &= _residuals(low, high, slots, drives[k], forces, bias, ones, rule, moves)
             wait_for_all(threads, barrier)
         # the first pass has zero moves, and computes the forces on the first state
-        x[:] = next_x
-        _place(path[min(k + 2, steps)], visible, column, next_x)
-        step = max(first_step + k, 0)
-        stream = key, trajectory, step, stochastic and k >= 0
+        copy(next_x, x)
+        after = path[min(k + 2, steps)]
+        for i in range(units):
+            next_x[slots[i]] = after[i]
+        step = max(rule.first_step + k, 0)
+        stream = rule.key, rule.trajectory, step, rule.stochastic and k >= 0
         for p in range(thread, PIECES, threads):
             rows = (edges[p], edges[p + 1])
-            move_rows(rows, codes, column, top, moves, x, next_x, forces[p], stream)
+            move_rows(rows, codes, column, rule.top, moves, x, next_x, forces[p], stream)
         wait_for_all(threads, barrier)
     return finite
 
@@ -190,34 +190,29 @@ class QuantizedLearner(StageLearner):
         }
         for name, span in self.ranges.items():
             code_blocks[name][...] = levels(theta[name][stage], self.bits, span)
-        bias = effective_bias(theta, stage, word)
-        before = bias.copy()
-        finite = in_step(
-            _learn,
-            PIECES,
-            slots.edges(),
-            code_rows,
-            slots.hidden,
-            visible,
-            bias,
-            window.states,
-            window.start,
-            self._grid(),
-            alpha,
-            np.array([squares["visible"], squares["hidden"]], np.float32),
-            step_constants(machine, np.float64)._replace(onsite=None),
-            (self.stochastic, self._key, window.path.number, window.first),
-            np.zeros((2, slots.units), np.float32),
-            np.empty((PIECES, 2, slots.units), np.float32),
+        bias, top = effective_bias(theta, stage, word), top_level(self.bits)
+        spacing_v, spacing_h = (span / top for span in self.ranges.values())
+        rule = _Rule(
+            alpha=np.float32(alpha),
+            constants=step_constants(machine, np.float64)._replace(onsite=None),
+            top=np.float32(top),
+            spacings=(spacing_v, spacing_h),
+            per_level=(np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)),
+            stochastic=self.stochastic,
+            key=self._key,
+            trajectory=window.path.number,
+            first_step=window.first,
         )
+        ones = np.repeat(np.float32([squares["visible"], squares["hidden"]]), [visible, hidden])
+        places = np.append(np.arange(visible), slots.hidden + np.arange(hidden))
+        before, moves = bias.copy(), np.zeros((2, slots.units), np.float32)
+        forces = np.empty((PIECES, *moves.shape), np.float32)
+        units = places, bias, window.states, window.start, ones
+        work = slots.edges(), code_rows, slots.hidden, *units, rule, moves, forces
+        finite = in_step(_learn, PIECES, *work)
         share_of_clamped(theta, bias - before, stage, word, learned)
         for name, span in self.ranges.items():
             block = code_blocks[name].astype(np.int32)
             block = mirrored(block) if name == "hidden_hidden" else block
             theta.layout[name].matrix(learned)[...] = couplings(block, self.bits, span)
         return all(finite)
-
-    def _grid(self) -> tuple[np.float32, float, float]:
-        """Top level and the spacings Δ of J_vh and J_hh."""
-        top = top_level(self.bits)
-        return np.float32(top), *(span / top for span in self.ranges.values())  # type: ignore[return-value]

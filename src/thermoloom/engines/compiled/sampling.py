@@ -10,7 +10,7 @@ per sample and step for 784 + 512 units; with few wires, 4 FLOP per wire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines import OnSnapshot
-from thermoloom.engines.compiled.clamped_units import ClampedUnits, Pulled
+from thermoloom.engines.compiled.clamped_units import ClampedUnits
 from thermoloom.engines.compiled.dense_forces import DenseForces
 from thermoloom.engines.compiled.langevin import coupled_step, noise_block, uncoupled_steps
 from thermoloom.engines.compiled.noising import NO_PATH
@@ -63,10 +63,9 @@ def generate(
     ``on_progress`` receives the number of new sample-steps. ``first``: index of the first sample.
     """
     frozen = theta.copy()
-    plan = _Plan(theta, seed, words, clamp, first)
-    watch = _Watch(plan.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
-    groups = _groups(samples, clamp)
-    accounts = in_threads(lambda begin, end: _Group(plan, watch, begin, end).run(), groups)
+    watch = _Watch(theta.machine, snapshot_steps, snapshot_samples, on_progress, on_snapshot)
+    sampler = _Sampler(theta, seed, words, clamp, first, watch)
+    accounts = in_threads(sampler.group, _groups(samples, clamp))
     if not theta.same_as(frozen):
         raise RuntimeError("parameters changed during generation")
     generated = joined([account for group in accounts for account in group], (), (), False)
@@ -84,30 +83,6 @@ def _groups(samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:
     return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
 
 
-class _Plan:
-    """Parameters, forces and windows that all groups of samples share."""
-
-    def __init__(
-        self,
-        written: Parameters,
-        seed: int,
-        words: Float32 | None,
-        clamp: Clamp | None,
-        first: int,
-    ) -> None:
-        self.machine = written.machine
-        self.theta, self.twisted = felt(written)
-        self.wide = self.theta.astype(np.float64)
-        self.seed, self.words, self.clamp, self.first = seed, words, clamp, first
-        self.clamped = None if clamp is None else clamp.units(self.machine)
-        self.free = np.ones(self.machine.units, np.float32)
-        if self.clamped is not None:
-            self.free[self.clamped] = 0
-        self.windows = generation_windows(self.machine)
-        stages = range(len(self.windows))
-        self.forces = [_Forces(self.theta, stage, self.twisted) for stage in stages]
-
-
 class _Watch:
     """Snapshots of selected samples at selected steps, and progress of all samples."""
 
@@ -119,81 +94,77 @@ class _Watch:
         on_progress: Callable[[int], None] | None,
         on_snapshot: OnSnapshot | None,
     ) -> None:
-        self._steps, self._samples = list(steps), list(samples)
+        self._steps, self._samples = np.array(steps, int), list(samples)
         self._on_progress, self._on_snapshot = on_progress, on_snapshot
         self.states = np.empty((len(samples), len(steps), machine.units), np.float32)
         self.work = np.zeros((len(samples), len(steps)))
         """Work of moving clamps up to each snapshot."""
 
-    def _wanted(self, step: int, first: int, count: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Index of each snapshot of this step, and its sample among ``count`` from ``first``."""
-        if step not in self._steps:
-            return
-        for row, sample in enumerate(self._samples):
-            if first <= sample < first + count:
-                for column, snapshot_step in enumerate(self._steps):
-                    if snapshot_step == step:
-                        yield (row, column), sample - first
-
-    def see(self, step: int, first: int, x: Float32) -> None:
-        """Record the states of the samples from ``first`` on after a step."""
+    def see(self, step: int, first: int, x: Float32, work: Float64) -> None:
+        """Record the samples from ``first`` on after a step, and the work of their clamps."""
         breathe()
-        for place, sample in self._wanted(step, first, len(x)):
-            self.states[place] = x[sample]
-        if self._on_snapshot and step in self._steps:
-            self._on_snapshot(step, first, x)
+        columns = self._steps == step
+        if columns.any():
+            for row, sample in enumerate(self._samples):
+                if first <= sample < first + len(x):
+                    self.states[row, columns] = x[sample - first]
+                    self.work[row, columns] = work[sample - first]
+            if self._on_snapshot:
+                self._on_snapshot(step, first, x)
         if self._on_progress and step % 100 == 0 and step > 0:
             self._on_progress(100 * len(x))
 
-    def enter(self, step: int, first: int, work: Float64) -> None:
-        """Record the work up to a step, which is known once the forces after the step are."""
-        for place, sample in self._wanted(step, first, len(work)):
-            self.work[place] = work[sample]
 
+class _Sampler:
+    """A frozen computer, a seed and a clamp; samples are generated by the group."""
 
-class _Group:
-    """Samples begin … end of a generation, simulated together."""
+    def __init__(
+        self,
+        written: Parameters,
+        seed: int,
+        words: Float32 | None,
+        clamp: Clamp | None,
+        first: int,
+        watch: _Watch,
+    ) -> None:
+        self.machine, self.seed, self.first = written.machine, seed, first
+        self.theta, twisted = felt(written)
+        self._wide, self._words, self._watch = self.theta.astype(np.float64), words, watch
+        self._clamp, self._clamped = clamp, None if clamp is None else clamp.units(self.machine)
+        self.free = np.ones(self.machine.units, np.float32)
+        if self._clamped is not None:
+            self.free[self._clamped] = 0
+        self._windows = generation_windows(self.machine)
+        self.forces = [_Forces(self.theta, stage, twisted) for stage in range(len(self._windows))]
 
-    def __init__(self, plan: _Plan, watch: _Watch, begin: int, end: int) -> None:
-        self.plan, self._watch, self._begin = plan, watch, begin
-        self.number = plan.first + begin
-        """Index of the first sample in the streams of the seed."""
-        self.x = np.zeros((end - begin, plan.machine.units), np.float32)
-        self.word = None if plan.words is None else plan.words[begin:end]
-        self.clamped: ClampedUnits | None = None
-        if plan.clamp is not None:
-            last = plan.first + end
-            self.clamped = ClampedUnits(plan.machine, plan.clamp, plan.seed, self.number, last)
-        self._clamp_work = np.zeros(end - begin)
+    def group(self, begin: int, end: int) -> list[Account]:
+        """Samples begin … end, simulated together; an account for each share of them."""
+        x = np.zeros((end - begin, self.machine.units), np.float32)
+        word = None if self._words is None else self._words[begin:end]
+        numbers = range(self.first + begin, self.first + end)
+        clamped = None
+        _prepare(self.machine, self.seed, numbers.start, x)
+        if self._clamp is not None:
+            clamped = ClampedUnits(self.machine, self._clamp, self.seed, numbers)
+            clamped.place(x, 0)
         # shares of fixed size, because BLAS rounding depends on the size
-        self._shares = [slice(at, at + SHARE) for at in range(0, end - begin, SHARE)]
-        words = [None if self.word is None else self.word[share] for share in self._shares]
-        self._accounts = [Account(plan.wide, word, plan.clamped) for word in words]
-
-    def run(self) -> list[Account]:
-        """Prepare the states, then run all stages."""
-        _prepare(self.plan.machine, self.plan.seed, self.number, self.x)
-        if self.clamped is not None:
-            self.clamped.place(self.x, 0)
-        self.seen(0)
-        before = None
-        for stage, begin, end in self.plan.windows:
-            for account, share in zip(self._accounts, self._shares, strict=True):
-                account.begin(stage, before, self.x[share].copy())
-            sums = _relax(self, stage, (begin, end))
-            for account, share in zip(self._accounts, self._shares, strict=True):
-                account.end(stage, self.x[share].copy(), sums[:, share])
-            self._clamp_work += sums[1]
-            before = stage
-        return self._accounts
-
-    def seen(self, step: int) -> None:
-        """Record the states after a step."""
-        self._watch.see(step, self._begin, self.x)
-
-    def pulled(self, step: int, work: Float64) -> None:
-        """Record the work of moving clamps in this stage, up to a step."""
-        self._watch.enter(step, self._begin, self._clamp_work + work)
+        shares = [slice(at, at + SHARE) for at in range(0, len(x), SHARE)]
+        of_shares = [None if word is None else word[share] for share in shares]
+        accounts = [Account(self._wide, each, self._clamped) for each in of_shares]
+        before, work = None, np.zeros(len(x))
+        self._watch.see(0, begin, x, work)
+        for stage, first, last in self._windows:
+            for account, share in zip(accounts, shares, strict=True):
+                account.begin(stage, before, x[share].copy())
+            relaxation = _Relaxation(self, stage, x, word, numbers.start, clamped)
+            for step in range(first, last):
+                _advance(relaxation, step, begins=step == first)
+                self._watch.see(step + 1, begin, x, work + relaxation.work)
+            sums = relaxation.sums()
+            for account, share in zip(accounts, shares, strict=True):
+                account.end(stage, x[share].copy(), sums[:, share])
+            before, work = stage, work + relaxation.work
+        return accounts
 
 
 class _Forces:
@@ -226,77 +197,69 @@ def _prepare(machine: Machine, seed: int, first: int, states: Float32) -> None:
         uncoupled_steps(x, field, no_force, key, sample, 0, 0, constants, NO_PATH)
 
 
-def _relax(group: _Group, stage: int, span: tuple[int, int]) -> Float64:
-    """Evolve a group of samples through the steps of one stage, in place.
-
-    Returns, for each sample, the heat as a Stratonovich sum over steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx
-    over free units, the work of moving clamps, and the work of antisymmetric couplings, −Σ Δx·Jx_k
-    (Δx·JΔx = 0, so the Stratonovich sum is the Itô sum): (3, S).
-    """
-    relaxing = _Relaxing(group, stage)
-    for step in range(*span):
-        relaxing.step(step, begins=step == span[0])
-        group.seen(step + 1)
-    relaxing.end(span[1])
-    return np.stack([relaxing.heat, relaxing.work, relaxing.active])
-
-
-class _Relaxing:
+class _Relaxation:
     """A group of samples in one stage, with its heat and work."""
 
-    def __init__(self, group: _Group, stage: int) -> None:
-        plan, x = group.plan, group.x
-        self._group, self._x, self._free = group, x, plan.free
-        self._forces, self._clamped = plan.forces[stage], group.clamped
-        self._bias, self._row = _bias_rows(plan.theta, stage, group.word, len(x))
-        self._key = stream_key(plan.seed, "generation")
-        self._constants = step_constants(plan.machine, stage=stage)
-        self._coupling, self._turned, self._moved = np.zeros((3, *x.shape), np.float32)
-        self._z = np.empty((len(x), STEPS_PER_BLOCK, x.shape[1]), np.float32)
-        self._pulled: Pulled | None = None
+    def __init__(
+        self,
+        sampler: _Sampler,
+        stage: int,
+        x: Float32,
+        word: Float32 | None,
+        number: int,
+        clamped: ClampedUnits | None,
+    ) -> None:
+        """``number``: that of the first sample in the streams of the seed."""
+        self.x, self.free, self.number, self.clamped = x, sampler.free, number, clamped
+        self.forces = sampler.forces[stage]
+        self.bias, self.row = _bias_rows(sampler.theta, stage, word, len(x))
+        self.key = stream_key(sampler.seed, "generation")
+        self.constants = step_constants(sampler.machine, stage=stage)
+        self.coupling, self.turned, self.moved = np.zeros((3, *x.shape), np.float32)
+        self.z = np.empty((len(x), STEPS_PER_BLOCK, x.shape[1]), np.float32)
         self.heat, self.work, self.active = np.zeros((3, len(x)))
+        self.feel()
 
-    def step(self, step: int, begins: bool) -> None:
-        """One step of all samples, from x_k to x_{k+1}; ``begins``: the first step of the stage."""
-        if begins or step % STEPS_PER_BLOCK == 0:
-            noise_block(self._key, self._group.number, step // STEPS_PER_BLOCK, self._z)
-        self._feel(step)
-        if self._clamped is not None and self._clamped.moves:
-            self._pulled = Pulled(self._clamped, step, self._coupling)
-        coupled_step(
-            self._x,
-            self._coupling,
-            self._bias,
-            self._row,
-            self._z,
-            step % STEPS_PER_BLOCK,
-            self._constants,
-            self._free,
-            self._moved,
-            self.heat,
-        )
-        if self._forces.turned is not None:
-            self.active -= (self._turned * self._moved).sum(axis=1, dtype=np.float64)
-        if self._clamped is not None:
-            self._clamped.place(self._x, step + 1)
+    def feel(self) -> None:
+        """Compute the forces of all couplings on the present states."""
+        self.forces.felt(self.x, self.coupling)
+        if self.forces.turned is not None:
+            self.forces.turned(self.x, self.turned)
+            np.add(self.coupling, self.turned, out=self.coupling)
 
-    def end(self, step: int) -> None:
-        """Add the half of the last step's heat that needs the gradient at its end."""
-        self._feel(step)
-        onsite: Any = self._constants.onsite
-        gradient = onsite.gradient(self._x) + (self._coupling + self._bias[self._row])
-        self.heat -= 0.5 * (gradient * self._moved).sum(axis=1, dtype=np.float64)
-
-    def _feel(self, step: int) -> None:
-        """Compute the forces of all couplings on the present states.
-
-        They also determine the work of the last displacement of clamped units.
+    def sums(self) -> Float64:
+        """For each sample, the heat as a Stratonovich sum over steps, −Σ ½(∇V_k + ∇V_{k+1})·Δx
+        over free units, the work of moving clamps, and the work of antisymmetric couplings,
+        −Σ Δx·Jx_k (Δx·JΔx = 0, so the Stratonovich sum is the Itô sum): (3, S).
         """
-        self._forces.felt(self._x, self._coupling)
-        if self._forces.turned is not None:
-            self._forces.turned(self._x, self._turned)
-            np.add(self._coupling, self._turned, out=self._coupling)
-        if self._pulled is not None:
-            bias = self._bias[self._row]
-            self._pulled.enter(self._forces.within, self._coupling, bias, self.heat, self.work)
-            self._group.pulled(step, self.work)
+        onsite: Any = self.constants.onsite
+        gradient = onsite.gradient(self.x) + (self.coupling + self.bias[self.row])
+        half_step = 0.5 * (gradient * self.moved).sum(axis=1, dtype=np.float64)
+        return np.stack([self.heat - half_step, self.work, self.active])
+
+
+def _advance(samples: _Relaxation, step: int, begins: bool) -> None:
+    """One step of all samples, from x_k to x_{k+1}; ``begins``: the first step of the stage."""
+    x, coupling, clamped = samples.x, samples.coupling, samples.clamped
+    if begins or step % STEPS_PER_BLOCK == 0:
+        noise_block(samples.key, samples.number, step // STEPS_PER_BLOCK, samples.z)
+    before = (
+        None
+        if clamped is None or not clamped.moves
+        else coupling[:, clamped.units].astype(np.float64)
+    )
+    coupled_step(
+        x, coupling, samples.bias, samples.row, samples.z, step % STEPS_PER_BLOCK,
+        samples.constants, samples.free, samples.moved, samples.heat,
+    )  # fmt: skip
+    if samples.forces.turned is not None:
+        samples.active -= (samples.turned * samples.moved).sum(axis=1, dtype=np.float64)
+    if clamped is not None:
+        clamped.place(x, step + 1)
+    samples.feel()
+    if clamped is not None and clamped.moves:
+        gradients = before, coupling[:, clamped.units].astype(np.float64)
+        bias = samples.bias[samples.row][:, clamped.units]
+        heat, work = clamped.pull(step, samples.forces.within, *gradients, bias)
+        samples.heat += heat
+        samples.work += work
