@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import platformdirs
 from numba import config, njit, types
+from numba.core import cgutils
 from numba.core.event import Event, Listener, register
-from numba.extending import overload, overload_method, register_jitable
+from numba.extending import intrinsic, overload, overload_method, register_jitable
 
 from thermoloom import machine
 from thermoloom.errors import UserError
@@ -138,6 +141,46 @@ def copy(source, out):  # type: ignore[no-untyped-def]
     """
     for i in range(out.size):
         out[i] = source[i]
+
+
+Value = Any
+"""A value in LLVM code."""
+
+
+def llvm_code(emit: Callable[..., Value]) -> Any:
+    """A function for kernels whose LLVM code is written by ``emit(builder, *arguments)``.
+
+    Arrays arrive as pointers to their first number, named tuples as lists; other arguments are
+    indices of 64 bits or float32. What ``emit`` returns is an index.
+    """
+
+    @wraps(emit)
+    def typing(typingctx: Any, *kinds: Any) -> Any:
+        expected = [_expected(kind) for kind in kinds]
+        result = types.int64 if emit.__annotations__["return"] == "Value" else types.void
+
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            values = []
+            for kind, argument in zip(signature.args, arguments, strict=True):
+                if isinstance(kind, types.Array):
+                    values.append(context.make_array(kind)(context, builder, argument).data)
+                elif isinstance(kind, types.BaseTuple):
+                    values.append(cgutils.unpack_tuple(builder, argument, kind.count))
+                else:
+                    values.append(argument)
+            returned = emit(builder, *values)
+            return context.get_dummy_value() if returned is None else returned
+
+        return result(*expected), codegen
+
+    return intrinsic(typing)
+
+
+def _expected(kind: Any) -> Any:
+    """The type to which an argument is converted."""
+    if isinstance(kind, types.Integer):
+        return types.int64
+    return types.float32 if isinstance(kind, types.Float) else kind
 
 
 drive = register_jitable(action.drive)

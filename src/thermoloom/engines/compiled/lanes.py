@@ -24,16 +24,15 @@ from typing import Any
 
 from numba.core import cgutils
 
+from thermoloom.engines.compiled.compiling import Value, llvm_code
 from thermoloom.engines.compiled.tiles import (
     INDEX,
     LANES,
     SMALL,
     ZERO,
-    Value,
     everywhere,
     fetch,
     order,
-    vector_code,
     vectors,
 )
 
@@ -131,7 +130,7 @@ class _Rows:
         self.builder.store(self.multiply_add(a, b, self.builder.load(place)), place)
 
 
-@vector_code
+@llvm_code
 def row_forces(
     builder: Any, data: Value, J: Value, columns: Value, numbers: Value, begin: Value, end: Value,
     out: Value,
@@ -148,7 +147,7 @@ def row_forces(
     rows.store(out, [builder.load(place) for place in sums])
 
 
-@vector_code
+@llvm_code
 def row_sweep(
     builder: Any, data: Value, first: Value, stride: Value, columns: Value, begin: Value,
     end: Value, i: Value, sums: Value,
@@ -181,7 +180,7 @@ def row_sweep(
     rows.store(place_i, [rows.add(total, builder.load(place)) for total, place in added])
 
 
-@vector_code
+@llvm_code
 def row_updates(
     builder: Any, data: Value, first: Value, stride: Value, columns: Value, numbers: Value,
     begin: Value, end: Value, i: Value, rate: Value, J: Value,

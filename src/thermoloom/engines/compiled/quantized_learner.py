@@ -15,17 +15,12 @@ from numpy.typing import NDArray
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.compiling import copy, jit, residual
 from thermoloom.engines.compiled.grid_rows import move_rows
-from thermoloom.engines.compiled.stage_learner import (
-    StageLearner,
-    Window,
-    clamped_squares,
-    share_of_clamped,
-)
+from thermoloom.engines.compiled.stage_learner import StageLearner, Window
 from thermoloom.engines.compiled.streams import stream_key
 from thermoloom.engines.compiled.tiles import LANES, ROWS
 from thermoloom.errors import UserError
 from thermoloom.machine.action import StepConstants, step_constants
-from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import couplings, levels, mirrored, top_level

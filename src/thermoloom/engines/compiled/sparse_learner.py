@@ -43,15 +43,10 @@ from thermoloom.engines.compiled.lanes import (
     row_updates,
 )
 from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
-from thermoloom.engines.compiled.stage_learner import (
-    StageLearner,
-    Window,
-    clamped_squares,
-    share_of_clamped,
-)
+from thermoloom.engines.compiled.stage_learner import StageLearner, Window
 from thermoloom.engines.compiled.tiles import LANES, transpose_tile
 from thermoloom.machine.action import StepConstants, step_constants
-from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import wiring
@@ -350,7 +345,6 @@ class SparseLearner(StageLearner):
     ) -> None:
         super().__init__(machine, learning_rate, period)
         self._block = block
-        self._lengths = [block] * machine.stages
         self._graph = _graph(machine)
         self._wires = len(wiring(machine).numbers) // 2
         """Wires of free units, which θ begins with."""
@@ -365,11 +359,6 @@ class SparseLearner(StageLearner):
             squares=np.zeros((PIECES, 2)),
             pace=np.zeros(3),
         )
-
-    @property
-    def shortest_block(self) -> int:
-        """Block length at the end of the latest path, the shortest of all stages."""
-        return min(self._lengths)
 
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
@@ -394,7 +383,6 @@ class SparseLearner(StageLearner):
         learned[:wired] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
         share_of_clamped(theta, change.astype(np.float32), stage, word, learned)
-        self._lengths[stage] = int(pace[0])
         return bool(np.isfinite(couplings).all())
 
     def _steps_of(self, window: Window, begin: int, end: int) -> tuple[Float32, Float32]:

@@ -11,16 +11,12 @@ on its tile. Compilers do not generate this code from loops, so it is written in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from thermoloom.engines.compiled.compiling import inner
+from thermoloom.engines.compiled.compiling import Value, inner, llvm_code
 
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
 LANES = 16
@@ -36,8 +32,6 @@ VECTOR = ir.VectorType(REAL, LANES)
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 _FAST = ("contract",)
 """A product and a sum may fuse; the order of sums is fixed."""
-Value = Any
-"""A value in LLVM code."""
 
 
 class Operand(NamedTuple):
@@ -60,42 +54,6 @@ class Extent(NamedTuple):
     near: int
     begins: bool
     """Whether the product overwrites C or is added to it."""
-
-
-def vector_code(emit: Callable[..., Value]) -> Any:
-    """A function for kernels whose LLVM code is written by ``emit(builder, *arguments)``.
-
-    Arrays arrive as pointers to their first number, named tuples as lists; other arguments are
-    indices of 64 bits or float32. What ``emit`` returns is an index.
-    """
-
-    @wraps(emit)
-    def typing(typingctx: Any, *kinds: Any) -> Any:
-        expected = [_expected(kind) for kind in kinds]
-        result = types.int64 if emit.__annotations__["return"] == "Value" else types.void
-
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            values = []
-            for kind, argument in zip(signature.args, arguments, strict=True):
-                if isinstance(kind, types.Array):
-                    values.append(context.make_array(kind)(context, builder, argument).data)
-                elif isinstance(kind, types.BaseTuple):
-                    values.append(cgutils.unpack_tuple(builder, argument, kind.count))
-                else:
-                    values.append(argument)
-            returned = emit(builder, *values)
-            return context.get_dummy_value() if returned is None else returned
-
-        return result(*expected), codegen
-
-    return intrinsic(typing)
-
-
-def _expected(kind: Any) -> Any:
-    """The type to which an argument is converted."""
-    if isinstance(kind, types.Integer):
-        return types.int64
-    return types.float32 if isinstance(kind, types.Float) else kind
 
 
 def everywhere(builder: Any, number: Value) -> Value:
@@ -123,7 +81,7 @@ def fetch(builder: Any, place: Value) -> None:
     builder.call(routine, [place, SMALL(0), SMALL(3), SMALL(1)])
 
 
-@vector_code
+@llvm_code
 def address(builder: Any, array: Value, number: Value) -> Value:
     """Address of a number in an array; does not keep the array alive.
 
@@ -135,7 +93,7 @@ def address(builder: Any, array: Value, number: Value) -> Value:
 def products(tall: int, flat: int, count: int) -> Any:
     """C ← (C +) s A B in tiles of ``tall``, ``flat`` and single rows, ``count`` vectors wide."""
 
-    @vector_code
+    @llvm_code
     def product(builder: Any, a: Any, b: Any, c: Any, extent: Any, scale: Value) -> None:
         extent[3] = builder.trunc(extent[3], ir.IntType(1))
         scale, first = everywhere(builder, scale), INDEX(0)
@@ -200,7 +158,7 @@ def add_product(a, b, c, extent, scale):  # type: ignore[no-untyped-def]
     _product(a, b, c, extent, scale)
 
 
-@vector_code
+@llvm_code
 def add_forces_of_rows(
     builder: Any, codes: Value, columns: Value, row: Value, count: Value, y: Value, column: Value,
     f: Value,
@@ -240,7 +198,7 @@ def add_forces_of_rows(
         builder.store(builder.fadd(builder.load(target), total), target)
 
 
-@vector_code
+@llvm_code
 def transpose_tile(
     builder: Any, a: Value, a_at: Value, a_row: Value, b: Value, b_at: Value, b_row: Value
 ) -> None:
