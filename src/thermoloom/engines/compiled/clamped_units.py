@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,23 +39,3 @@ class ClampedUnits:
 
     def place(self, x: Float32, step: int) -> None:
         x[:, self.units] = self.at(step)
-
-    def pull(
-        self, step: int, within: Any, before: Float64, after: Float64, bias: Float32
-    ) -> tuple[Float64, Float64]:
-        """Heat and work of a displacement Δc of the clamped units c, after the move Δf of the free.
-
-        work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
-        heat   the gradient after the step contains c′; the excess ½ Δf·J_fc Δc is subtracted
-
-        ``before``, ``after``: Σ_j J_ij x_j of the clamped units around the step; ``within``: J
-        among visible units, dense or sparse, or None.
-        """
-        displacement = (self.at(step + 1) - self.at(step)).astype(np.float64)
-        self_coupling: Float64 = np.zeros(len(displacement))
-        if within is not None:
-            among = within[np.ix_(self.units, self.units)].astype(np.float64)
-            self_coupling = ((displacement @ among) * displacement).sum(axis=1)
-        work = (displacement * (after + bias)).sum(axis=1) - 0.5 * self_coupling
-        heat = 0.5 * ((displacement * (after - before)).sum(axis=1) - self_coupling)
-        return heat, work

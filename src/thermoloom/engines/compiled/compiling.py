@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import platformdirs
 from numba import config, njit, types
@@ -49,24 +49,12 @@ if "NUMBA_CACHE_DIR" not in os.environ:
     config.CACHE_DIR = _kernels_of_these_sources()
 
 
-class _How(NamedTuple):
-    """Optimization of a kernel when it is compiled alone."""
-
-    lightly: bool = False
-    in_vectors: bool = True
-
-
-_ways: dict[Any, _How] = {}
-"""Kernels with other optimization settings than the default."""
-
-
-def compiler(how: _How | None = None, **options: Any) -> Any:
-    """A decorator that compiles kernels."""
+def compiler(lightly: bool = False, in_vectors: bool = True, **options: Any) -> Any:
+    """A decorator that compiles kernels; ``lightly``, ``in_vectors``: when compiled alone."""
     compiled = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
     def decorate(function: Any) -> Any:
-        if how is not None:
-            _ways[function] = how
+        function.lightly, function.in_vectors = lightly, in_vectors
         return _without_foreign_kernels(compiled(function))
 
     return decorate
@@ -101,13 +89,13 @@ fast_jit = compiler(**_FAST)
 # are already unrolled and vectorized takes a third of the compilation time. Kernels that call
 # others, or are called by them, are therefore optimized lightly. Of these only the ones that loop
 # over rows of numbers are vectorized, because their callers would not vectorize them.
-frame = compiler(_How(lightly=True, in_vectors=False))
+frame = compiler(lightly=True, in_vectors=False)
 # Kernels that only kernels call have no Python wrapper: for tuples of arrays the wrapper takes
 # longer to compile than the kernel.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True}
-inner = compiler(_How(lightly=True, in_vectors=False), **_INNER)
-loops = compiler(_How(lightly=True), **_INNER)
-fast_loops = compiler(_How(lightly=True), **_FAST, **_INNER)
+inner = compiler(lightly=True, in_vectors=False, **_INNER)
+loops = compiler(lightly=True, **_INNER)
+fast_loops = compiler(lightly=True, **_FAST, **_INNER)
 
 
 class _Lightly(Listener):  # type: ignore[misc]
@@ -121,9 +109,8 @@ class _Lightly(Listener):  # type: ignore[misc]
         self._defaults.append((config.OPT, config.LOOP_VECTORIZE))
         if kernel.__module__.startswith(__package__):
             level, vectors = self._defaults[0]
-            how = _ways.get(kernel, _How())
-            config.OPT = min(level, type(level)(1)) if how.lightly else level
-            config.LOOP_VECTORIZE = vectors if how.in_vectors else 0
+            config.OPT = min(level, type(level)(1)) if getattr(kernel, "lightly", False) else level
+            config.LOOP_VECTORIZE = vectors if getattr(kernel, "in_vectors", True) else 0
 
     def on_end(self, event: Event) -> None:
         config.OPT, config.LOOP_VECTORIZE = self._defaults.pop()

@@ -18,12 +18,11 @@ from thermoloom.engines.compiled.grid_rows import move_rows
 from thermoloom.engines.compiled.stage_learner import StageLearner, Window
 from thermoloom.engines.compiled.streams import stream_key
 from thermoloom.engines.compiled.tiles import LANES, ROWS
-from thermoloom.errors import UserError
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import couplings, levels, mirrored, top_level
+from thermoloom.machine.quantization import ON_GRID, Grid, couplings, levels, mirrored, top_level
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]
@@ -142,28 +141,13 @@ def _learn(  # type: ignore[no-untyped-def]
 class QuantizedLearner(StageLearner):
     """The rule with couplings on a grid of b bits, rounded after every update.
 
-    ``ranges`` are A_max of J_vh and J_hh. Couplings off the grid are rounded to nearest first.
+    Couplings off the grid are rounded to nearest first.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        learning_rate: float,
-        bits: int,
-        ranges: tuple[float, float],
-        stochastic: bool = False,
-        seed: int = 0,
-    ) -> None:
-        wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
-        if not wired or machine.wired("visible-visible") or machine.sparse:
-            raise UserError(
-                "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
-                "and hidden-hidden, complete, with or without labels"
-            )
+    def __init__(self, machine: Machine, learning_rate: float, grid: Grid, seed: int = 0) -> None:
         super().__init__(machine, learning_rate)
-        self.bits = bits
-        self.ranges = dict(zip(("visible_hidden", "hidden_hidden"), ranges, strict=True))
-        self.stochastic = stochastic
+        self.bits, self.stochastic = grid.bits, grid.stochastic
+        self.ranges = dict(zip(ON_GRID, grid.ranges, strict=True))
         self._key = stream_key(seed, "rounding")
 
     def codes(self, theta: Parameters) -> dict[str, Codes]:

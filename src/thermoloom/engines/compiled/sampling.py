@@ -24,7 +24,7 @@ from thermoloom.engines.compiled.noising import NO_PATH
 from thermoloom.engines.compiled.sparse_forces import SparseForces
 from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
 from thermoloom.machine.action import step_constants
-from thermoloom.machine.clamp import Clamp
+from thermoloom.machine.clamp import Clamp, pull
 from thermoloom.machine.device import felt
 from thermoloom.machine.energy import effective_bias
 from thermoloom.machine.generated import Account, Generated, Snapshots, joined
@@ -229,8 +229,10 @@ def _advance(samples: _Relaxation, step: int, begins: bool) -> None:
         clamped.place(x, step + 1)
     samples.feel()
     if clamped is not None and clamped.moves:
-        gradients = before, coupling[:, clamped.units].astype(np.float64)
-        bias = samples.bias[samples.row][:, clamped.units]
-        heat, work = clamped.pull(step, samples.forces.within, *gradients, bias)
+        units, within = clamped.units, samples.forces.within
+        among = None if within is None else within[np.ix_(units, units)]
+        displacement = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
+        after, bias = coupling[:, units].astype(np.float64), samples.bias[samples.row][:, units]
+        heat, work = pull(displacement, among, before, after, bias)
         samples.heat += heat
         samples.work += work

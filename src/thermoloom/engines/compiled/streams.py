@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines.compiled.compiling import copy, inline, jit
+from thermoloom.engines.compiled.compiling import inline, jit
 from thermoloom.streams import PHILOX as PHILOX
 from thermoloom.streams import STEPS_PER_BLOCK as STEPS_PER_BLOCK
 from thermoloom.streams import STREAMS as STREAMS
@@ -108,22 +108,6 @@ def fill_normals(key, trajectory, block, first_unit, z):  # type: ignore[no-unty
             z[j, i], z[j + 1, i] = box_muller(w0, w1)
 
 
-@jit
-def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def]
-    z = np.empty((STEPS_PER_BLOCK, units), np.float32)
-    for first in range(0, steps, STEPS_PER_BLOCK):
-        fill_normals(key, trajectory, first // STEPS_PER_BLOCK, 0, z)
-        for j in range(min(STEPS_PER_BLOCK, steps - first)):
-            copy(z[j], out[first + j])
-
-
-def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
-    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
-    out = np.empty((steps, units), np.float32)
-    _normals(stream_key(seed, name), trajectory, steps, units, out)
-    return out
-
-
 _CHUNK = 1024
 """Units whose words and normals stay in the first-level cache between the passes over them."""
 
@@ -142,3 +126,9 @@ def flat_normals(
     for number, of_steps in enumerate(out, start=block):
         _flat_normals(key, trajectory, number, of_steps)
     return out.reshape(-1, 1, units)
+
+
+def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
+    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
+    blocks = -(-steps // STEPS_PER_BLOCK)
+    return flat_normals(stream_key(seed, name), trajectory, 0, blocks, units)[:steps, 0]
