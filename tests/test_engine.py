@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -21,12 +23,12 @@ from machines import (
 from numba import config
 from numba.core.event import Event, EventStatus
 
-from thermoloom.engines import engine
+from thermoloom.engines import compiled, engine
 from thermoloom.engines.compiled.barrier import wait_for_all
 from thermoloom.engines.compiled.compiling import _Lightly
 from thermoloom.engines.compiled.learner import _learn
 from thermoloom.engines.compiled.strips import _act, _set_operators
-from thermoloom.engines.compiled.warmup import _names
+from thermoloom.engines.compiled.warmup import jobs_for
 from thermoloom.errors import UserError
 from thermoloom.generation import differing_samples, generate
 from thermoloom.machine.energy import label_word
@@ -134,16 +136,59 @@ def test_every_engine_takes_a_path_of_the_other(
     assert relative_difference(compiled, other) < 5e-6
 
 
-def test_only_what_computers_need_is_compiled() -> None:
-    plain = {"plain", "terms", "generation"}
+def test_kernels_are_compiled_on_small_computers_of_the_same_kind() -> None:
+    """Each kind of computer once, with the imperfections and the device that choose its kernels."""
     ranges = {"range_visible_hidden": 1.0, "range_hidden_hidden": 1.0}
     grid = Settings().updated({"imperfections": {"bits": 5, **ranges}})
     few = Settings().updated({"machine": {"topology": "random", "degree": 2}})
-    assert set(_names([Settings()])) == plain
-    assert set(_names([Settings()], generating=False)) == plain - {"generation"}
-    assert set(_names([grid])) == plain | {"grid"}
-    assert set(_names([few], learning=False)) == {"generation", "sparse generation"}
-    assert set(_names(None)) >= plain | {"grid", "residual", "update", "sparse"}
+    built = Settings().updated({"device": {"gain_error": 0.1, "spread_J2": 0.1}})
+    for none in (None, [], [Settings(), Settings()]):
+        assert [kind for kind, _ in jobs_for(none)] == ["training", "generation"]
+    kinds = jobs_for([grid, few, built, grid])
+    assert [kind for kind, _ in kinds] == 3 * ["training"] + 3 * ["generation"]
+    for (_, small), chosen in zip(kinds, (grid, few, built), strict=False):
+        assert small.machine.units <= 20
+        assert type(compiled._inner(small)) is type(compiled._inner(chosen))
+        assert small.imperfections == chosen.imperfections
+        assert small.device == chosen.device
+    assert [kind for kind, _ in jobs_for([few], learning=False)] == ["generation"]
+    assert [kind for kind, _ in jobs_for([few], generating=False)] == ["training"]
+
+
+SECOND_CALL = """
+from numba.core.event import install_recorder
+from thermoloom.engines import compiled, engine
+from thermoloom.machine.parameters import Parameters
+from thermoloom.settings import Settings
+import numpy as np
+
+settings = Settings.from_dict({values})
+engine().warm_up([settings])
+with install_recorder("numba:compile") as recorder:
+    machine = settings.built
+    path = engine().path(machine, np.zeros(machine.units, np.float32), 0, 0)
+    learner, theta = engine().learner(settings), Parameters.zeros(settings.machine)
+    learner.update(theta, learner.init(theta), path)
+    engine().generate(Parameters.zeros(machine), 3, 1)
+assert not recorder.buffer, [str(event.data) for _, event in recorder.buffer]
+"""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"imperfections": {"update_noise": 0.1}},
+        {"imperfections": {"residual_noise": 0.1}},
+        {"device": {"gain_error": 0.1, "non_reciprocity": 0.1}},
+        {"machine": {"topology": "random", "degree": 3, "stages": 2}},
+    ],
+)
+def test_nothing_is_left_to_compile(values: dict) -> None:
+    """After ``warm_up`` a training and a generation of the full computer find all kernels."""
+    machine = {"visible": 60, "hidden": 30, "duration": 0.05} | values.get("machine", {})
+    script = SECOND_CALL.format(values=values | {"machine": machine})
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_kernels_that_call_others_are_optimized_lightly() -> None:

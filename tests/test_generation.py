@@ -175,14 +175,14 @@ def test_replay_equals_the_archive_and_a_changed_archive_is_noticed(name: str) -
 
 def test_changed_parameters_are_noticed(small: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     theta = random_parameters(small, dtype=np.float32)
-    original = compiled._relax
+    original = compiled._advance
 
     def meddle(*arguments: object) -> object:
         work = original(*arguments)  # type: ignore[arg-type]
         theta["hidden_bias"][0, 0] += 1
         return work
 
-    monkeypatch.setattr(compiled, "_relax", meddle)
+    monkeypatch.setattr(compiled, "_advance", meddle)
     with pytest.raises(RuntimeError, match="parameters changed"):
         generate(theta, 2, 1)
 

@@ -35,6 +35,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.onsite import ONSITE
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import ramp
+from thermoloom.machine.quantization import Grid
 from thermoloom.patterns.drive import Drive
 from thermoloom.theory.marginals import solve_marginals
 from thermoloom.theory.solver import solve_optimum
@@ -173,7 +174,7 @@ def test_learners_and_losses_follow_the_reference() -> None:
     learned = Learner(machine, 0.02).learn(start, path)
     reference = learn_stepwise(start, path.states, 0.02)
     assert relative_difference(learned, reference) < 5e-6
-    on_grid = QuantizedLearner(machine, 0.02, 24, (2.0, 2.0)).learn(start, path)
+    on_grid = QuantizedLearner(machine, 0.02, Grid(24, (2.0, 2.0), False)).learn(start, path)
     assert relative_difference(on_grid, reference) < 2e-5
     found, plain = engine().terms(start, path, field), path_terms(start, path.states, field)
     np.testing.assert_allclose(found, plain, rtol=2e-5)

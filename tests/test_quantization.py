@@ -20,6 +20,7 @@ from thermoloom.machine.action import drive, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quantization import (
+    Grid,
     coupling_ranges,
     levels,
     nonzero_fraction,
@@ -123,6 +124,18 @@ TIGHT = (0.003, 0.002)
 """So narrow that single updates move by levels and couplings reach the end of the grid."""
 
 
+def quantized_learner(
+    machine: Machine,
+    rate: float,
+    bits: int,
+    ranges: tuple[float, float],
+    stochastic: bool = False,
+    seed: int = 0,
+) -> QuantizedLearner:
+    return QuantizedLearner(machine, rate, Grid(bits, ranges, stochastic), seed)
+
+
+SPANS = "range_visible_hidden", "range_hidden_hidden"
 ZERO = Parameters.zeros(TINY)
 IN_STAGES = replace(TINY, stages=3, windows=(0.2, 0.5, 1.0))
 
@@ -223,7 +236,7 @@ def test_kernel_equals_the_plain_rule_in_every_code(
     path: Path, machine: Machine, bits: int, stochastic: bool
 ) -> None:
     on_grid = dyadic(path, number=2)
-    learner = QuantizedLearner(machine, RATE, bits, TIGHT, stochastic, seed=8)
+    learner = quantized_learner(machine, RATE, bits, TIGHT, stochastic, seed=8)
     learned = learner.learn(Parameters.zeros(machine), on_grid)
     uniforms = (lambda step: rounding_uniforms(8, 2, step)) if stochastic else None
     expected = learn_quantized_stepwise(machine, on_grid.states, RATE, bits, TIGHT, uniforms)
@@ -247,8 +260,8 @@ def test_a_label_at_one_is_a_bias(path: Path, stages: int, stochastic: bool) -> 
     words[..., 1] = start["hidden_bias"]
     with_labels = Parameters.from_arrays(labelled, arrays | {"hidden_label": words})
     asked = replace(path, word=np.array([0, 1, 0], np.float32))
-    plain = QuantizedLearner(biased, RATE, 6, RANGES, stochastic).learn(start, path)
-    found = QuantizedLearner(labelled, RATE, 6, RANGES, stochastic).learn(with_labels, asked)
+    plain = quantized_learner(biased, RATE, 6, RANGES, stochastic).learn(start, path)
+    found = quantized_learner(labelled, RATE, 6, RANGES, stochastic).learn(with_labels, asked)
     for name in arrays:
         assert np.array_equal(found[name], plain[name])
     assert np.array_equal(found["hidden_label"][..., 1], plain["hidden_bias"])
@@ -270,7 +283,7 @@ def test_kernel_follows_rounded_values_in_float64(machine: Machine) -> None:
     bits, path = 12, some_path(machine)
     top, wide = 2 ** (bits - 1) - 1, path.states.astype(np.float64)
     one_step = replace(machine, stages=1, windows=(), duration=machine.dt)
-    learner = QuantizedLearner(machine, RATE, bits, RANGES)
+    learner = quantized_learner(machine, RATE, bits, RANGES)
     learned = learner.learn(Parameters.zeros(machine), path)
     found = learner.codes(learned)
     for stage, (first, last) in enumerate(machine.stage_windows):
@@ -297,7 +310,7 @@ def test_kernel_follows_rounded_values_in_float64(machine: Machine) -> None:
 @pytest.mark.parametrize("name", ["everything", "restricted", "apart", "labels only"])
 def test_wirings_without_a_grid_are_refused_in_one_line(name: str) -> None:
     with pytest.raises(UserError, match=r"imperfections\.bits: .*wiring") as error:
-        QuantizedLearner(MACHINES[name], RATE, 8, RANGES)
+        Grid.of(MACHINES[name], Imperfections(bits=8, **dict(zip(SPANS, RANGES, strict=True))))
     assert "\n" not in str(error.value)
 
 
@@ -307,7 +320,7 @@ def test_many_bits_approach_unquantized_training(path: Path) -> None:
     ranges = (3 * visible_hidden, 3 * hidden_hidden)  # room for what is larger on the way
     differences = []
     for bits in (8, 12, 16, 20):
-        learner = QuantizedLearner(TINY, 1e-3, bits, ranges, stochastic=True)
+        learner = quantized_learner(TINY, 1e-3, bits, ranges, stochastic=True)
         differences.append(relative_difference(learner.learn(ZERO, path), reference))
     assert differences[3] < 1e-4
     # Errors are of the size of the spacing, a factor 16 from one to the next.
@@ -320,7 +333,7 @@ def test_stochastic_rounding_is_unbiased() -> None:
     field = np.random.default_rng(2).normal(size=machine.units).astype(np.float32)
     for spacing in (1e-2, 1e-4, 2e-6):  # y from a thousandth of a level to several
         top = 2**15 - 1
-        learner = QuantizedLearner(machine, 4e-4, 16, (spacing * top,) * 2, True, seed=1)
+        learner = quantized_learner(machine, 4e-4, 16, (spacing * top,) * 2, True, seed=1)
         path = engine().path(machine, field, 3, 0)
         learned = learner.learn(Parameters.zeros(machine), path)
         r, x = path.prepared[0].astype(float), path.states[1].astype(float)
@@ -347,7 +360,7 @@ def test_small_moves_are_lost_to_the_nearest_level_but_not_to_stochastic_roundin
 ) -> None:
     found = []
     for stochastic in (False, True):
-        learner, theta = QuantizedLearner(TINY, 1e-3, 4, (1.0, 1.0), stochastic), ZERO
+        learner, theta = quantized_learner(TINY, 1e-3, 4, (1.0, 1.0), stochastic), ZERO
         for number in range(3):
             theta = learner.learn(theta, replace(path, number=number))
         found.append(theta)
@@ -362,7 +375,7 @@ def test_small_moves_are_lost_to_the_nearest_level_but_not_to_stochastic_roundin
 def test_threads_do_not_change_a_bit(stochastic: bool) -> None:
     machine = replace(TINY, visible=37, hidden=23)
     start, own = random_parameters(machine, 0.01, dtype=np.float32), some_path(machine)
-    learner = QuantizedLearner(machine, RATE, 6, RANGES, stochastic)
+    learner = quantized_learner(machine, RATE, 6, RANGES, stochastic)
     found = []
     for count in (1, 2, 3, 8):
         with threads(count):
@@ -373,7 +386,7 @@ def test_threads_do_not_change_a_bit(stochastic: bool) -> None:
 
 def test_trained_couplings_keep_symmetry_and_range(path: Path) -> None:
     for stochastic in (False, True):
-        learner = QuantizedLearner(TINY, RATE, 4, TIGHT, stochastic)
+        learner = quantized_learner(TINY, RATE, 4, TIGHT, stochastic)
         learned = learner.learn(ZERO, path)
         learned.check()
         assert coupling_ranges(learned) == tuple(np.float32(TIGHT).tolist())
@@ -384,11 +397,11 @@ def test_trained_couplings_keep_symmetry_and_range(path: Path) -> None:
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_codes_survive_being_stored_as_values(path: Path, bits: int, stochastic: bool) -> None:
     """θ holds values, training moves integers: nothing is lost on the way there and back."""
-    learner = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, seed=4)
+    learner = quantized_learner(TINY, RATE, bits, RANGES, stochastic, seed=4)
     learned = learner.learn(ZERO, path)
     for name, span in learner.ranges.items():
         assert np.array_equal(quantize(learned[name], bits, span), learned[name])
-    another = QuantizedLearner(TINY, RATE, bits, RANGES, stochastic, seed=4)
+    another = quantized_learner(TINY, RATE, bits, RANGES, stochastic, seed=4)
     second = replace(path, number=1)
     assert another.learn(learned, second).same_as(learner.learn(learned, second))
     # the number of a path counts in the rounding stream, and nowhere else
@@ -397,7 +410,7 @@ def test_codes_survive_being_stored_as_values(path: Path, bits: int, stochastic:
 
 def test_couplings_off_the_grid_are_rounded_to_nearest_first(path: Path) -> None:
     start = random_parameters(TINY, 0.01, dtype=np.float32)
-    learner = QuantizedLearner(TINY, RATE, 6, RANGES)
+    learner = quantized_learner(TINY, RATE, 6, RANGES)
     on_grid = start.copy()
     for name, span in learner.ranges.items():
         on_grid[name][:] = quantize(start[name], 6, span)
@@ -408,7 +421,7 @@ def test_couplings_off_the_grid_are_rounded_to_nearest_first(path: Path) -> None
 
 def test_residual_errors_enter(path: Path) -> None:
     errors = np.random.default_rng(0).normal(size=(TINY.steps, TINY.units)).astype(np.float32)
-    learner = QuantizedLearner(TINY, RATE, 8, RANGES)
+    learner = quantized_learner(TINY, RATE, 8, RANGES)
     noisy = learner.learn(ZERO, path, errors)
     assert not noisy.same_as(learner.learn(ZERO, path))
     assert noisy.same_as(learner.learn(ZERO, replace(path, prepared=path.prepared + errors)))
@@ -418,7 +431,7 @@ def test_non_finite_residuals_are_a_divergence(path: Path) -> None:
     errors = np.zeros((TINY.steps, TINY.units), np.float32)
     errors[20, 3] = np.inf
     with pytest.raises(Diverged):
-        QuantizedLearner(TINY, RATE, 8, RANGES).learn(ZERO, path, errors)
+        quantized_learner(TINY, RATE, 8, RANGES).learn(ZERO, path, errors)
 
 
 # In training by settings

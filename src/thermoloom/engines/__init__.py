@@ -137,7 +137,8 @@ class Engine(Protocol):
     ) -> None:
         """Compile or load the kernels for computers of these settings, before the computation.
 
-        None: the kernels for any computer. ``learning``, ``generating``: whether to include these.
+        None: the kernels for the default computer. ``learning``, ``generating``: whether to include
+        these.
         """
         return
 

@@ -65,6 +65,24 @@ class Clamp:
         return np.concatenate([self.mask, np.zeros(machine.hidden, np.bool_)])
 
 
+def pull(
+    displacement: Array, within: Array | None, before: Array, after: Array, bias: Array
+) -> tuple[Array, Array]:
+    """Heat and work of displacements Δc of clamped units c, each after a move Δf of the free ones.
+
+        work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
+        heat   the gradient after the step contains c′; the excess ½ Δf·J_fc Δc is subtracted
+
+    ``before``, ``after``: Σ_j J_ij x_j of the clamped units around the step; ``within``: J_cc.
+    """
+    self_coupling = np.zeros(len(displacement))
+    if within is not None:
+        self_coupling = ((displacement @ within.astype(np.float64)) * displacement).sum(axis=1)
+    work = (displacement * (after + bias)).sum(axis=1) - 0.5 * self_coupling
+    heat = 0.5 * ((displacement * (after - before)).sum(axis=1) - self_coupling)
+    return heat, work
+
+
 def fields_at_rest(machine: Machine, states: Array) -> Array:
     """s = V′_onsite(x)/2: the field whose preparation, at amplitude 2, takes a unit to x."""
     fields: Array = machine.potential.gradient(states) / rest_amplitude(machine)

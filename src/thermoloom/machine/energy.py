@@ -180,3 +180,28 @@ def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None)
             if block.rows == group and block.columns in ("one", "label"):
                 bias[..., where] += groups[block.columns] @ block.matrix(theta.vector[stage]).T
     return bias
+
+
+def clamped_squares(machine: Machine, word: Array | None) -> dict[str, float]:
+    """β: Σ x² of the clamped partners of each group, its bias and the label units."""
+    label = 0.0 if word is None else float(np.square(word, dtype=np.float64).sum())
+    return {
+        group: (group in machine.biases) + label * machine.wired(f"{group}-label")
+        for group in machine.groups
+    }
+
+
+def share_of_clamped(
+    theta: Parameters, change: Array, stage: int, word: Array | None, out: Array
+) -> None:
+    """Write biases and label couplings of a stage into ``out``, flat, after a ``change`` (N,) of
+    ``effective_bias``. The rule divides the change in proportion to 1 and x_l.
+    """
+    machine = theta.machine
+    squares = clamped_squares(machine, word)
+    for block in theta.layout.blocks:
+        if block.columns in ("one", "label"):
+            clamped = word if block.columns == "label" else None
+            states = np.ones(1, np.float32) if clamped is None else clamped
+            share = np.outer(change[machine.groups[block.rows]], states / squares[block.rows])
+            block.matrix(out)[...] = block.matrix(theta.vector[stage]) + share

@@ -17,7 +17,7 @@ Stages are in the order of generation: from the noisy end of the noising path to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -126,8 +126,6 @@ class Account:
     """Work of each switch between stages, from what they differ in alone, (S,)."""
     sums: list[Float64] = field(default_factory=list)
     """Path heat, clamp work and active work of each stage, (3, S)."""
-    snapshots: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    """States (S, N) and work of moving clamps so far (S,), by step."""
     states: list[Any] = field(default_factory=list)
     """x at every stage's start and end, (S, N)."""
 
@@ -145,12 +143,37 @@ class Account:
         self.sums.append(sums)
 
 
-def joined(
-    accounts: Sequence[Account],
-    snapshot_steps: Sequence[int],
-    snapshot_samples: Sequence[int],
-    moving_clamps: bool,
-) -> Generated:
+class Snapshots:
+    """States of selected samples at selected steps, and the work of their clamps until then."""
+
+    def __init__(
+        self,
+        units: int,
+        steps: Sequence[int],
+        samples: Sequence[int],
+        on_snapshot: Callable[[int, int, Any], None] | None = None,
+        dtype: Any = np.float32,
+    ) -> None:
+        """``on_snapshot(step, first, states)`` is called for each group at each of the steps."""
+        self.steps, self._samples = np.array(steps, int), list(samples)
+        self._on_snapshot = on_snapshot
+        self.states = np.empty((len(samples), len(steps), units), dtype)
+        self.clamp_work = np.zeros((len(samples), len(steps)))
+
+    def see(self, step: int, first: int, states: Any, clamp_work: Float64) -> None:
+        """Record the samples from ``first`` on after a step, if it is one of the steps."""
+        columns = self.steps == step
+        if not columns.any():
+            return
+        for row, sample in enumerate(self._samples):
+            if first <= sample < first + len(states):
+                self.states[row, columns] = states[sample - first]
+                self.clamp_work[row, columns] = clamp_work[sample - first]
+        if self._on_snapshot:
+            self._on_snapshot(step, first, states)
+
+
+def joined(accounts: Sequence[Account], snapshots: Snapshots, moving_clamps: bool) -> Generated:
     """One result from the accounts of all samples, in their order; the first law is verified."""
 
     def of_stages(values: Callable[[Account], list[Any]]) -> Any:
@@ -163,16 +186,8 @@ def joined(
         parts = getattr(accounts[0], name)[0].parts
         return EnergyParts({part: of_stages(part_of(name, part)) for part in parts})
 
-    def seen(kind: int) -> list[Any]:
-        """Of every step, of all samples: states (0) or clamp work (1)."""
-        return [
-            np.concatenate([a.snapshots[step][kind] for a in accounts])[list(snapshot_samples)]
-            for step in snapshot_steps
-        ]
-
     initial, final = (np.concatenate([a.states[place] for a in accounts]) for place in (0, -1))
     heat, clamp_work, active = np.swapaxes(of_stages(lambda a: [s.T for s in a.sums]), 0, 1)
-    nothing = np.empty((len(snapshot_samples), 0, initial.shape[1]), initial.dtype)
     generated = Generated(
         initial_states=initial,
         final_states=final,
@@ -180,12 +195,10 @@ def joined(
         ends=energies("ends"),
         clamp_work=clamp_work,
         path_heat=heat,
-        snapshots=np.stack(seen(0), axis=1) if snapshot_steps else nothing,
+        snapshots=snapshots.states,
+        clamp_work_so_far=snapshots.clamp_work if moving_clamps else None,
         active_work=active if active.any() else 0.0,
     )
-    if moving_clamps:
-        work = np.stack(seen(1), axis=1) if snapshot_steps else nothing[..., 0]
-        generated = replace(generated, clamp_work_so_far=work)
     several = len(accounts[0].sums) > 1
     check_first_law(generated, of_stages(lambda a: a.switched) if several else heat[:, :0])
     return generated

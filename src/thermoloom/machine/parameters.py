@@ -187,20 +187,21 @@ class Layout:
         ]
         return of_columns + of_rows
 
-    def coupling_matrix(self, vector: Array) -> NDArray[np.float64]:
+    def coupling_matrix(self, vector: Array, mirror_sign: int = 1) -> NDArray[np.float64]:
         """J of the free units with all units, (N, N + L + 1), from θ of one stage.
 
             ∂_iV = V′_onsite(x_i) + Σ_j J_ij x_j
 
         Columns are ordered as in ``positions``: J[:, :N] is symmetric, the last column holds the
-        biases. Pairs without a wire have 0. Costs N (N + L + 1) numbers of memory.
+        biases. Pairs without a wire have 0. Costs N (N + L + 1) numbers of memory. With
+        ``mirror_sign`` = −1, J[:, :N] is antisymmetric.
         """
         J = np.zeros((self._free, self.positions["one"].stop))
         for block in self.blocks:
             rows, columns = self.positions[block.rows], self.positions[block.columns]
-            J[rows, columns] = block.dense(vector)
+            J[rows, columns] = block.dense(vector, mirror_sign)
             if columns.start < self._free and not block.symmetric:
-                J[columns, rows] = block.dense(vector).T
+                J[columns, rows] = mirror_sign * block.dense(vector).T
         return J
 
     def completed(self, vector: Array, mirror_sign: int = 1) -> Array:

@@ -30,7 +30,7 @@ from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.quadratic_loss import QuadraticLoss
-from thermoloom.machine.quantization import UNQUANTIZED
+from thermoloom.machine.quantization import Grid
 from thermoloom.machine.wires import few_wires, wires
 from thermoloom.settings import Settings
 from thermoloom.streams import Purpose
@@ -129,15 +129,12 @@ def _after_drift(machine: Machine, learned: Parameters) -> Parameters:
     return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
 
 
-def _inner(settings: Settings) -> StageLearner | SparseLearner:
+def _inner(settings: Settings) -> StageLearner:
     machine, errors, rate = settings.machine, settings.imperfections, settings.learning_rate
-    seed = settings.training.seed
     if isinstance(settings.built, BuiltMachine) and settings.device.couples:
         return DeviceLearner(settings.built, rate, settings.period)
-    if errors.bits != UNQUANTIZED:
-        ranges = (errors.range_visible_hidden or 0.0, errors.range_hidden_hidden or 0.0)
-        stochastic = errors.rounding == "stochastic"
-        return QuantizedLearner(machine, rate, errors.bits, ranges, stochastic, seed)
+    if grid := Grid.of(machine, errors):
+        return QuantizedLearner(machine, rate, grid, settings.training.seed)
     if machine.sparse:
         return SparseLearner(machine, rate, settings.period)
     return Learner(machine, rate, settings.period)

@@ -36,33 +36,17 @@ class Pages:
     """Memory for many arrays side by side in large pages.
 
     Products walk down the rows of all arrays at once. In small pages that would exceed the address
-    cache of the processor. Request all arrays from ``Pages()`` first to count the numbers, then
-    again from ``Pages(wanted)``.
+    cache of the processor.
     """
 
-    def __init__(self, size: int | None = None) -> None:
-        self._counting = size is None
-        self._free = paged_zeros(size or 0)
-        self.wanted = 0
-        """Numbers requested so far."""
+    def __init__(self) -> None:
+        self._free = np.empty(0, np.float32)
 
     def zeros(self, *shape: int) -> NDArray[np.float32]:
-        """Zeros aligned to a cache line; unaligned where the pages are full."""
+        """Zeros aligned to a cache line."""
         size = int(np.prod(shape))
         padded_size = -(-size // LINE) * LINE
-        self.wanted += padded_size
-        if self._counting:
-            return np.broadcast_to(np.float32(0), shape)
         if padded_size > self._free.size:
-            return np.zeros(shape, np.float32)
+            self._free = paged_zeros(max(padded_size, PAGE))
         array, self._free = self._free[:size], self._free[padded_size:]
         return array.reshape(shape)
-
-
-def padded(rows: int, columns: int) -> NDArray[np.float32]:
-    """Zeros for a matrix whose rows are 16 floats longer than a multiple of 32.
-
-    Rows at a distance of a power of two would all map to the same few cache sets.
-    """
-    stride = 32 * (columns // 32 + 1) + 16 if columns else 0
-    return paged_zeros(rows * stride).reshape(rows, stride)

@@ -10,37 +10,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from thermoloom.engines.compiled.compiling import jit
+from thermoloom.engines.compiled.compiling import Value, jit, llvm_code
 from thermoloom.threads import ABORTED, in_threads, thread_count
 
 T = TypeVar("T")
 
 
-@intrinsic
-def _atomic_add(typingctx: Any, array: Any, index: Any, increment: Any) -> Any:
+@llvm_code
+def _atomic_add(builder: Any, array: Value, index: Value, increment: Value) -> Value:
     """array[index] += increment, atomically; returns the previous entry."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", builder.gep(start, [args[1]]), args[2], "seq_cst")
-
-    return types.int64(array, types.int64, types.int64), codegen
+    return builder.atomic_rmw("add", builder.gep(array, [index]), increment, "seq_cst")
 
 
-@intrinsic
-def _give_way(typingctx: Any, address: Any) -> Any:
+@llvm_code
+def _give_way(builder: Any, address: Value) -> None:
     """Yield this core to another thread."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        routine = ir.FunctionType(ir.IntType(32), [])
-        builder.call(builder.inttoptr(args[0], routine.as_pointer()), [])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
+    routine = ir.FunctionType(ir.IntType(32), [])
+    builder.call(builder.inttoptr(address, routine.as_pointer()), [])
 
 
 def new_barrier() -> NDArray[np.int64]:

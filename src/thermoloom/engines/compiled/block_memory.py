@@ -34,12 +34,6 @@ def share_of(thread, threads, pieces):  # type: ignore[no-untyped-def]
 
 
 @inline
-def piece(number, pieces):  # type: ignore[no-untyped-def]
-    """One piece as a range."""
-    return Pieces(number, number + 1, pieces)
-
-
-@inline
 def range_of(pieces, edges):  # type: ignore[no-untyped-def]
     """First and last unit (or row) of a range of pieces; ``edges`` bound the pieces."""
     return edges[pieces.first], edges[pieces.last]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,17 +17,17 @@ Float64 = NDArray[np.float64]
 class ClampedUnits:
     """States of the clamped units of a group of samples at each step of generation."""
 
-    def __init__(self, machine: Machine, clamp: Clamp, seed: int, first: int, last: int) -> None:
+    def __init__(self, machine: Machine, clamp: Clamp, seed: int, samples: range) -> None:
         self.units = np.flatnonzero(clamp.mask)
         self.moves = clamp.follow
-        clamped_states = clamp.of_samples(first, last)
+        clamped_states = clamp.of_samples(samples.start, samples.stop)
         if not clamp.follow:
             self._held = clamped_states
             return
         paths = []
         field = np.zeros(machine.visible, np.float32)
         with threads(1):
-            for sample, fields in enumerate(clamped_states, start=first):
+            for sample, fields in zip(samples, clamped_states, strict=True):
                 field[self.units] = fields
                 path = noising_path(machine, field, seed, sample, purpose="clamp")
                 paths.append(path[::-1, self.units])
@@ -41,36 +39,3 @@ class ClampedUnits:
 
     def place(self, x: Float32, step: int) -> None:
         x[:, self.units] = self.at(step)
-
-
-class Pulled:
-    """A displacement Δc of the clamped units c that follows the move Δf of the free units.
-
-    work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
-    heat   the gradient after the step contains c′; the excess ½ Δf·J_fc Δc is subtracted
-    """
-
-    def __init__(self, clamped: ClampedUnits, step: int, coupling: Float32) -> None:
-        self._units = clamped.units
-        self._displacement = (clamped.at(step + 1) - clamped.at(step)).astype(np.float64)
-        self._before = coupling[:, clamped.units].astype(np.float64)
-
-    def enter(
-        self,
-        within: Any,
-        coupling: Float32,
-        bias: Float32,
-        heat: Float64,
-        work: Float64,
-    ) -> None:
-        """Add work and heat from Σ_j J_ij x_j after the step; ``within``: J among visible units,
-        dense or sparse, or None.
-        """
-        units, displacement = self._units, self._displacement
-        after = coupling[:, units].astype(np.float64)
-        self_coupling: Float64 = np.zeros(len(displacement))
-        if within is not None:
-            among = within[np.ix_(units, units)].astype(np.float64)
-            self_coupling = ((displacement @ among) * displacement).sum(axis=1)
-        work += (displacement * (after + bias[:, units])).sum(axis=1) - 0.5 * self_coupling
-        heat += 0.5 * ((displacement * (after - self._before)).sum(axis=1) - self_coupling)

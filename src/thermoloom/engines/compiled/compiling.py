@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import platformdirs
 from numba import config, njit, types
+from numba.core import cgutils
 from numba.core.event import Event, Listener, register
-from numba.extending import overload, overload_method, register_jitable
+from numba.extending import intrinsic, overload, overload_method, register_jitable
 
 from thermoloom import machine
 from thermoloom.engines import COMPILING
@@ -48,24 +51,12 @@ def _kernels_of_these_sources() -> str:
 config.CACHE_DIR = _kernels_of_these_sources()
 
 
-class _How(NamedTuple):
-    """Optimization of a kernel when it is compiled alone."""
-
-    lightly: bool = False
-    in_vectors: bool = True
-
-
-_ways: dict[Any, _How] = {}
-"""Kernels with other optimization settings than the default."""
-
-
-def compiler(how: _How | None = None, **options: Any) -> Any:
-    """A decorator that compiles kernels."""
+def compiler(lightly: bool = False, in_vectors: bool = True, **options: Any) -> Any:
+    """A decorator that compiles kernels; ``lightly``, ``in_vectors``: when compiled alone."""
     compiled = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
     def decorate(function: Any) -> Any:
-        if how is not None:
-            _ways[function] = how
+        function.lightly, function.in_vectors = lightly, in_vectors
         return _without_foreign_kernels(compiled(function))
 
     return decorate
@@ -100,13 +91,13 @@ fast_jit = compiler(**_FAST)
 # are already unrolled and vectorized takes a third of the compilation time. Kernels that call
 # others, or are called by them, are therefore optimized lightly. Of these only the ones that loop
 # over rows of numbers are vectorized, because their callers would not vectorize them.
-frame = compiler(_How(lightly=True, in_vectors=False))
+frame = compiler(lightly=True, in_vectors=False)
 # Kernels that only kernels call have no Python wrapper: for tuples of arrays the wrapper takes
 # longer to compile than the kernel.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True}
-inner = compiler(_How(lightly=True, in_vectors=False), **_INNER)
-loops = compiler(_How(lightly=True), **_INNER)
-fast_loops = compiler(_How(lightly=True), **_FAST, **_INNER)
+inner = compiler(lightly=True, in_vectors=False, **_INNER)
+loops = compiler(lightly=True, **_INNER)
+fast_loops = compiler(lightly=True, **_FAST, **_INNER)
 
 
 class _Lightly(Listener):  # type: ignore[misc]
@@ -121,9 +112,8 @@ class _Lightly(Listener):  # type: ignore[misc]
         self._defaults.append((config.OPT, config.LOOP_VECTORIZE))
         if kernel.__module__.startswith(__package__):
             level, vectors = self._defaults[0]
-            how = _ways.get(kernel, _How())
-            config.OPT = min(level, type(level)(1)) if how.lightly else level
-            config.LOOP_VECTORIZE = vectors if how.in_vectors else 0
+            config.OPT = min(level, type(level)(1)) if getattr(kernel, "lightly", False) else level
+            config.LOOP_VECTORIZE = vectors if getattr(kernel, "in_vectors", True) else 0
 
     def on_end(self, event: Event) -> None:
         config.OPT, config.LOOP_VECTORIZE = self._defaults.pop()
@@ -143,6 +133,46 @@ def copy(source, out):  # type: ignore[no-untyped-def]
     """
     for i in range(out.size):
         out[i] = source[i]
+
+
+Value = Any
+"""A value in LLVM code."""
+
+
+def llvm_code(emit: Callable[..., Value]) -> Any:
+    """A function for kernels whose LLVM code is written by ``emit(builder, *arguments)``.
+
+    Arrays arrive as pointers to their first number, named tuples as lists; other arguments are
+    indices of 64 bits or float32. What ``emit`` returns is an index.
+    """
+
+    @wraps(emit)
+    def typing(typingctx: Any, *kinds: Any) -> Any:
+        expected = [_expected(kind) for kind in kinds]
+        result = types.int64 if emit.__annotations__["return"] == "Value" else types.void
+
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            values = []
+            for kind, argument in zip(signature.args, arguments, strict=True):
+                if isinstance(kind, types.Array):
+                    values.append(context.make_array(kind)(context, builder, argument).data)
+                elif isinstance(kind, types.BaseTuple):
+                    values.append(cgutils.unpack_tuple(builder, argument, kind.count))
+                else:
+                    values.append(argument)
+            returned = emit(builder, *values)
+            return context.get_dummy_value() if returned is None else returned
+
+        return result(*expected), codegen
+
+    return intrinsic(typing)
+
+
+def _expected(kind: Any) -> Any:
+    """The type to which an argument is converted."""
+    if isinstance(kind, types.Integer):
+        return types.int64
+    return types.float32 if isinstance(kind, types.Float) else kind
 
 
 drive = register_jitable(action.drive)

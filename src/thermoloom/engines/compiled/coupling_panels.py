@@ -52,18 +52,28 @@ class Panels(NamedTuple):
     """(P, rows, LANES)"""
     held: Float32
     """Updates held until the end of their period, same layout; no rows if none are held."""
+    rows: int
+    """The group of the rows, 0: visible, 1: hidden; likewise of the columns."""
+    columns: int
     within: bool
     edges: Edges
     """Bounds of the pieces among the rows, (Q + 1,)."""
 
 
 def panels_for(
-    pages: Pages, rows: int, columns: int, within: bool, pieces: int, holding: bool
+    pages: Pages,
+    sizes: tuple[int, int],
+    ends: tuple[int, int],
+    wired: bool,
+    pieces: int,
+    holding: bool,
 ) -> Panels:
-    """Memory for couplings and held updates."""
-    rows, count = rows if columns else 0, -(-columns // LANES)
+    """Memory for couplings between groups of these ``sizes``, and for held updates."""
+    rows, columns = (sizes[group] * wired for group in ends)
+    count, within = -(-columns // LANES), ends[0] == ends[1]
+    rows = rows if columns else 0
     couplings, held = pages.zeros(count, rows, LANES), pages.zeros(count, rows * holding, LANES)
-    return Panels(couplings, held, within, row_edges(rows, pieces, within))
+    return Panels(couplings, held, *ends, within, row_edges(rows, pieces, within))
 
 
 @inner

@@ -69,7 +69,7 @@ class DeviceLearner(StageLearner):
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        after, start, word = window.states[1:], window.start, window.word
+        after, start, word = window.states[1:], window.start, window.path.word
         written = Parameters(theta.machine, theta.vector.copy())
         vector = written.vector[window.stage]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -91,8 +91,8 @@ class DeviceLearner(StageLearner):
         felt = self._directed(self.machine.felt(written).both.vector[window.stage])
         states, units = np.ones((len(window.start), felt.shape[1]), np.float32), self.machine.units
         states[:, :units] = window.states[1:]
-        if window.word is not None:
-            states[:, units:-1] = window.word
+        if window.path.word is not None:
+            states[:, units:-1] = window.path.word
         out, moves = np.empty_like(window.start), np.zeros((2, felt.shape[1]), np.float32)
         constants = step_constants(self.machine)._replace(onsite=None, drift=None, kick=None)
         rule = np.float32(alpha), constants
@@ -104,18 +104,9 @@ class DeviceLearner(StageLearner):
         """Numbers of couplings, flat, by the unit on which they act and the other one, with label
         units and the 1 that biases multiply as the last columns.
         """
-        machine, twist = self.machine, self.machine.twist
-        ends = machine.units + machine.size_of("label")
-        places = machine.groups | {
-            "label": slice(machine.units, ends),
-            "one": slice(ends, ends + 1),
-        }
-        matrix = np.zeros((machine.units, ends + 1), np.float32)
-        for block in layout(machine).blocks:
-            rows, columns = places[block.rows], places[block.columns]
-            J, turned = block.dense(both), 0.0 if twist is None else block.dense(twist, -1)
-            matrix[rows, columns] = (1 + turned) * J
-            if block.columns in machine.groups and not block.symmetric:
-                matrix[columns, rows] = ((1 - turned) * J).T
+        form, twist = layout(self.machine), self.machine.twist
+        matrix = form.coupling_matrix(both)
+        if twist is not None:
+            matrix *= 1 + form.coupling_matrix(twist, -1)
         np.fill_diagonal(matrix, 0)
-        return matrix
+        return matrix.astype(np.float32)

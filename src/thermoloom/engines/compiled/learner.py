@@ -24,13 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermoloom.engines import Path
 from thermoloom.engines.compiled.aligned_memory import Pages
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
 from thermoloom.engines.compiled.block_memory import (
     Float32,
     Rule,
-    Work,
     range_of,
     share_of,
     work_for,
@@ -43,17 +41,11 @@ from thermoloom.engines.compiled.coupling_panels import (
     panels_for,
     take,
 )
-from thermoloom.engines.compiled.noising import start_of
-from thermoloom.engines.compiled.stage_learner import (
-    StageLearner,
-    Window,
-    clamped_squares,
-    share_of_clamped,
-)
+from thermoloom.engines.compiled.stage_learner import StageLearner, Window
 from thermoloom.engines.compiled.strips import solve
 from thermoloom.engines.compiled.tiles import LANES, transpose
 from thermoloom.machine.action import step_constants
-from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters, layout
 
@@ -74,21 +66,15 @@ def pieces_of(machine: Machine) -> int:
     return min(max(2, machine.units // UNITS_IN_PIECE), MOST_PIECES)
 
 
-class _Blocks(NamedTuple):
-    """Couplings of free units as views of one stage of θ; blocks without wires are empty."""
-
-    visible_hidden: Float32
-    hidden_hidden: Float32
-    visible_visible: Float32
+BLOCKS = "visible_hidden", "hidden_hidden", "visible_visible"
+"""Couplings of free units."""
 
 
 class _Theta(NamedTuple):
     """Working copy of one stage of θ, in the layout of the kernels."""
 
-    between: Panels
-    """J_vh, empty if not wired; likewise J_hh and J_vv."""
-    hidden: Panels
-    visible: Panels
+    panels: tuple[Panels, Panels, Panels]
+    """Those of ``BLOCKS``, empty if not wired."""
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
     held_bias: Float32
@@ -109,15 +95,13 @@ def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  
 
     Held updates are applied when a block ``closes`` their period.
     """
-    v, h, alpha = work.visible, work.hidden, np.float32(rule.alpha)
-    if rule.vh:
-        change_and_feel(share, threads, alpha, solved, closes, path, v, h, theta.between)
-    if rule.hh:
-        change_and_feel(share, threads, alpha, solved, closes, path, h, h, theta.hidden)
-    if rule.vv:
-        change_and_feel(share, threads, alpha, solved, closes, path, v, v, theta.visible)
-    _change_bias(share, solved, closes, alpha * rule.one_v, v, theta)
-    _change_bias(share, solved, closes, alpha * rule.one_h, h, theta)
+    groups, alpha = (work.visible, work.hidden), np.float32(rule.alpha)
+    for panels in theta.panels:
+        if panels.couplings.size > 0:
+            ends = groups[panels.rows], groups[panels.columns]
+            change_and_feel(share, threads, alpha, solved, closes, path, ends[0], ends[1], panels)
+    _change_bias(share, solved, closes, alpha * rule.one_v, work.visible, theta)
+    _change_bias(share, solved, closes, alpha * rule.one_h, work.hidden, theta)
 
 
 @inline
@@ -203,17 +187,17 @@ def _start_residuals(share, threads, states, start, driven, bias, constants, gro
 @inline
 def _fill(share, blocks, theta):  # type: ignore[no-untyped-def]
     """Copy a share of the couplings of a stage into the working copy."""
-    fill(share, blocks.visible_hidden, theta.between)
-    fill(share, blocks.hidden_hidden, theta.hidden)
-    fill(share, blocks.visible_visible, theta.visible)
+    for n in range(len(blocks)):
+        fill(share, blocks[n], theta.panels[n])
 
 
 @inline
 def _take(share, theta, learned):  # type: ignore[no-untyped-def]
     """Copy a share of the working copy into the learned couplings; are they finite?"""
-    finite = take(share, theta.between, learned.visible_hidden)
-    finite &= take(share, theta.hidden, learned.hidden_hidden)
-    return finite & take(share, theta.visible, learned.visible_visible)
+    finite = True
+    for n in range(len(learned)):
+        finite &= take(share, theta.panels[n], learned[n])
+    return finite
 
 
 @frame
@@ -246,6 +230,17 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
             solve(thread, threads, barrier, last - first, rule, work)
         first, solved = last, last - first
     return _take(share, theta, learned)
+
+
+def _steps_of(window: Window) -> tuple[Float32, Float32, bool]:
+    """States of a window; residuals at θ = 0 plus errors or, where the kernel computes those
+    residuals while the states are in the cache, errors alone; whether it does.
+    """
+    if window.path.prepared is not None:
+        return window.states, window.start, False
+    if window.errors is None:
+        return window.states, np.empty((0, window.states.shape[1]), np.float32), True
+    return window.states, window.errors[window.first : window.last], True
 
 
 class Learner(StageLearner):
@@ -285,42 +280,23 @@ class Learner(StageLearner):
             one_v=np.float32(0),
             one_h=np.float32(0),
         )
-        counted = Pages()
-        self._room(counted)
-        self._memory, self._scratch = self._room(Pages(counted.wanted))
-
-    def _room(self, pages: Pages) -> tuple[Work, _Theta]:
-        """Memory for a block and for θ in panels."""
-        machine, rule = self.machine, self._rule
-        work = work_for(machine, rule.strip, rule.strips, rule.period, rule.pieces, pages)
-
-        def panels(rows: int, columns: int, within: bool) -> Panels:
-            return panels_for(pages, rows, columns, within, rule.pieces, self._holding)
-
-        theta = _Theta(
-            panels(machine.visible, machine.hidden if rule.vh else 0, False),
-            panels(machine.hidden, machine.hidden if rule.hh else 0, True),
-            panels(machine.visible, machine.visible if rule.vv else 0, True),
+        pages, sizes = Pages(), (machine.visible, machine.hidden)
+        self._memory = work_for(machine, strip, strips, period, pieces, pages)
+        vh, hh, vv = (
+            panels_for(pages, sizes, ends, wired > 0, pieces, self._holding)
+            for ends, wired in (((0, 1), vh), ((1, 1), hh), ((0, 0), vv))
+        )
+        self._scratch = _Theta(
+            (vh, hh, vv),
             np.empty(machine.units, np.float32),
             np.zeros(machine.units * self._holding, np.float32),
         )
-        return work, theta
-
-    def start(self, path: Path, errors: Float32 | None) -> Float32:
-        """Residuals at θ = 0 plus errors, or for a path that is not ``prepared`` errors alone.
-
-        Residuals at θ = 0 are then computed block by block, while the states are in the cache.
-        """
-        self._driven = path.prepared is None
-        if not self._driven:
-            return start_of(path, errors)
-        return np.empty((0, self.machine.units), np.float32) if errors is None else errors
 
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
         """An incomplete last period of a window is applied at its end."""
-        stage, word = window.stage, window.word
+        stage, word = window.stage, window.path.word
         bias = effective_bias(theta, stage, word)
         self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
         squares = clamped_squares(self.machine, word)
@@ -330,15 +306,20 @@ class Learner(StageLearner):
             one_h=np.float32(squares["hidden"]),
         )
         vector = np.ascontiguousarray(theta.vector[stage], np.float32)
-        steps = window.states, window.start, self._driven, self._blocks(vector)
-        work = *steps, self._scratch, rule, self._memory, self._blocks(learned)
+        work = (
+            *_steps_of(window),
+            self._blocks(vector),
+            self._scratch,
+            rule,
+            self._memory,
+            self._blocks(learned),
+        )
         finite = all(in_step(_learn, rule.pieces, *work))
         change = self._scratch.bias - bias
         share_of_clamped(theta, change, stage, word, learned)
         return finite and bool(np.isfinite(change).all())
 
-    def _blocks(self, vector: Float32) -> _Blocks:
+    def _blocks(self, vector: Float32) -> tuple[Float32, ...]:
+        """Views of one stage of θ; those without wires are empty."""
         form, nothing = layout(self.machine), np.empty((0, 0), np.float32)
-        return _Blocks(
-            *(form[name].of(vector) if name in form else nothing for name in _Blocks._fields)
-        )
+        return tuple(form[name].of(vector) if name in form else nothing for name in BLOCKS)

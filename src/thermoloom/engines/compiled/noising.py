@@ -162,9 +162,11 @@ def drives_of(machine: Machine, path: Float32, out: Float32 | None = None) -> Fl
     return drives
 
 
-def start_of(path: Path, errors: Float32 | None = None) -> Float32:
-    """R at θ = 0 plus errors; R at θ = 0 is stored with the path."""
+def start_of(
+    path: Path, errors: Float32 | None = None, first: int = 0, last: int | None = None
+) -> Float32:
+    """R at θ = 0 plus errors in some steps; R at θ = 0 is stored with the path."""
     if path.prepared is None:
         path.prepared = drives_of(path.machine, path.states)
-    start: Float32 = path.prepared if errors is None else path.prepared + errors
-    return start
+    start: Float32 = path.prepared[first:last]
+    return start if errors is None else start + errors[first:last]

@@ -13,21 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
-from thermoloom.engines.compiled.compiling import jit, residual
-from thermoloom.engines.compiled.grid_rows import LANES, ROWS, move_nearest, move_stochastic
-from thermoloom.engines.compiled.stage_learner import (
-    StageLearner,
-    Window,
-    clamped_squares,
-    share_of_clamped,
-)
-from thermoloom.engines.compiled.streams import fill_row_bits, stream_key
-from thermoloom.errors import UserError
-from thermoloom.machine.action import step_constants
-from thermoloom.machine.energy import effective_bias
+from thermoloom.engines.compiled.compiling import copy, jit, residual
+from thermoloom.engines.compiled.grid_rows import move_rows
+from thermoloom.engines.compiled.stage_learner import StageLearner, Window
+from thermoloom.engines.compiled.streams import stream_key
+from thermoloom.engines.compiled.tiles import LANES, ROWS
+from thermoloom.machine.action import StepConstants, step_constants
+from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.machine.quantization import couplings, levels, mirrored, top_level
+from thermoloom.machine.quantization import ON_GRID, Grid, couplings, levels, mirrored, top_level
 
 Float32 = NDArray[np.float32]
 Codes = NDArray[np.int32]
@@ -69,104 +64,76 @@ class Slots(NamedTuple):
         return edges * ROWS
 
 
-@jit
-def _pass(rows, codes, column, top, moves, x, next_x, forces, low, key, trajectory, step):  # type: ignore[no-untyped-def]
-    """Move the couplings of some rows by one update and sum their forces on the next state.
+class _Rule(NamedTuple):
+    """Constants of the learning rule on a grid."""
 
-    ``moves`` (α r/Δ) and ``forces`` (in units of Δ) have a row each for J_vh and J_hh. ``low``:
-    shared bits of the uniforms of each row; empty for rounding to the nearest level.
-    """
-    forces[:] = 0
-    for row in range(rows[0], rows[1], ROWS):
-        tensor = 0 if row < column else 1
-        vectors = codes.shape[1] // LANES if tensor == 0 else (row - column) // LANES
-        p, f = moves[tensor], forces[tensor]
-        if low.size > 0:
-            move_stochastic(
-                codes, row, vectors, tensor, column, p, x, next_x, f, top, low, key, trajectory,
-                step,
-            )  # fmt: skip
-        else:
-            move_nearest(codes, row, vectors, tensor, column, p, x, next_x, f, top)
+    alpha: np.float32
+    constants: StepConstants
+    """In float64."""
+    top: np.float32
+    """The largest code."""
+    spacings: tuple[float, float]
+    """Δ of J_vh and J_hh."""
+    per_level: tuple[np.float32, np.float32]
+    """α/Δ"""
+    stochastic: bool
+    key: np.uint64
+    trajectory: int
+    first_step: int
 
 
 @jit
-def _residuals(units, shift, drives, forces, bias, spacings, per_level, decay, constants, moves):  # type: ignore[no-untyped-def]
+def _residuals(low, high, slots, start, forces, bias, ones, rule, moves):  # type: ignore[no-untyped-def]
     """α r/Δ of some units, and their biases after the update; False if one is not finite.
 
-    ``shift``: slot of a unit minus its index. Sums of pieces are float32; residuals are computed in
-    float64 and rounded to float32.
+    Sums of pieces are float32; residuals are computed in float64 and rounded to float32.
     """
-    low, high = units
     finite = True
-    f_v, f_h = forces[:, 0, low + shift : high + shift], forces[:, 1, low + shift : high + shift]
-    moves_v, moves_h = moves[0, low + shift : high + shift], moves[1, low + shift : high + shift]
-    start, b = drives[low:high], bias[low:high]
-    for i in range(high - low):
-        of_v, of_h = f_v[0, i], f_h[0, i]
+    for i in range(low, high):
+        slot = slots[i]
+        of_v, of_h = forces[0, 0, slot], forces[0, 1, slot]
         for p in range(1, PIECES):
-            of_v += f_v[p, i]
-            of_h += f_h[p, i]
-        force = spacings[0] * of_v + spacings[1] * of_h + b[i]
-        r = np.float32(residual(constants, np.float64(start[i]), force))
+            of_v += forces[p, 0, slot]
+            of_h += forces[p, 1, slot]
+        force = rule.spacings[0] * of_v + rule.spacings[1] * of_h + bias[i]
+        r = np.float32(residual(rule.constants, np.float64(start[i]), force))
         finite &= np.isfinite(r)
-        moves_v[i] = per_level[0] * r
-        moves_h[i] = per_level[1] * r
-        b[i] -= decay * r
+        moves[0, slot] = rule.per_level[0] * r
+        moves[1, slot] = rule.per_level[1] * r
+        bias[i] -= rule.alpha * ones[i] * r
     return finite
 
 
 @jit
-def _place(state, visible, column, out):  # type: ignore[no-untyped-def]
-    """Copy the units of a state to their slots."""
-    out[:visible] = state[:visible]
-    out[column : column + state.size - visible] = state[visible:]
-
-
-@jit
 def _learn(  # type: ignore[no-untyped-def]
-    thread, threads, barrier, edges, codes, column, visible, bias, path, drives, grid, alpha, ones,
-    constants, rounding, moves, forces,
+    thread, threads, barrier, edges, codes, column, slots, bias, path, drives, ones, rule, moves,
+    forces,
 ):  # fmt: skip
     """One thread's share of a window: its pieces of every step; False if a residual is not finite.
 
-    ``ones`` are the squares β of the clamped partners of visible and hidden units. The threads
-    share ``moves`` (2, slots) and ``forces`` (PIECES, 2, slots).
+    ``ones`` are the squares β of each unit's clamped partners. The threads share ``moves``
+    (2, slots) and ``forces`` (PIECES, 2, slots).
     """
-    top, spacing_v, spacing_h = grid
-    spacings = spacing_v, spacing_h
-    per_level = np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)
-    stochastic, key, trajectory, first_step = rounding
     steps, units = drives.shape
     low, high = units * thread // threads, units * (thread + 1) // threads
-    of_v, of_h = (min(low, visible), min(high, visible)), (max(low, visible), max(high, visible))
-    none = np.empty(0, np.int32)
-    bits = np.empty(codes.shape[0], np.int32) if stochastic else none
-    x, next_x = np.zeros((2, moves.shape[1]), np.float32)
-    _place(path[1], visible, column, next_x)
+    x, next_x = np.zeros(moves.shape[1], np.float32), np.zeros(moves.shape[1], np.float32)
+    for i in range(units):
+        next_x[slots[i]] = path[1, i]
     finite = True
     for k in range(-1, steps):
         if k >= 0:
-            for group, (units_of_group, shift) in enumerate(((of_v, 0), (of_h, column - visible))):
-                decay = np.float32(alpha) * ones[group]
-                finite &= _residuals(
-                    units_of_group, shift, drives[k], forces, bias, spacings, per_level, decay,
-                    constants, moves,
-                )  # fmt: skip
+            finite &= _residuals(low, high, slots, drives[k], forces, bias, ones, rule, moves)
             wait_for_all(threads, barrier)
         # the first pass has zero moves, and computes the forces on the first state
-        x[:] = next_x
-        _place(path[min(k + 2, steps)], visible, column, next_x)
-        step = max(first_step + k, 0)
-        row_bits = bits if k >= 0 else none
+        copy(next_x, x)
+        after = path[min(k + 2, steps)]
+        for i in range(units):
+            next_x[slots[i]] = after[i]
+        step = max(rule.first_step + k, 0)
+        stream = rule.key, rule.trajectory, step, rule.stochastic and k >= 0
         for p in range(thread, PIECES, threads):
             rows = (edges[p], edges[p + 1])
-            if row_bits.size > 0:
-                fill_row_bits(key, trajectory, step, rows[0] // ROWS, rows[1] // ROWS, bits)
-            _pass(
-                rows, codes, column, top, moves, x, next_x, forces[p], row_bits, key, trajectory,
-                step,
-            )  # fmt: skip
+            move_rows(rows, codes, column, rule.top, moves, x, next_x, forces[p], stream)
         wait_for_all(threads, barrier)
     return finite
 
@@ -174,28 +141,13 @@ def _learn(  # type: ignore[no-untyped-def]
 class QuantizedLearner(StageLearner):
     """The rule with couplings on a grid of b bits, rounded after every update.
 
-    ``ranges`` are A_max of J_vh and J_hh. Couplings off the grid are rounded to nearest first.
+    Couplings off the grid are rounded to nearest first.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        learning_rate: float,
-        bits: int,
-        ranges: tuple[float, float],
-        stochastic: bool = False,
-        seed: int = 0,
-    ) -> None:
-        wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
-        if not wired or machine.wired("visible-visible") or machine.sparse:
-            raise UserError(
-                "imperfections.bits: training on a grid is defined for the wiring visible-hidden "
-                "and hidden-hidden, complete, with or without labels"
-            )
+    def __init__(self, machine: Machine, learning_rate: float, grid: Grid, seed: int = 0) -> None:
         super().__init__(machine, learning_rate)
-        self.bits = bits
-        self.ranges = dict(zip(("visible_hidden", "hidden_hidden"), ranges, strict=True))
-        self.stochastic = stochastic
+        self.bits, self.stochastic = grid.bits, grid.stochastic
+        self.ranges = dict(zip(ON_GRID, grid.ranges, strict=True))
         self._key = stream_key(seed, "rounding")
 
     def codes(self, theta: Parameters) -> dict[str, Codes]:
@@ -206,7 +158,7 @@ class QuantizedLearner(StageLearner):
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
         """The number of the trajectory selects that of the rounding stream."""
-        machine, stage, word = self.machine, window.stage, window.word
+        machine, stage, word = self.machine, window.stage, window.path.word
         squares = clamped_squares(machine, word)
         slots, visible, hidden = Slots.of(machine), machine.visible, machine.hidden
         # of J_hh only the lower triangle is used
@@ -217,34 +169,29 @@ class QuantizedLearner(StageLearner):
         }
         for name, span in self.ranges.items():
             code_blocks[name][...] = levels(theta[name][stage], self.bits, span)
-        bias = effective_bias(theta, stage, word)
-        before = bias.copy()
-        finite = in_step(
-            _learn,
-            PIECES,
-            slots.edges(),
-            code_rows,
-            slots.hidden,
-            visible,
-            bias,
-            window.states,
-            window.start,
-            self._grid(),
-            alpha,
-            np.array([squares["visible"], squares["hidden"]], np.float32),
-            step_constants(machine, np.float64)._replace(onsite=None),
-            (self.stochastic, self._key, window.number, window.first),
-            np.zeros((2, slots.units), np.float32),
-            np.empty((PIECES, 2, slots.units), np.float32),
+        bias, top = effective_bias(theta, stage, word), top_level(self.bits)
+        spacing_v, spacing_h = (span / top for span in self.ranges.values())
+        rule = _Rule(
+            alpha=np.float32(alpha),
+            constants=step_constants(machine, np.float64)._replace(onsite=None),
+            top=np.float32(top),
+            spacings=(spacing_v, spacing_h),
+            per_level=(np.float32(alpha / spacing_v), np.float32(alpha / spacing_h)),
+            stochastic=self.stochastic,
+            key=self._key,
+            trajectory=window.path.number,
+            first_step=window.first,
         )
+        ones = np.repeat(np.float32([squares["visible"], squares["hidden"]]), [visible, hidden])
+        places = np.append(np.arange(visible), slots.hidden + np.arange(hidden))
+        before, moves = bias.copy(), np.zeros((2, slots.units), np.float32)
+        forces = np.empty((PIECES, *moves.shape), np.float32)
+        units = places, bias, window.states, window.start, ones
+        work = slots.edges(), code_rows, slots.hidden, *units, rule, moves, forces
+        finite = in_step(_learn, PIECES, *work)
         share_of_clamped(theta, bias - before, stage, word, learned)
         for name, span in self.ranges.items():
             block = code_blocks[name].astype(np.int32)
             block = mirrored(block) if name == "hidden_hidden" else block
             theta.layout[name].matrix(learned)[...] = couplings(block, self.bits, span)
         return all(finite)
-
-    def _grid(self) -> tuple[np.float32, float, float]:
-        """Top level and the spacings Δ of J_vh and J_hh."""
-        top = top_level(self.bits)
-        return np.float32(top), *(span / top for span in self.ranges.values())  # type: ignore[return-value]

@@ -24,33 +24,32 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import Diverged, Path
 from thermoloom.engines.compiled.aligned_memory import paged_zeros
-from thermoloom.engines.compiled.barrier import new_barrier, wait_for_all
-from thermoloom.engines.compiled.compiling import drive, inline, inner, jit, residual
+from thermoloom.engines.compiled.barrier import in_step, wait_for_all
+from thermoloom.engines.compiled.compiling import (
+    drive,
+    fast_loops,
+    inline,
+    inner,
+    jit,
+    residual,
+)
 from thermoloom.engines.compiled.lanes import (
     AHEAD,
     BLOCK,
-    LANES,
     VECTORS,
     row_forces,
     row_sweep,
-    row_swept,
     row_updates,
-    turn,
 )
 from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
-from thermoloom.engines.compiled.stage_learner import (
-    check_path,
-    clamped_squares,
-    share_of_clamped,
-)
+from thermoloom.engines.compiled.stage_learner import StageLearner, Window
+from thermoloom.engines.compiled.tiles import LANES, transpose_tile
 from thermoloom.machine.action import StepConstants, step_constants
-from thermoloom.machine.energy import effective_bias
+from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.wires import wiring
-from thermoloom.threads import in_threads, thread_count
 
 Float32 = NDArray[np.float32]
 
@@ -133,8 +132,6 @@ class _Work(NamedTuple):
     first piece are in the rows of the next R."""
     forces: Float32
     """(PIECES, B): Σ_j J_ij x_j of one unit."""
-    norms: Float32
-    """Σ change² and Σ r² of each unit in the last sweep, alternating."""
     pending: Float32
     """Σ u since the start of the period, for every wire."""
     squares: NDArray[np.float64]
@@ -157,20 +154,20 @@ def _rows(source, second, low, high, rows):  # type: ignore[no-untyped-def]
     tiled = (high - low) // LANES * LANES if steps == BLOCK else 0
     for first in range(low, low + tiled, LANES):
         for p in range(VECTORS):
-            turn(source, width, p, first, p, second, rows)
+            to = (2 * first + second) * BLOCK + p * LANES
+            transpose_tile(source, p * width + first, VECTORS * width, rows, to, 2 * BLOCK)
     for i in range(low + tiled, high):
         for p in range(VECTORS):
             for q in range(LANES):
                 k = q * VECTORS + p
-                rows[(2 * i + second) * BLOCK + p * LANES + q] = source[k, i] if k < steps else 0
+                rows[2 * i + second, p * LANES + q] = source[k, i] if k < steps else 0
 
 
 @inner
 def _drives(first, steps, low, high, constants, rows):  # type: ignore[no-untyped-def]
     """Residuals without couplings, from rows of x and the states before ``first``."""
     for i in range(low, high):
-        x = rows[2 * i * BLOCK : (2 * i + 1) * BLOCK]
-        r = rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        x, r = rows[2 * i], rows[2 * i + 1]
         for k in range(LANES, BLOCK):
             r[k] = drive(constants, x[k - LANES], x[k])
         for q in range(LANES):  # their previous steps are in the last vector, one lane lower
@@ -200,7 +197,7 @@ def _load(piece, states, start, clamped, graph, rule, work):  # type: ignore[no-
         for k in range(BLOCK):
             inside = k % LANES * VECTORS + k // LANES < steps
             for group in range(2):
-                work.rows[2 * (n + group) * BLOCK + k] = clamped[group] if inside else 0
+                work.rows[2 * (n + group), k] = clamped[group] if inside else 0
 
 
 @inner
@@ -210,7 +207,7 @@ def _residuals(piece, couplings, graph, rule, work):  # type: ignore[no-untyped-
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.start[i], graph.start[i + 1]
         row_forces(work.rows, couplings, graph.columns, graph.numbers, begin, end, forces)
-        r = work.rows[(2 * i + 1) * BLOCK : (2 * i + 2) * BLOCK]
+        r = work.rows[2 * i + 1]
         for k in range(BLOCK):
             r[k] = residual(rule.constants, r[k], forces[k])
 
@@ -221,28 +218,42 @@ def _sweep(piece, sweeps, graph, work):  # type: ignore[no-untyped-def]
     rows, columns, units = work.rows, graph.update_columns, graph.start.size + 1
     first, stride = _place(sweeps, graph)
     sums = _place(sweeps + 1, graph)[0] if piece == 0 else 4 * units
-    for k in range(sums * BLOCK, (sums + units) * BLOCK):
-        rows[k] = 0
+    rows[sums : sums + units] = 0
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
         begin, end = graph.update_start[i], graph.update_start[i + 1]
         row_sweep(rows, first, stride, columns, begin, end, i, sums)
 
 
+@fast_loops
+def _finish(rate, rows, start, before, total, other_sum):  # type: ignore[no-untyped-def]
+    """R = R⁰ − rate · sum of one unit, in place of its sum; Σ (change of R)² and Σ R².
+
+    The last four are indices of rows, because a loop over five arrays is not vectorized.
+    """
+    change, size = np.float32(0), np.float32(0)
+    for k in range(BLOCK):
+        r = rows[start, k] - rate * (rows[total, k] + rows[other_sum, k])
+        moved = r - rows[before, k]
+        change += moved * moved
+        size += r * r
+        rows[total, k] = r
+    return change, size
+
+
 @inner
 def _swept(piece, sweeps, graph, rule, work):  # type: ignore[no-untyped-def]
     """R of a piece's units from the sums of all pieces, and the squared change."""
-    change = np.float64(0)
-    size = np.float64(0)
-    rows, norms, rate, n = work.rows, work.norms, rule.rate, graph.start.size - 1
+    change, size = np.float64(0), np.float64(0)
+    rows, n = work.rows, graph.start.size - 1
     first, stride = _place(sweeps, graph)
     sums, other_sums = _place(sweeps + 1, graph)[0], 4 * (n + 2)
     for i in range(graph.pieces[piece], graph.pieces[piece + 1]):
-        row_swept(rows, first, stride, i, sums, other_sums, rate, norms)
-        change += norms[2 * i]
-        size += norms[2 * i + 1]
+        places = 2 * i + 1, first + stride * i, sums + i, other_sums + i
+        changed, squared = _finish(rule.rate, rows, *places)
+        change += changed
+        size += squared
     if piece == 0:  # clamped units have no residuals
-        for k in range((sums + n) * BLOCK, (sums + n + 2) * BLOCK):
-            rows[k] = 0
+        rows[sums + n : sums + n + 2] = 0
     work.squares[piece, 0] = change
     work.squares[piece, 1] = size
 
@@ -326,16 +337,14 @@ def _learn(thread, threads, barrier, states, start, clamped, couplings, graph, r
         work.pace[0], work.pace[1], work.pace[2] = block, blocks, contraction
 
 
-class SparseLearner:
-    """θ′ = learn(θ, path) on the wires alone, with working memory but no state."""
+class SparseLearner(StageLearner):
+    """The rule on the wires alone."""
 
     def __init__(
         self, machine: Machine, learning_rate: float, period: int = 1, block: int = BLOCK
     ) -> None:
-        self.machine = machine
-        self.learning_rate, self._period, self._block = learning_rate, period, block
-        self.shortest_block = block
-        """Block length at the end of the latest path, the shortest of all stages."""
+        super().__init__(machine, learning_rate, period)
+        self._block = block
         self._graph = _graph(machine)
         self._wires = len(wiring(machine).numbers) // 2
         """Wires of free units, which θ begins with."""
@@ -344,85 +353,48 @@ class SparseLearner:
         count = self._wires + machine.units
         self._couplings = np.empty(count, np.float32)
         self._memory = _Work(
-            rows=paged_zeros(5 * rows * BLOCK),
+            rows=paged_zeros(5 * rows * BLOCK).reshape(-1, BLOCK),
             forces=np.zeros((PIECES, BLOCK), np.float32),
-            norms=np.zeros(2 * rows, np.float32),
             pending=np.zeros(count, np.float32),
             squares=np.zeros((PIECES, 2)),
             pace=np.zeros(3),
         )
 
-    def learn(
-        self,
-        theta: Parameters,
-        path: Path,
-        errors: Float32 | None = None,
-        rate: float | None = None,
-    ) -> Parameters:
-        """θ after one noising path.
-
-        ``errors`` (K, N) are added to the residuals; ``rate`` replaces α on this path. If the path
-        is not ``prepared``, drives are computed while the states are in the cache.
-        """
-        check_path(self.machine, path)
-        alpha = self.learning_rate if rate is None else rate
-        scale = np.float32(alpha * self.machine.residual_scale)
-        rule = _Rule(np.float32(alpha), scale, self._constants, self._period, self._block)
-        learned = np.array(theta.vector, np.float32)
-        blocks = []
-        for stage in range(self.machine.stages):
-            blocks.append(self._learn_window(rule, path, errors, theta, stage, learned[stage]))
-        self.shortest_block = min(blocks)
-        return theta.with_vector(learned)
-
-    def _learn_window(
-        self,
-        rule: _Rule,
-        path: Path,
-        errors: Float32 | None,
-        theta: Parameters,
-        stage: int,
-        out: Float32,
-    ) -> int:
-        """Learn one stage of θ in its window, into ``out``; returns the block length."""
-        machine, couplings, word = self.machine, self._couplings, path.word
-        wired, pace = self._wires, self._memory.pace
+    def learn_stage(
+        self, theta: Parameters, window: Window, alpha: float, learned: Float32
+    ) -> bool:
+        machine, couplings, wired = self.machine, self._couplings, self._wires
+        stage, word, pace = window.stage, window.path.word, self._memory.pace
         squares = clamped_squares(machine, word)
         clamped = np.sqrt([squares[group] for group in machine.groups])
         of_unit = np.repeat(clamped, [machine.size_of(group) for group in machine.groups])
         inverse = np.divide(1, of_unit, out=np.zeros_like(of_unit), where=of_unit > 0)
-        couplings[:wired] = out[:wired]
-        couplings[wired:] = before = (effective_bias(theta, stage, word) * inverse).astype(
-            np.float32
-        )
+        before = (effective_bias(theta, stage, word) * inverse).astype(np.float32)
+        couplings[:wired], couplings[wired:] = learned[:wired], before
         self._memory.pending[:] = 0
-        pace[:] = rule.block, 0, 0
-        count = min(thread_count(), PIECES)
-        first, last = machine.stage_windows[stage]
-        for begin, end in stretches(path.states, first, last):
-            states, start = self._steps_of(path, errors, begin, end)
-            barrier, span = new_barrier(), (begin - first, last - first)
-            window = states, start, clamped.astype(np.float32), couplings, self._graph, rule, span
-            shares = [(thread, count, barrier, *window, self._memory) for thread in range(count)]
-            in_threads(_learn, shares, barrier)
-        if not np.isfinite(couplings).all():
-            raise Diverged("couplings are no longer finite")
-        out[:wired] = couplings[:wired]
+        pace[:] = self._block, 0, 0
+        scale = np.float32(alpha * machine.residual_scale)
+        rule = _Rule(np.float32(alpha), scale, self._constants, self.period, self._block)
+        for begin, end in stretches(window.path.states, window.first, window.last):
+            states, start = self._steps_of(window, begin, end)
+            span = begin - window.first, window.last - window.first
+            steps = states, start, clamped.astype(np.float32)
+            in_step(_learn, PIECES, *steps, couplings, self._graph, rule, span, self._memory)
+        learned[:wired] = couplings[:wired]
         change = (couplings[wired:] - before) * of_unit
-        share_of_clamped(theta, change.astype(np.float32), stage, word, out)
-        return int(pace[0])
+        share_of_clamped(theta, change.astype(np.float32), stage, word, learned)
+        return bool(np.isfinite(couplings).all())
 
-    def _steps_of(
-        self, path: Path, errors: Float32 | None, begin: int, end: int
-    ) -> tuple[Float32, Float32]:
+    def _steps_of(self, window: Window, begin: int, end: int) -> tuple[Float32, Float32]:
         """States of some steps and of the step before, and their residuals at θ = 0 unless they are
         computed in passing.
         """
+        path, errors = window.path, window.errors
         states = path.states[begin : end + 1]
         if path.prepared is None and errors is None:
             return states, np.empty((0, self.machine.units), np.float32)
         if not isinstance(path.states, LongStates):
-            return states, start_of(path, errors)[begin:end]
+            return states, start_of(path, errors, begin, end)
         start = np.zeros_like(states[1:]) if errors is None else errors[begin:end].copy()
         for row, (x, after) in enumerate(pairwise(states)):
             start[row] += drive(self._constants, x, after)

@@ -16,18 +16,27 @@ Float32 = NDArray[np.float32]
 
 
 class Window(NamedTuple):
-    """What a learner needs to know of the steps of one stage."""
+    """The steps of one stage."""
 
     stage: int
     first: int
     """Number of the first step."""
-    states: Float32
-    """(W + 1, N)"""
-    start: Float32
-    """Residuals at θ = 0 plus errors, (W, N)."""
-    word: Float32 | None
-    number: int
-    """Of the trajectory."""
+    last: int
+    """Number of the last step, exclusive."""
+    path: Path
+    errors: Float32 | None
+    """Added to the residuals of the path, (K, N)."""
+
+    @property
+    def states(self) -> Float32:
+        """(W + 1, N)"""
+        states: Float32 = self.path.states[self.first : self.last + 1]
+        return states
+
+    @property
+    def start(self) -> Float32:
+        """Residuals at θ = 0 plus errors, (W, N)."""
+        return start_of(self.path, self.errors, self.first, self.last)
 
 
 class StageLearner:
@@ -47,10 +56,6 @@ class StageLearner:
         """Write one stage of θ after its window into ``learned``, flat; is it finite?"""
         raise NotImplementedError
 
-    def start(self, path: Path, errors: Float32 | None) -> Float32:
-        """Residuals at θ = 0 plus errors, (K, N)."""
-        return start_of(path, errors)
-
     def learn(
         self,
         theta: Parameters,
@@ -64,49 +69,17 @@ class StageLearner:
         ``errors`` E (K, N) are added to the residuals before updates are formed; ``change`` is
         added to θ at the end; ``rate`` replaces α on this path.
         """
-        machine = self.machine
-        check_path(machine, path)
-        start, alpha = self.start(path, errors), self.learning_rate if rate is None else rate
+        machine, shape = self.machine, (self.machine.steps + 1, self.machine.units)
+        if path.states.shape != shape:
+            raise ValueError(f"a path of shape {path.states.shape}; this machine has {shape}")
+        alpha = float(self.learning_rate if rate is None else rate)
         learned, finite = np.array(theta.vector, np.float32), True
-        for stage, (first, last) in enumerate(machine.stage_windows):
-            steps = path.states[first : last + 1], start[first:last]
-            window = Window(stage, first, *steps, path.word, path.number)
-            finite &= self.learn_stage(theta, window, float(alpha), learned[stage])
+        for stage, steps in enumerate(machine.stage_windows):
+            window = Window(stage, *steps, path, errors)
+            finite &= self.learn_stage(theta, window, alpha, learned[stage])
         if change is not None:
             learned += change
             finite &= bool(np.isfinite(learned).all())
         if not finite:
             raise Diverged("couplings are no longer finite")
         return theta.with_vector(learned)
-
-
-def check_path(machine: Machine, path: Path) -> None:
-    """Refuse a path whose shape is not that of this machine."""
-    shape = machine.steps + 1, machine.units
-    if path.states.shape != shape:
-        raise ValueError(f"a path of shape {path.states.shape}; this machine has {shape}")
-
-
-def clamped_squares(machine: Machine, word: Float32 | None) -> dict[str, float]:
-    """β: Σ x² of the clamped partners of each group, its bias and the label units."""
-    label = 0.0 if word is None else float(np.square(word, dtype=np.float64).sum())
-    return {
-        group: (group in machine.biases) + label * machine.wired(f"{group}-label")
-        for group in machine.groups
-    }
-
-
-def share_of_clamped(
-    theta: Parameters, change: Float32, stage: int, word: Float32 | None, out: Float32
-) -> None:
-    """Write biases and label couplings of a stage into ``out``, flat, after a ``change`` (N,) of
-    b_i + Σ_l J_il x_l. The rule divides the change in proportion to 1 and x_l.
-    """
-    machine = theta.machine
-    squares = clamped_squares(machine, word)
-    for block in theta.layout.blocks:
-        if block.columns in ("one", "label"):
-            clamped = word if block.columns == "label" else None
-            states = np.ones(1, np.float32) if clamped is None else clamped
-            share = np.outer(change[machine.groups[block.rows]], states / squares[block.rows])
-            block.matrix(out)[...] = block.matrix(theta.vector[stage]) + share

@@ -14,72 +14,36 @@ machine with IEEE arithmetic.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from thermoloom.engines.compiled.compiling import copy, inline, jit
+from thermoloom.engines.compiled.compiling import inline, jit
 from thermoloom.streams import PHILOX as PHILOX
 from thermoloom.streams import STEPS_PER_BLOCK as STEPS_PER_BLOCK
 from thermoloom.streams import STREAMS as STREAMS
 from thermoloom.streams import stream_key as stream_key
 
-
-@intrinsic
-def _bits_of_float(typingctx: Any, value: Any) -> Any:
-    """The 32 bits of a float32, as an int32."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.int32(types.float32), codegen
-
-
-@intrinsic
-def _float_of_bits(typingctx: Any, value: Any) -> Any:
-    """The float32 with these 32 bits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.int32), codegen
-
-
-@intrinsic
-def _low_word(typingctx: Any, value: Any) -> Any:
-    """The lower 32 bits of a uint64, as an int32."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.trunc(args[0], ir.IntType(32))
-
-    return types.int32(types.uint64), codegen
-
-
 # Words are kept in the lower halves of 64-bit lanes: one 32 × 32 → 64 multiplication then
 # gives both halves of the product, and the upper halves never matter.
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
 _M0, _M1, _W0, _W1 = (np.uint64(number) for number in PHILOX)
 
 
 @inline
 def philox(key, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
     """Philox4x32-10 (Salmon et al., SC11): four words in the lower halves of uint64."""
-    k0 = key & _LOW
-    k1 = key >> _HALF
+    k0 = key & LOW
+    k1 = key >> HALF
     for _ in range(10):
-        p0 = _M0 * (c0 & _LOW)
-        p1 = _M1 * (c2 & _LOW)
-        c0 = (p1 >> _HALF) ^ c1 ^ k0
+        p0 = _M0 * (c0 & LOW)
+        p1 = _M1 * (c2 & LOW)
+        c0 = (p1 >> HALF) ^ c1 ^ k0
         c1 = p1
-        c2 = (p0 >> _HALF) ^ c3 ^ k1
+        c2 = (p0 >> HALF) ^ c3 ^ k1
         c3 = p0
-        k0 = (k0 + _W0) & _LOW
-        k1 = (k1 + _W1) & _LOW
+        k0 = (k0 + _W0) & LOW
+        k1 = (k1 + _W1) & LOW
     return c0, c1, c2, c3
 
 
@@ -101,9 +65,9 @@ _TO_UNIT, _TO_TURN = _F(2.0**-31), _F(2.0**-34)
 @inline
 def _log(u):  # type: ignore[no-untyped-def]
     """Natural logarithm of a positive normal float32."""
-    bits = _bits_of_float(u)
+    bits = np.float32(u).view(np.int32)
     exponent = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> 23)
-    f = _float_of_bits(np.int32(bits - np.int32(exponent << 23))) - _ONE
+    f = np.int32(bits - np.int32(exponent << 23)).view(np.float32) - _ONE
     p = ((((((_L7 * f + _L6) * f + _L5) * f + _L4) * f + _L3) * f + _L2) * f + _L1) * f + _L0
     return np.float32(exponent) * _LN2 + (f + f * f * (p * f - _HALF_F))
 
@@ -133,29 +97,15 @@ def fill_normals(key, trajectory, block, first_unit, z):  # type: ignore[no-unty
     # Two passes, words first (their bits kept in z), because one pass runs out of registers.
     for i in range(z.shape[1]):
         w0, w1, w2, w3 = philox(key, np.uint64(first_unit + i), c1, c2, np.uint64(0))
-        z[0, i] = _float_of_bits(_low_word(w0))
-        z[1, i] = _float_of_bits(_low_word(w1))
-        z[2, i] = _float_of_bits(_low_word(w2))
-        z[3, i] = _float_of_bits(_low_word(w3))
+        z[0, i] = np.uint32(w0).view(np.float32)
+        z[1, i] = np.uint32(w1).view(np.float32)
+        z[2, i] = np.uint32(w2).view(np.float32)
+        z[3, i] = np.uint32(w3).view(np.float32)
     for j in range(0, STEPS_PER_BLOCK, 2):
         for i in range(z.shape[1]):
-            z[j, i], z[j + 1, i] = box_muller(_bits_of_float(z[j, i]), _bits_of_float(z[j + 1, i]))
-
-
-@jit
-def _normals(key, trajectory, steps, units, out):  # type: ignore[no-untyped-def]
-    z = np.empty((STEPS_PER_BLOCK, units), np.float32)
-    for first in range(0, steps, STEPS_PER_BLOCK):
-        fill_normals(key, trajectory, first // STEPS_PER_BLOCK, 0, z)
-        for j in range(min(STEPS_PER_BLOCK, steps - first)):
-            copy(z[j], out[first + j])
-
-
-def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
-    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
-    out = np.empty((steps, units), np.float32)
-    _normals(stream_key(seed, name), trajectory, steps, units, out)
-    return out
+            w0 = np.float32(z[j, i]).view(np.int32)
+            w1 = np.float32(z[j + 1, i]).view(np.int32)
+            z[j, i], z[j + 1, i] = box_muller(w0, w1)
 
 
 _CHUNK = 1024
@@ -178,17 +128,7 @@ def flat_normals(
     return out.reshape(-1, 1, units)
 
 
-_ONE_BITS = np.int32(0x3F800000)
-
-
-@inline
-def fill_row_bits(key, trajectory, step, first, last, bits):  # type: ignore[no-untyped-def]
-    """bits[4i + j] = those of 1 + l/2²³ in float32, l the upper 7 bits of word j of a counter.
-
-    The counter is (i, step, trajectory, 1), for i from ``first`` to before ``last``.
-    """
-    c1, c2 = np.uint64(step), np.uint64(trajectory)
-    for i in range(first, last):
-        words = philox(key, np.uint64(i), c1, c2, np.uint64(1))
-        for j in range(4):
-            bits[4 * i + j] = _ONE_BITS | np.int32((words[j] & _LOW) >> np.uint64(25))
+def normals(seed: int, name: str, trajectory: int, steps: int, units: int) -> NDArray[np.float32]:
+    """Standard normals (steps, units) of one trajectory of a stream, from step and unit 0."""
+    blocks = -(-steps // STEPS_PER_BLOCK)
+    return flat_normals(stream_key(seed, name), trajectory, 0, blocks, units)[:steps, 0]

@@ -26,7 +26,7 @@ from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
 from thermoloom.feasibility import path_memory, paths_together, size_memory
 from thermoloom.machine.clamp import Clamp
-from thermoloom.machine.generated import Generated, joined
+from thermoloom.machine.generated import Generated, Snapshots, joined
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Layout, Parameters
 from thermoloom.machine.quantization import Grid
@@ -108,15 +108,17 @@ class PortableEngine(Engine):
     ) -> Generated:  # fmt: skip
         """Sample a frozen computer; θ and the first law are verified at the end."""
         frozen, accounts, follow = theta.copy(), [], clamp is not None and clamp.follow
-        callbacks = on_snapshot or (lambda *seen: None), on_progress or (lambda steps: None)
-        sampler = Sampler(self.library, theta, seed, clamp, snapshot_steps, *callbacks)
+        units, real = theta.machine.units, self.library.numpy(self.library.array(0)).dtype
+        snapshots = Snapshots(units, snapshot_steps, snapshot_samples, on_snapshot, real)
+        report = on_progress or (lambda steps: None)
+        sampler = Sampler(self.library, theta, seed, clamp, snapshots, report)
         for begin in range(0, samples, size := 10 if follow else self.GROUP):
             end = min(begin + size, samples)
             part = None if words is None else words[begin:end]
             accounts.append(sampler.group(begin, range(first + begin, first + end), part))
         if not theta.same_as(frozen):
             raise RuntimeError("parameters changed during generation")
-        return joined(accounts, snapshot_steps, snapshot_samples, follow)
+        return joined(accounts, snapshots, follow)
 
 
 def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:

@@ -12,13 +12,12 @@ follow in float64 from the states at the ends of every stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from thermoloom.engines import OnSnapshot
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
 from thermoloom.engines.portable.library import Array, NumPy
@@ -26,7 +25,7 @@ from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
 from thermoloom.machine.action import StepConstants, displacement, step_constants
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.device import felt
-from thermoloom.machine.generated import Account
+from thermoloom.machine.generated import Account, Snapshots
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.protocol import generation_windows
@@ -79,8 +78,7 @@ class Sampler:
     theta: Parameters
     seed: int
     clamp: Clamp | None
-    snapshot_steps: Sequence[int]
-    on_snapshot: OnSnapshot
+    snapshots: Snapshots
     on_progress: Callable[[int], None]
 
     def group(self, first: int, numbers: range, words: Any) -> Account:
@@ -95,7 +93,7 @@ class Sampler:
         for piece in evolve(library, machine, x, x, np.zeros(machine.steps), prepare, numbers):
             x = piece[-1]
         x = x if targets is None else x * free + targets[0] * (1 - free)
-        self.see(account, first, 0, x[None], np.zeros((1, len(numbers))))
+        self.see(first, 0, x[None], np.zeros((1, len(numbers))))
         for stage, begin, end in generation_windows(machine):
             account.begin(stage, before, library.numpy(x))
             J = [
@@ -111,18 +109,18 @@ class Sampler:
                 states, *terms = library.run(generation_steps, machine, x, z, aims, *fixed)
                 of_steps = np.stack([library.numpy(term) for term in terms]).astype(np.float64)
                 earlier = sum((each[1] for each in account.sums), start=sums[1])
-                self.see(account, first, step + 1, states, earlier + of_steps[1].cumsum(axis=0))
+                self.see(first, step + 1, states, earlier + of_steps[1].cumsum(axis=0))
                 x, sums = states[-1], sums + of_steps.sum(axis=1)
                 self.on_progress(count * len(numbers))
             account.end(stage, library.numpy(x), sums)
             before = stage
         return account
 
-    def see(self, account: Account, first: int, step: int, states: Array, clamp_work: Any) -> None:
+    def see(self, first: int, step: int, states: Array, clamp_work: Any) -> None:
         """Make snapshots of states (steps, S, N) from a step on, where they are wanted."""
-        for k in sorted(set(self.snapshot_steps) & set(range(step, step + len(states)))):
-            account.snapshots[k] = self.library.numpy(states[k - step]), clamp_work[k - step]
-            self.on_snapshot(k, first, account.snapshots[k][0])
+        for k in sorted(set(self.snapshots.steps) & set(range(step, step + len(states)))):
+            seen = self.library.numpy(states[k - step]), clamp_work[k - step]
+            self.snapshots.see(int(k), first, *seen)
 
     def targets(self, numbers: range) -> tuple[Any, Any]:
         """Which units are clamped (N,); their states at each step, (K + 1, S, N), or (1, S, N)."""
