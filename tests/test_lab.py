@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -17,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -376,11 +377,11 @@ def test_the_run_directory_is_one_that_everything_else_opens(tmp_path: Path) -> 
 class Running:
     """A lab on a free port, in threads of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, computer: Callable[[], Computer] = digits) -> None:
         self.socket = lab_server.listening(0)
         self.port = self.socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        self.server = lab_server.server_of(lambda _: digits())
+        self.server = lab_server.server_of(lambda _: computer())
         self.thread = threading.Thread(
             target=lambda: self.server.run(sockets=[self.socket]), daemon=True
         )
@@ -899,6 +900,20 @@ def test_work_ends_when_its_page_is_closed(running: Running, browser: Browser) -
         assert time.monotonic() - began < 10
         time.sleep(0.02)
     assert viewer.lesson is None  # a thousand cycles were not done
+
+
+@needs_browser
+def test_an_unfinished_training_is_marked(browser: Browser) -> None:
+    computer = dataclasses.replace(digits(), planned_cycles=900)
+    with process_threads(1):
+        lab = Running(lambda: computer)
+        try:
+            page = browser.open(lab.address)
+            mark = page.until("document.querySelector('#unfinished')?.textContent")
+            page.close()
+        finally:
+            lab.close()
+    assert mark == computer.unfinished == "unfinished: 300 of 900 cycles"
 
 
 # --- the command ----------------------------------------------------------------------------------
