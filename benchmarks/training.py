@@ -289,14 +289,14 @@ def _parts_of_a_cycle(
         x = states[1:]
         for group in groups:
             timed("states, turned", _turn_states, everything, x, group)
-        whole = (everything, 1, solved, True, x, rule, work, scratch)
+        whole = (everything, solved, True, x, rule, work, scratch)
         timed("update and forces", _change_and_feel, *whole)
         for group in groups:
-            alone = (everything, 1, states, nothing, True)
+            alone = (everything, states, nothing, True)
             timed("residuals", _start_residuals, *alone, scratch.bias, rule.constants, group)
         timed("strips", _solve, 0, 1, barrier, len(x), rule, work)
         solved = len(x)
-    end = (everything, 1, solved, True, x[:0], rule, work, scratch)
+    end = (everything, solved, True, x[:0], rule, work, scratch)
     timed("update and forces", _change_and_feel, *end)
     timed("copying θ", _take, everything, scratch, learned)
     return parts

@@ -18,7 +18,7 @@ import thermoloom as tl
 from thermoloom import feasibility
 from thermoloom.cli.commands import app
 from thermoloom.engines import engine
-from thermoloom.engines.compiled import noising
+from thermoloom.engines.compiled import noising, sparse_learner
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.noising import drives_of
 from thermoloom.engines.compiled.sparse_learner import SparseLearner
@@ -286,7 +286,7 @@ def test_a_path_in_stretches_is_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
     theta, path = masked_parameters(machine, 0.05), some_path(machine)
     monkeypatch.setattr(feasibility, "LONG_PATH", 0)
     monkeypatch.setattr(feasibility, "few_wires", lambda _: True)
-    monkeypatch.setattr(noising, "STRETCH", 64)
+    monkeypatch.setattr(sparse_learner, "STRETCH", 64)
     long = some_path(machine)
     assert isinstance(long.states, noising.LongStates)
     for first, last in ((0, 5), (5, 9), (7, 31), (2, 3), (0, len(path.states))):

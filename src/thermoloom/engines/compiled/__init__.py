@@ -106,27 +106,28 @@ class _LearnerOfSettings(AnyLearner):
     inner: Any = field(compare=False)
 
     def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
+        built, rate = self.settings.built, self.settings.learning_rate_of(path.number)
+        learned = self.learn(theta, path, rate)
+        if isinstance(built, BuiltMachine):
+            learned = built.drifted_parameters(learned)
+        return learned, {}
+
+    def learn(self, theta: Parameters, path: Path, rate: float) -> Any:
+        """θ after one noising path at this rate, on a device before its couplings drift."""
         settings, built = self.settings, self.settings.built
         if path.prepared is None and _uneven(built):  # not made by ``path``
             path = replace(path, prepared=drives_of(built, path.states))
         errors = residual_errors(
             settings.machine, settings.imperfections, settings.training.seed, path.number
         )
-        rate = settings.learning_rate_of(path.number)
-        return _after_drift(built, self.inner.learn(theta, path, errors, rate=rate)), {}
+        return self.inner.learn(theta, path, errors, rate=rate)
 
 
 class _ResponseOfSettings(_LearnerOfSettings):
     """Response of θ to unit update noise, for the rule and the device of the settings."""
 
-    def update(self, theta: Parameters, state: State, path: Path) -> Lesson:
-        rate = self.settings.learning_rate_of(path.number)
-        return _after_drift(self.settings.built, self.inner.learn(theta, path, rate)), {}
-
-
-def _after_drift(machine: Machine, learned: Parameters) -> Parameters:
-    """θ after one trajectory on a machine whose couplings may drift."""
-    return machine.drifted_parameters(learned) if isinstance(machine, BuiltMachine) else learned
+    def learn(self, theta: Parameters, path: Path, rate: float) -> Any:
+        return self.inner.learn(theta, path, rate)
 
 
 def _inner(settings: Settings) -> StageLearner:

@@ -24,14 +24,6 @@ def paged_zeros(size: int) -> NDArray[np.float32]:
     return memory[first : first + byte_count].view(np.float32)
 
 
-def aligned(*shape: int) -> NDArray[np.float32]:
-    """Uninitialized memory aligned to a cache line, so that no vector load spans two lines."""
-    size = int(np.prod(shape))
-    memory = np.empty(size + LINE, np.float32)
-    skipped = -memory.ctypes.data // 4 % LINE
-    return memory[skipped : skipped + size].reshape(shape)
-
-
 class Pages:
     """Memory for many arrays side by side in large pages.
 

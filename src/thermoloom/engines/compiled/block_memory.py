@@ -60,21 +60,7 @@ def row_edges(n: int, pieces: int, triangle: bool) -> Edges:
 
 
 # Sums over all units must not depend on the threads. Each piece is therefore summed separately, and
-# the pieces are added in a fixed order, (s₀ + s₁ + …) + (s_h + s_h₊₁ + …), half by half. A thread
-# that holds a complete half accumulates its pieces in the slot of the first one. With more than two
-# threads every piece has a separate slot, and the reader adds the slots in the same order.
-
-
-@inline
-def half_of(number, pieces):  # type: ignore[no-untyped-def]
-    """First piece of the half that contains a piece."""
-    return 0 if number < pieces // 2 else pieces // 2
-
-
-@inline
-def place_of(number, pieces, threads):  # type: ignore[no-untyped-def]
-    """Slot of the sums of a piece."""
-    return half_of(number, pieces) if threads <= 2 else number
+# the pieces are added in a fixed order, (s₀ + s₁ + …) + (s_h + s_h₊₁ + …), half by half.
 
 
 # Residuals and states of a block alternate as rows of one array per group of units: [R, X] for

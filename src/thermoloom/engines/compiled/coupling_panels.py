@@ -19,13 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thermoloom.engines.compiled.aligned_memory import Pages
-from thermoloom.engines.compiled.block_memory import (
-    Edges,
-    Float32,
-    place_of,
-    range_of,
-    row_edges,
-)
+from thermoloom.engines.compiled.block_memory import Edges, Float32, range_of, row_edges
 from thermoloom.engines.compiled.compiling import copy, inner, loops
 from thermoloom.engines.compiled.tiles import (
     LANES,
@@ -61,18 +55,13 @@ class Panels(NamedTuple):
 
 
 def panels_for(
-    pages: Pages,
-    sizes: tuple[int, int],
-    ends: tuple[int, int],
-    wired: bool,
-    pieces: int,
-    holding: bool,
+    pages: Pages, sizes: tuple[int, int], ends: tuple[int, int], pieces: int, holding: bool
 ) -> Panels:
     """Memory for couplings between groups of these ``sizes``, and for held updates."""
-    rows, columns = (sizes[group] * wired for group in ends)
-    count, within = -(-columns // LANES), ends[0] == ends[1]
-    rows = rows if columns else 0
+    rows, columns = (sizes[group] for group in ends)
+    count, rows = -(-columns // LANES), rows if columns else 0
     couplings, held = pages.zeros(count, rows, LANES), pages.zeros(count, rows * holding, LANES)
+    within = ends[0] == ends[1]
     return Panels(couplings, held, *ends, within, row_edges(rows, pieces, within))
 
 
@@ -96,12 +85,12 @@ def _change(alpha, steps, rows, columns, couplings, p, low, high):  # type: igno
 
 
 @inner
-def _columns_feel(path, rows, couplings, p, low, high, begins, out):  # type: ignore[no-untyped-def]
+def _columns_feel(path, rows, couplings, p, low, high, out):  # type: ignore[no-untyped-def]
     """f_j on the columns of a panel from its rows low … high."""
     states = Operand(address(path, rows.first + low), path.shape[1], 0, 1)
     factors = Operand(address(couplings, (p * couplings.shape[1] + low) * LANES), 0, 0, LANES)
     forces = Operand(address(out, p * LANES), out.shape[1], 0, 0)
-    add_product(states, factors, forces, Extent(path.shape[0], 1, high - low, begins), ONE)
+    add_product(states, factors, forces, Extent(path.shape[0], 1, high - low, True), ONE)
 
 
 @inner
@@ -141,30 +130,26 @@ def _change_panel(alpha, solved, closes, rows, columns, panels, p, low, high):  
 
 
 @inner
-def change_and_feel(share, threads, alpha, solved, closes, path, rows, columns, panels):  # type: ignore[no-untyped-def]
+def change_and_feel(share, alpha, solved, closes, path, rows, columns, panels):  # type: ignore[no-untyped-def]
     """Update a share's couplings with the ``solved`` steps of the last block, then compute the
     forces along the next ``path``. ``closes``: whether the last block ends a period.
 
     The rows of a piece in a few panels at a time, while they are in the cache.
     """
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
-    # couplings within a group come after those between groups, in the same slots or separate ones
-    kinds, separate = columns.column_forces.shape[0], threads > 2
-    forces = columns.column_forces[kinds - 1 if within and separate else 0]
-    begins = separate or kinds == 1 or not within
+    # couplings within a group come after those between groups
+    forces = columns.column_forces[columns.column_forces.shape[0] - 1 if within else 0]
     of_rows = rows.turned_forces[rows.turned_forces.shape[0] - 1 if within else 0]
     for number in range(share.first, share.last):
         low, high = panels.edges[number], panels.edges[number + 1]
-        place = place_of(number, share.of, threads)
-        out, fresh = forces[place, :steps], begins and place == number
+        out = forces[number, :steps]
         for first in range(0, couplings.shape[0], TOGETHER):
             end = min(first + TOGETHER, couplings.shape[0])
             for p in range(first, end):
                 top = max(low, p * LANES) if within else low
                 if solved > 0:
                     _change_panel(alpha, solved, closes, rows, columns, panels, p, top, high)
-                if top < high or fresh:
-                    _columns_feel(path, rows, couplings, p, top, max(top, high), fresh, out)
+                _columns_feel(path, rows, couplings, p, top, max(top, high), out)
             if not within:
                 _rows_feel(steps, of_rows, columns, couplings, first, end, low, high)
                 continue
@@ -184,9 +169,6 @@ def fill(share, matrix, panels):  # type: ignore[no-untyped-def]
             copy(matrix[i, start:stop], couplings[p, i, : stop - start])
             for j in range(stop - start, LANES):
                 couplings[p, i, j] = 0
-            if panels.held.shape[1] > 0:
-                for j in range(LANES):
-                    panels.held[p, i, j] = 0
 
 
 @inner

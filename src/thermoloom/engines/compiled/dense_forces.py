@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines.compiled.aligned_memory import aligned
+from thermoloom.engines.compiled.aligned_memory import Pages
 from thermoloom.engines.compiled.compiling import copy, jit
 from thermoloom.engines.compiled.tiles import LANES, WIDE, Extent, Operand, address, products
 from thermoloom.machine.parameters import Parameters
@@ -54,11 +54,10 @@ def _multiply(x, column, panels, out, first, last):  # type: ignore[no-untyped-d
 def in_panels(matrix: Float32) -> Float32:
     """The columns of a matrix (K, n) in panels (P, K, WIDTH), the last one padded with zeros."""
     rows, columns = matrix.shape
-    panels = aligned(-(-columns // WIDTH), rows, WIDTH)
+    panels = Pages().zeros(-(-columns // WIDTH), rows, WIDTH)
     for panel, first in zip(panels, range(0, columns, WIDTH), strict=True):
         block = matrix[:, first : first + WIDTH]
         panel[:, : block.shape[1]] = block
-        panel[:, block.shape[1] :] = 0
     return panels
 
 

@@ -26,13 +26,7 @@ import numpy as np
 
 from thermoloom.engines.compiled.aligned_memory import Pages
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
-from thermoloom.engines.compiled.block_memory import (
-    Float32,
-    Rule,
-    range_of,
-    share_of,
-    work_for,
-)
+from thermoloom.engines.compiled.block_memory import Float32, Rule, range_of, share_of, work_for
 from thermoloom.engines.compiled.compiling import copy, drive, frame, inline, inner, loops, residual
 from thermoloom.engines.compiled.coupling_panels import (
     Panels,
@@ -73,7 +67,7 @@ BLOCKS = "visible_hidden", "hidden_hidden", "visible_visible"
 class _Theta(NamedTuple):
     """Working copy of one stage of θ, in the layout of the kernels."""
 
-    panels: tuple[Panels, Panels, Panels]
+    panels: tuple[Panels, ...]
     """Those of ``BLOCKS``, empty if not wired."""
     bias: Float32
     """b_i + Σ_l J_il x_l, (N,)."""
@@ -90,7 +84,7 @@ def _turn_states(share, path, group):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  # type: ignore[no-untyped-def]
+def _change_and_feel(share, solved, closes, path, rule, work, theta):  # type: ignore[no-untyped-def]
     """θ ← θ − α (RᵀX + XᵀR, …) of a share, after ``solved`` steps; then J x′ on the next path.
 
     Held updates are applied when a block ``closes`` their period.
@@ -99,7 +93,7 @@ def _change_and_feel(share, threads, solved, closes, path, rule, work, theta):  
     for panels in theta.panels:
         if panels.couplings.size > 0:
             ends = groups[panels.rows], groups[panels.columns]
-            change_and_feel(share, threads, alpha, solved, closes, path, ends[0], ends[1], panels)
+            change_and_feel(share, alpha, solved, closes, path, ends[0], ends[1], panels)
     _change_bias(share, solved, closes, alpha * rule.one_v, work.visible, theta)
     _change_bias(share, solved, closes, alpha * rule.one_h, work.hidden, theta)
 
@@ -155,7 +149,7 @@ def _alone(k, low, states, start, driven, constants, out):  # type: ignore[no-un
 
 
 @loops
-def _start_residuals(share, threads, states, start, driven, bias, constants, group):  # type: ignore[no-untyped-def]
+def _start_residuals(share, states, start, driven, bias, constants, group):  # type: ignore[no-untyped-def]
     """Write X′ and R⁰ = R(J = 0) + c (J x′ + b) of a share's units into the block."""
     low, high = range_of(share, group.edges)
     steps, kinds, half = states.shape[0] - 1, group.column_forces.shape[0], share.of // 2
@@ -172,8 +166,7 @@ def _start_residuals(share, threads, states, start, driven, bias, constants, gro
             for i in range(out.size):
                 out[i] = residual(constants, out[i], force[i] + b[i])
         else:
-            if threads > 2:
-                _join(low, high, k, half, group.column_forces)
+            _join(low, high, k, half, group.column_forces)
             first_half = group.column_forces[0, 0, k, low:high]
             second_half = group.column_forces[0, half, k, low:high]
             for i in range(out.size):
@@ -221,11 +214,11 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
         _turn_states(share, x, work.visible)
         _turn_states(share, x, work.hidden)
         wait_for_all(threads, barrier)
-        _change_and_feel(share, threads, solved, closes, x, rule, work, theta)
+        _change_and_feel(share, solved, closes, x, rule, work, theta)
         wait_for_all(threads, barrier)
         alone = (block, r, driven)
-        _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.visible)
-        _start_residuals(share, threads, *alone, theta.bias, rule.constants, work.hidden)
+        _start_residuals(share, *alone, theta.bias, rule.constants, work.visible)
+        _start_residuals(share, *alone, theta.bias, rule.constants, work.hidden)
         if last - first > rule.period:
             solve(thread, threads, barrier, last - first, rule, work)
         first, solved = last, last - first
@@ -263,31 +256,18 @@ class Learner(StageLearner):
         unit = 1 if self._holding else period
         strip = min(unit * max(1, min(strip_steps, block_steps) // unit), longest)
         strips = max(1, min(block_steps, longest) // strip)
-        vh, hh, vv = (
-            np.float32(machine.wired(wire))
-            for wire in ("visible-hidden", "hidden-hidden", "visible-visible")
-        )
-        self._rule = Rule(
-            alpha=float(learning_rate),
-            constants=step_constants(machine),
-            period=period,
-            strip=strip,
-            strips=strips,
-            pieces=pieces,
-            vh=vh,
-            hh=hh,
-            vv=vv,
-            one_v=np.float32(0),
-            one_h=np.float32(0),
-        )
+        wires = "visible-hidden", "hidden-hidden", "visible-visible"
+        coupled = [bool(machine.wired(wire)) for wire in wires]
+        constants, factors = step_constants(machine), [np.float32(c) for c in (*coupled, 0, 0)]
+        self._rule = Rule(learning_rate, constants, period, strip, strips, pieces, *factors)
         pages, sizes = Pages(), (machine.visible, machine.hidden)
         self._memory = work_for(machine, strip, strips, period, pieces, pages)
-        vh, hh, vv = (
-            panels_for(pages, sizes, ends, wired > 0, pieces, self._holding)
-            for ends, wired in (((0, 1), vh), ((1, 1), hh), ((0, 0), vv))
+        panels = (
+            panels_for(pages, sizes if present else (0, 0), ends, pieces, self._holding)
+            for ends, present in zip(((0, 1), (1, 1), (0, 0)), coupled, strict=True)
         )
         self._scratch = _Theta(
-            (vh, hh, vv),
+            tuple(panels),
             np.empty(machine.units, np.float32),
             np.zeros(machine.units * self._holding, np.float32),
         )
@@ -298,23 +278,15 @@ class Learner(StageLearner):
         """An incomplete last period of a window is applied at its end."""
         stage, word = window.stage, window.path.word
         bias = effective_bias(theta, stage, word)
-        self._scratch.bias[:], self._scratch.held_bias[:] = bias, 0
+        self._scratch.bias[:] = bias
+        for held in (self._scratch.held_bias, *(panels.held for panels in self._scratch.panels)):
+            held[:] = 0
         squares = clamped_squares(self.machine, word)
-        rule = self._rule._replace(
-            alpha=alpha,
-            one_v=np.float32(squares["visible"]),
-            one_h=np.float32(squares["hidden"]),
-        )
+        one_v, one_h = np.float32(squares["visible"]), np.float32(squares["hidden"])
+        rule = self._rule._replace(alpha=alpha, one_v=one_v, one_h=one_h)
         vector = np.ascontiguousarray(theta.vector[stage], np.float32)
-        work = (
-            *_steps_of(window),
-            self._blocks(vector),
-            self._scratch,
-            rule,
-            self._memory,
-            self._blocks(learned),
-        )
-        finite = all(in_step(_learn, rule.pieces, *work))
+        work = self._blocks(vector), self._scratch, rule, self._memory, self._blocks(learned)
+        finite = all(in_step(_learn, rule.pieces, *_steps_of(window), *work))
         change = self._scratch.bias - bias
         share_of_clamped(theta, change, stage, word, learned)
         return finite and bool(np.isfinite(change).all())

@@ -11,7 +11,6 @@ from thermoloom.engines import Path
 from thermoloom.engines.compiled.compiling import drive, jit, of_unit
 from thermoloom.engines.compiled.langevin import uncoupled_steps
 from thermoloom.engines.compiled.streams import STEPS_PER_BLOCK, stream_key
-from thermoloom.feasibility import STRETCH
 from thermoloom.machine.action import step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp
@@ -55,25 +54,27 @@ class _Noising:
         self, machine: Machine, field: Float32, seed: int, trajectory: int, purpose: Purpose
     ) -> None:
         self._machine, self._field, self._trajectory = machine, field, trajectory
-        self._held, self._released = (
-            amplitude.astype(np.float32) for amplitude in (preparation(machine), ramp(machine))
-        )
+        self._amplitudes = [
+            held.astype(np.float32) for held in (preparation(machine), ramp(machine))
+        ]
         self._constants = step_constants(machine)
         self._keys = [stream_key(seed, name) for name in PATH_STREAMS[purpose]]
 
     def prepare(self, x: Float32, low: int) -> None:
         """Preparation of the units from ``low`` on, in place."""
-        self._steps(x, self._held, self._keys[0], low, 0, NO_PATH)
+        self._steps(0, x, low, 0, None, NO_PATH)
 
-    def release(self, x: Float32, low: int, first: int, path: Float32, count: int = -1) -> None:
-        """``count`` steps from step ``first`` on, in place; states into ``path`` unless empty."""
-        steps = slice(first, None if count < 0 else first + count)
-        self._steps(x, self._released[steps], self._keys[1], low, first, path)
+    def release(
+        self, x: Float32, low: int, first: int, path: Float32, last: int | None = None
+    ) -> None:
+        """Steps first … last of noising, in place; states into ``path`` unless it is empty."""
+        self._steps(1, x, low, first, last, path)
 
     def _steps(
-        self, x: Float32, amplitude: Float32, key: np.uint64, low: int, first: int, path: Float32
+        self, phase: int, x: Float32, low: int, first: int, last: int | None, path: Float32
     ) -> None:
         field, at = self._field[low : low + len(x)], (self._trajectory, low, first)
+        amplitude, key = self._amplitudes[phase][first:last], self._keys[phase]
         uncoupled_steps(x, field, amplitude, key, *at, self._constants, path)
 
 
@@ -119,8 +120,8 @@ class LongStates:
 
         def evolve(low: int, high: int) -> None:
             x = self._x[low:high]
-            self._noising.release(x, low, self._at, NO_PATH, begin - self._at)
-            self._noising.release(x, low, begin, path, rows - 1)
+            self._noising.release(x, low, self._at, NO_PATH, begin)
+            self._noising.release(x, low, begin, path, begin + rows - 1)
 
         in_threads(evolve, unit_ranges(self.shape[1], thread_count()))
         back = (rows - 1) % STEPS_PER_BLOCK  # normals are drawn for blocks of steps
@@ -130,12 +131,6 @@ class LongStates:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or np.float32)
-
-
-def stretches(states: Float32 | LongStates, first: int, last: int) -> list[tuple[int, int]]:
-    """Ranges of steps to read one after the other: one if the path is in memory."""
-    step = STRETCH if isinstance(states, LongStates) else max(1, last - first)
-    return [(begin, min(begin + step, last)) for begin in range(first, last, step)]
 
 
 @jit

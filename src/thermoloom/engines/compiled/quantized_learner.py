@@ -182,7 +182,8 @@ class QuantizedLearner(StageLearner):
             trajectory=window.path.number,
             first_step=window.first,
         )
-        ones = np.repeat(np.float32([squares["visible"], squares["hidden"]]), [visible, hidden])
+        of_groups = np.array([squares["visible"], squares["hidden"]], np.float32)
+        ones = np.repeat(of_groups, [visible, hidden])
         places = np.append(np.arange(visible), slots.hidden + np.arange(hidden))
         before, moves = bias.copy(), np.zeros((2, slots.units), np.float32)
         forces = np.empty((PIECES, *moves.shape), np.float32)

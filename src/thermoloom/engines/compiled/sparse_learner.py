@@ -18,7 +18,6 @@ The biases and labels of a group are represented by wires to one extra unit, cla
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,14 +25,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines.compiled.aligned_memory import paged_zeros
 from thermoloom.engines.compiled.barrier import in_step, wait_for_all
-from thermoloom.engines.compiled.compiling import (
-    drive,
-    fast_loops,
-    inline,
-    inner,
-    jit,
-    residual,
-)
+from thermoloom.engines.compiled.compiling import drive, fast_loops, inline, inner, jit, residual
 from thermoloom.engines.compiled.lanes import (
     AHEAD,
     BLOCK,
@@ -42,9 +34,10 @@ from thermoloom.engines.compiled.lanes import (
     row_sweep,
     row_updates,
 )
-from thermoloom.engines.compiled.noising import LongStates, start_of, stretches
+from thermoloom.engines.compiled.noising import LongStates, start_of
 from thermoloom.engines.compiled.stage_learner import StageLearner, Window
 from thermoloom.engines.compiled.tiles import LANES, transpose_tile
+from thermoloom.feasibility import STRETCH
 from thermoloom.machine.action import StepConstants, step_constants
 from thermoloom.machine.energy import clamped_squares, effective_bias, share_of_clamped
 from thermoloom.machine.machine import Machine
@@ -375,8 +368,9 @@ class SparseLearner(StageLearner):
         pace[:] = self._block, 0, 0
         scale = np.float32(alpha * machine.residual_scale)
         rule = _Rule(np.float32(alpha), scale, self._constants, self.period, self._block)
-        for begin, end in stretches(window.path.states, window.first, window.last):
-            states, start = self._steps_of(window, begin, end)
+        at_once = STRETCH if isinstance(window.path.states, LongStates) else machine.steps
+        for begin in range(window.first, window.last, at_once):
+            states, start = self._steps_of(window, begin, min(begin + at_once, window.last))
             span = begin - window.first, window.last - window.first
             steps = states, start, clamped.astype(np.float32)
             in_step(_learn, PIECES, *steps, couplings, self._graph, rule, span, self._memory)
@@ -395,7 +389,5 @@ class SparseLearner(StageLearner):
             return states, np.empty((0, self.machine.units), np.float32)
         if not isinstance(path.states, LongStates):
             return states, start_of(path, errors, begin, end)
-        start = np.zeros_like(states[1:]) if errors is None else errors[begin:end].copy()
-        for row, (x, after) in enumerate(pairwise(states)):
-            start[row] += drive(self._constants, x, after)
-        return states, start
+        start = drive(self._constants, states[:-1], states[1:])
+        return states, start if errors is None else start + errors[begin:end]

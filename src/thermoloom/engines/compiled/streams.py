@@ -92,8 +92,7 @@ def box_muller(w0, w1):  # type: ignore[no-untyped-def]
 @inline
 def fill_normals(key, trajectory, block, first_unit, z):  # type: ignore[no-untyped-def]
     """z[j, i] = normal of unit first_unit + i in step 4·block + j of a trajectory; z is (4, n)."""
-    c1 = np.uint64(block)
-    c2 = np.uint64(trajectory)
+    c1, c2 = np.uint64(block), np.uint64(trajectory)
     # Two passes, words first (their bits kept in z), because one pass runs out of registers.
     for i in range(z.shape[1]):
         w0, w1, w2, w3 = philox(key, np.uint64(first_unit + i), c1, c2, np.uint64(0))

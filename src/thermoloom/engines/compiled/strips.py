@@ -15,13 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from thermoloom.engines.compiled.barrier import wait_for_all
-from thermoloom.engines.compiled.block_memory import (
-    half_of,
-    place_of,
-    range_of,
-    rate_of,
-    share_of,
-)
+from thermoloom.engines.compiled.block_memory import range_of, rate_of, share_of
 from thermoloom.engines.compiled.compiling import fast_loops, inline, inner, loops
 from thermoloom.engines.compiled.tiles import (
     LANES,
@@ -52,40 +46,38 @@ def _keep_diagonal_zero(share, k, period, rate, group):  # type: ignore[no-untyp
 
 
 @inner
-def _multiply_states(share, threads, first, last, low, high, row, group, out):  # type: ignore[no-untyped-def]
+def _multiply_states(share, first, last, low, high, row, group, out):  # type: ignore[no-untyped-def]
     """Products of residuals and states of steps low … high with the states of first … last.
 
-    Written to the rows of ``out`` from ``row`` on, one sum per piece, in its slot.
+    Written to the rows of ``out`` from ``row`` on, one sum per piece.
     """
     n, length, to = group.pairs.shape[1], group.turned_states.shape[1], out.shape[2]
     for number in range(share.first, share.last):
         begin, end = group.edges[number], group.edges[number + 1]
-        place = place_of(number, share.of, threads)
         for k in range(0, last - first, LANES):
-            sums = Operand(address(out, (place * out.shape[1] + row) * to + k), to, 0, 0)
+            sums = Operand(address(out, (number * out.shape[1] + row) * to + k), to, 0, 0)
             pairs = Operand(address(group.pairs, 2 * low * n + begin), n, 0, 1)
             states = Operand(address(group.turned_states, begin * length + first + k), 0, 0, length)
-            extent = Extent(2 * (high - low), 1, end - begin, number == place)
+            extent = Extent(2 * (high - low), 1, end - begin, True)
             add_product(pairs, states, sums, extent, ONE)
 
 
 @inline
-def _all_units(threads, row, column, products):  # type: ignore[no-untyped-def]
-    """One product over all units: the sum of its slots, half by half."""
-    pieces = products.shape[0]
-    total, half = products[0, row, column], products[pieces // 2, row, column]
-    if threads > 2:
-        for number in range(1, pieces):
-            if number < pieces // 2:
-                total += products[number, row, column]
-            elif number > pieces // 2:
-                half += products[number, row, column]
+def _all_units(row, column, products):  # type: ignore[no-untyped-def]
+    """One product over all units: the sum of its pieces, half by half."""
+    middle = products.shape[0] // 2
+    total, half = products[0, row, column], products[middle, row, column]
+    for number in range(1, middle):
+        total += products[number, row, column]
+    for number in range(middle + 1, products.shape[0]):
+        half += products[number, row, column]
     return total + half
 
 
 @inline
-def _set_coefficients(m, crossed_v, gram_v, gram_h, crossed_h, rule, on_v, on_h):  # type: ignore[no-untyped-def]
+def _set_coefficients(m, of_v, of_h, rule, on_v, on_h):  # type: ignore[no-untyped-def]
     """Factors of [R_v, X_v] and [X_h, R_h] of an earlier step m, from its products with a state."""
+    (crossed_v, gram_v), (gram_h, crossed_h) = of_v, of_h
     on_v[2 * m] = rule.vh * gram_h + rule.vv * gram_v + rule.one_v
     on_v[2 * m + 1] = rule.vh * crossed_h + rule.vv * crossed_v
     on_h[2 * m] = rule.hh * crossed_h + rule.vh * crossed_v
@@ -121,23 +113,16 @@ def _solve_strip(thread, threads, barrier, first, last, rule, work):  # type: ig
             _keep_diagonal_zero(share, k, rule.period, rate, work.hidden)
         seen, column = k // rule.period * rule.period, k - first
         for m in range(seen - first):
-            _set_coefficients(
-                m,
-                _all_units(threads, 2 * m, column, of_v),
-                _all_units(threads, 2 * m + 1, column, of_v),
-                _all_units(threads, 2 * m, column, of_h),
-                _all_units(threads, 2 * m + 1, column, of_h),
-                rule,
-                on_v[0],
-                on_h[0],
-            )
+            in_v = _all_units(2 * m, column, of_v), _all_units(2 * m + 1, column, of_v)
+            in_h = _all_units(2 * m, column, of_h), _all_units(2 * m + 1, column, of_h)
+            _set_coefficients(m, in_v, in_h, rule, on_v[0], on_h[0])
         if seen > first:
             _subtract(share, on_v, 1, k, first, seen, rate, work.visible)
             _subtract(share, on_h, 1, k, first, seen, rate, work.hidden)
         if last - first > rule.period:
             row = 2 * column
-            _multiply_states(share, threads, first, last, k, k + 1, row, work.visible, of_v)
-            _multiply_states(share, threads, first, last, k, k + 1, row, work.hidden, of_h)
+            _multiply_states(share, first, last, k, k + 1, row, work.visible, of_v)
+            _multiply_states(share, first, last, k, k + 1, row, work.hidden, of_h)
             wait_for_all(threads, barrier)
 
 
@@ -151,21 +136,20 @@ def _add(steps, width, terms, total):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _add_pieces(threads, steps, width, products, out, half, one):  # type: ignore[no-untyped-def]
+def _add_pieces(steps, width, products, out, half, one):  # type: ignore[no-untyped-def]
     """Sum the products of ``steps`` steps over all units, one row per step, half by half."""
     pieces = products.shape[0]
     for number in range(pieces):
-        if place_of(number, pieces, threads) == number:
-            begins = half_of(number, pieces) == number
-            total = out if number < pieces // 2 else half
-            transpose(products[number, :width, :steps], (total if begins else one)[:, :width])
-            if not begins:
-                _add(steps, width, one, total)
+        begins = number == 0 or number == pieces // 2
+        total = out if number < pieces // 2 else half
+        transpose(products[number, :width, :steps], (total if begins else one)[:, :width])
+        if not begins:
+            _add(steps, width, one, total)
     _add(steps, width, half, out)
 
 
 @loops
-def _set_operators(thread, threads, first, low, high, steps, rule, products):  # type: ignore[no-untyped-def]
+def _set_operators(thread, first, low, high, steps, rule, products):  # type: ignore[no-untyped-def]
     """Matrices by which steps low … high of the block act on ``steps`` steps from ``first`` on.
 
     Columns follow the rows of [R_v, X_v] and [X_h, R_h]. All of these steps precede ``first`` by
@@ -173,28 +157,23 @@ def _set_operators(thread, threads, first, low, high, steps, rule, products):  #
     """
     of_v, of_h = products.sums[thread, 0], products.sums[thread, 1]
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
-    _add_pieces(threads, steps, 2 * (high - low), products.visible, of_v, on_v, on_h)
-    _add_pieces(threads, steps, 2 * (high - low), products.hidden, of_h, on_v, on_h)
+    _add_pieces(steps, 2 * (high - low), products.visible, of_v, on_v, on_h)
+    _add_pieces(steps, 2 * (high - low), products.hidden, of_h, on_v, on_h)
     for k in range(steps):
         x_v, x_h, v, h = of_v[k], of_h[k], on_v[k], on_h[k]
         for m in range(high - low):
-            crossed_v, gram_v, gram_h, crossed_h = (
-                x_v[2 * m],
-                x_v[2 * m + 1],
-                x_h[2 * m],
-                x_h[2 * m + 1],
-            )
-            _set_coefficients(m, crossed_v, gram_v, gram_h, crossed_h, rule, v, h)
+            in_v, in_h = (x_v[2 * m], x_v[2 * m + 1]), (x_h[2 * m], x_h[2 * m + 1])
+            _set_coefficients(m, in_v, in_h, rule, v, h)
 
 
 @inner
 def _act(thread, threads, barrier, first, last, low, high, rule, work):  # type: ignore[no-untyped-def]
     """Action of the solved steps low … high on the residuals of first … last."""
     share, rate, products = share_of(thread, threads, rule.pieces), rate_of(rule), work.products
-    _multiply_states(share, threads, first, last, low, high, 0, work.visible, products.visible)
-    _multiply_states(share, threads, first, last, low, high, 0, work.hidden, products.hidden)
+    _multiply_states(share, first, last, low, high, 0, work.visible, products.visible)
+    _multiply_states(share, first, last, low, high, 0, work.hidden, products.hidden)
     wait_for_all(threads, barrier)
-    _set_operators(thread, threads, first, low, high, last - first, rule, products)
+    _set_operators(thread, first, low, high, last - first, rule, products)
     on_v, on_h = products.operators[thread, 0], products.operators[thread, 1]
     _subtract(share, on_v, last - first, first, low, high, rate, work.visible)
     _subtract(share, on_h, last - first, first, low, high, rate, work.hidden)
