@@ -65,10 +65,6 @@ def test_tiles_for_narrow_registers(tmp_path: Path) -> None:
     """These tests again, in a process whose processor is said to have narrow registers."""
     script = f"""
 import pytest
-from llvmlite import binding
-features = binding.get_host_cpu_features()
-features["avx512f"] = False
-binding.get_host_cpu_features = lambda: features
 from thermoloom.engines.compiled import tiles
 assert not tiles.WIDE
 raise SystemExit(pytest.main([{__file__!r}, "-qx", "-p", "no:cacheprovider"]))
@@ -78,6 +74,19 @@ raise SystemExit(pytest.main([{__file__!r}, "-qx", "-p", "no:cacheprovider"]))
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("features", "wide"), [("+avx2,+fma", False), ("+avx512f", True)])
+def test_tiles_are_those_of_the_processor_that_kernels_are_compiled_for(
+    features: str, wide: bool
+) -> None:
+    """A tall tile of AVX-512 does not fit into the registers of AVX2."""
+    script = "from thermoloom.engines.compiled.tiles import WIDE; print(WIDE)"
+    environment = os.environ | {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    said = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == [str(wide)]
 
 
 @pytest.mark.parametrize("rows", [0, 3, LANES, 2 * LANES + 1])

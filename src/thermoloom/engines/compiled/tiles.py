@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from llvmlite import binding, ir
+from llvmlite import ir
+from numba import config
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 
 from thermoloom.engines.compiled.compiling import Value, inner, llvm_code
 
-WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
+_FEATURES = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+WIDE = "+avx512f" in _FEATURES.split(",")
+"""Whether kernels are compiled for AVX-512, by this processor or ``NUMBA_CPU_FEATURES``."""
 LANES = 16
 """Numbers in a vector: one register of AVX-512, or two of AVX2."""
 TALL, FLAT = (16, 4) if WIDE else (6, 3)
