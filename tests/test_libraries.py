@@ -51,6 +51,6 @@ def test_paths_do_not_depend_on_their_neighbours(
     machine = tl.Machine(visible=49, hidden=6, duration=0.05)
     with tl.engine(name="portable", library=name):
         together = machine.train(tl.digits(0, 1), cycles=6, resize=True)
-        monkeypatch.setattr("thermoloom.training.trainer.PATHS_BYTES", 1)
+        monkeypatch.setattr("thermoloom.feasibility.PATHS_BYTES", 1)
         alone = machine.train(tl.digits(0, 1), cycles=6, resize=True)
     np.testing.assert_array_equal(together.parameters.vector, alone.parameters.vector)

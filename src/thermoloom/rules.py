@@ -139,3 +139,17 @@ def in_block(rule: Linear, steps: int, period: int) -> Block:
     causal = np.concatenate([[0.0], -effects[:, 0]])[np.maximum(0, number[:, None] - number)]
     response = np.stack([power[0] for power in powers])[number]
     return Block(response, causal, effects[number[-1] - number].T, powers[-1])
+
+
+def longest_block(rule: Linear, most: int, period: int, feedback: float) -> int:
+    """Largest B = ``most``/2ⁿ with B · ``feedback`` · (largest rate and causal weight) ≤ 1, or 1.
+
+    Few lengths differ, so that JAX compiles few kernels.
+    """
+    steps = most
+    while steps > 1:
+        causal = in_block(rule, steps, period).causal
+        if feedback * rule.largest_rate * steps * max(1.0, np.abs(causal).max()) <= 1:
+            break
+        steps //= 2
+    return steps

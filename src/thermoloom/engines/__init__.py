@@ -113,6 +113,29 @@ def learn_in_turn(
     return lessons
 
 
+def learn_in_groups(
+    learn: Callable[..., list[Lesson | None]],
+    keys: Sequence[Any],
+    learners: Sequence[Learner],
+    thetas: Sequence[Parameters],
+    states: Sequence[State],
+    path: Path,
+) -> list[Lesson | None]:
+    """The same, by ``learn(learners, thetas, states, path)`` for those of an equal key.
+
+    A learner without a key (None), or alone with it, learns in its turn.
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(("alone", number) if key is None else key, []).append(number)
+    lessons: dict[int, Lesson | None] = {}
+    for group in groups.values():
+        some = [learners[n] for n in group], [thetas[n] for n in group], [states[n] for n in group]
+        function = learn if len(group) > 1 else learn_in_turn
+        lessons.update(zip(group, function(*some, path), strict=True))
+    return [lessons[number] for number in range(len(keys))]
+
+
 def usual_training_memory(machine: Machine) -> dict[str, int]:
     """θ, and arrays of the size of a path that any engine has: training and validation path, their
     residuals and sums of them.

@@ -19,7 +19,7 @@ from thermoloom.engines.residual_errors import error_normals, residual_errors
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
-from thermoloom.rules import in_block
+from thermoloom.rules import longest_block
 from thermoloom.settings import Settings
 from thermoloom.streams import Stream
 from thermoloom.threads import linear_algebra
@@ -77,14 +77,9 @@ class Learner(engines.Learner):
         alone = machine.sparse or self.settings.device.couples or rule.own.stepwise
         if alone or rule.grid is not None or rule.period >= LONGEST_BLOCK:
             return min(rule.period, steps)
-        xp, longest = self.library.xp, LONGEST_BLOCK
-        largest = float(xp.max(xp.einsum("...i,...i->...", states, states)))
-        feedback = 2 * rate * machine.residual_scale * largest * rule.own.linear.largest_rate
-        while longest > 1:
-            causal = in_block(rule.own.linear, longest, rule.period).causal
-            if feedback * longest * max(1.0, np.abs(causal).max()) <= STRONGEST_FEEDBACK:
-                break
-            longest //= 2  # few different lengths, so that JAX compiles few kernels
+        largest = float(self.library.xp.einsum("...i,...i->...", states, states).max())
+        feedback = 2 * rate * machine.residual_scale * largest / STRONGEST_FEEDBACK
+        longest = longest_block(rule.own.linear, LONGEST_BLOCK, rule.period, feedback)
         return min(max(1, longest // rule.period) * rule.period, steps)
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from thermoloom.errors import UserError
-from thermoloom.threads import thread_count
 
 Array = Any  # of whichever library
 
@@ -34,17 +33,13 @@ class NumPy:
         self.xp: Any = import_module(self.namespace)
         self.device = self.find(device)
         self.real, self.word = getattr(self.xp, precision), getattr(self.xp, self.words)
-        self.epsilon = float(np.finfo(precision).eps)
+        self.epsilon, self.zero = float(np.finfo(precision).eps), self.array(0.0)
+        self.on_cpu = device == "cpu" and self.namespace != "jax.numpy"  # which has its own threads
 
     def find(self, device: str) -> Any:
         if device != "cpu":
             raise RuntimeError("NumPy computes on the cpu alone")
         return device
-
-    @property
-    def threads(self) -> int:
-        """Threads among which to divide trajectories: on other devices and in JAX, one."""
-        return thread_count() if str(self.device) == "cpu" else 1
 
     def array(self, values: Any, dtype: Any = None) -> Array:
         """NumPy → an array of this library, real unless another type is named."""
