@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -95,6 +96,11 @@ class Learner(Protocol):
         """θ and state after one noising path, as new arrays; raises ``Diverged`` if θ is no longer
         finite.
         """
+
+
+def usual_terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
+    """Loss and path-action terms of a path, by their definition."""
+    return path_terms(theta.on(path.machine), path.states, field, path.word)
 
 
 def learn_in_turn(
@@ -219,7 +225,7 @@ class Engine(Protocol):
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
         """Loss and path-action terms of a path, in float64; on a device, of θ as it applies it."""
-        return path_terms(theta.on(path.machine), path.states, field, path.word)
+        return usual_terms(theta, path, field)
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:
         """The loss on this path as a function of θ, prepared for many calls."""
@@ -242,6 +248,21 @@ class Engine(Protocol):
 
         ``first``: number of the first sample in the streams of the seed.
         """
+
+
+def frozen(generate: Callable[..., Generated]) -> Callable[..., Generated]:
+    """Sampling after which θ is verified: it must have every bit as before."""
+
+    @wraps(generate)
+    def verified(*arguments: Any, **options: Any) -> Generated:
+        theta = next(each for each in arguments if isinstance(each, Parameters))
+        before = theta.copy()
+        generated = generate(*arguments, **options)
+        if not theta.same_as(before):
+            raise RuntimeError("parameters changed during generation")
+        return generated
+
+    return verified
 
 
 def engine() -> Engine:

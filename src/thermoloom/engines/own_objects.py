@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thermoloom.errors import warn_once
+from thermoloom.errors import UserError, warn_once
 from thermoloom.extensions import is_extension
 from thermoloom.machine.parameters import layout
 from thermoloom.rules import ERROR, PLAIN, RULE, Linear
@@ -38,6 +38,14 @@ def own_rule(text: str) -> Any:
 def own_error(text: str) -> Any:
     """The error that a text names."""
     return ERROR.object("imperfections.errors", text)
+
+
+def require_shape(origin: str, answer: Any, example: Any) -> None:
+    """Refuse the answer of a user's method that would be broadcast, or is missing."""
+    shape = getattr(answer, "shape", None)
+    if shape != example.shape:
+        actual = "nothing" if shape is None else f"shape {tuple(shape)}"
+        raise UserError(f"{origin} gives {actual}; expected an array of {tuple(example.shape)}")
 
 
 def own_objects(settings: Settings) -> OwnObjects:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.energy import EnergyParts, energy_parts, switching_work
 from thermoloom.machine.parameters import Parameters
 
@@ -173,7 +174,7 @@ class Snapshots:
             self._on_snapshot(step, first, states)
 
 
-def joined(accounts: Sequence[Account], snapshots: Snapshots, moving_clamps: bool) -> Generated:
+def joined(accounts: Sequence[Account], snapshots: Snapshots, clamp: Clamp | None) -> Generated:
     """One result from the accounts of all samples, in their order; the first law is verified."""
 
     def of_stages(values: Callable[[Account], list[Any]]) -> Any:
@@ -188,6 +189,7 @@ def joined(accounts: Sequence[Account], snapshots: Snapshots, moving_clamps: boo
 
     initial, final = (np.concatenate([a.states[place] for a in accounts]) for place in (0, -1))
     heat, clamp_work, active = np.swapaxes(of_stages(lambda a: [s.T for s in a.sums]), 0, 1)
+    moving = clamp is not None and clamp.follow
     generated = Generated(
         initial_states=initial,
         final_states=final,
@@ -196,7 +198,7 @@ def joined(accounts: Sequence[Account], snapshots: Snapshots, moving_clamps: boo
         clamp_work=clamp_work,
         path_heat=heat,
         snapshots=snapshots.states,
-        clamp_work_so_far=snapshots.clamp_work if moving_clamps else None,
+        clamp_work_so_far=snapshots.clamp_work if moving else None,
         active_work=active if active.any() else 0.0,
     )
     several = len(accounts[0].sums) > 1

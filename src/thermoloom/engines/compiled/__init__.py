@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from thermoloom.engines import Learner as AnyLearner
 from thermoloom.engines import Lesson, Path, State
+from thermoloom.engines import usual_terms as terms
 from thermoloom.engines.compiled.device_learner import DeviceLearner
 from thermoloom.engines.compiled.foreign_potentials import portable_if_foreign
 from thermoloom.engines.compiled.learner import Learner
@@ -25,7 +26,7 @@ from thermoloom.engines.compiled.update_noise import NoiseResponse
 from thermoloom.engines.compiled.warmup import warm_up as warm_up
 from thermoloom.engines.noisy_learner import NoisyLearner
 from thermoloom.feasibility import has_long_paths, path_memory, size_memory
-from thermoloom.machine.action import PathLoss, PathTerms, path_terms
+from thermoloom.machine.action import PathLoss
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
@@ -79,14 +80,6 @@ def path(
 def _uneven(machine: Machine) -> bool:
     """Whether the onsite potential of V_θ differs from the reference potential of equal units."""
     return isinstance(machine, BuiltMachine) or bool(machine.generating)
-
-
-def terms(theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-    """Loss and path-action terms of a path, by their definition.
-
-    On a device the forces are those of θ as the device applies it.
-    """
-    return path_terms(theta.on(path.machine), path.states, field, path.word)
 
 
 def watch(path: Path) -> Callable[[Parameters], PathLoss]:

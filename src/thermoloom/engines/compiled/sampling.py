@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thermoloom.engines import OnSnapshot
+from thermoloom.engines import OnSnapshot, frozen
 from thermoloom.engines.compiled.dense_forces import DenseForces
 from thermoloom.engines.compiled.langevin import coupled_step, noise_block, uncoupled_steps
 from thermoloom.engines.compiled.noising import NO_PATH, noising_path
@@ -39,13 +39,13 @@ Float64 = NDArray[np.float64]
 GROUP = 50
 """Samples of a large machine in a group: their states stay in the second-level cache."""
 STATES = 1 << 16
-"""States of all units in a group of a small machine: fewer would wait for Python most of the time.
-"""
+"""States of all units in a group of a small machine: with fewer, Python takes most of the time."""
 SHARE = 10
 """Samples whose energies are computed together. Groups are multiples of it, so that bits do not
 depend on the threads. Also the size of a group whose clamps follow noising paths held in memory."""
 
 
+@frozen
 def generate(
     theta: Parameters,
     samples: int,
@@ -63,14 +63,10 @@ def generate(
     ``words`` (S, L) are the states of the label units. ``snapshot_steps`` count from 0 (x₀) to K.
     ``on_progress`` receives the number of new sample-steps. ``first``: index of the first sample.
     """
-    frozen = theta.copy()
     snapshots = Snapshots(theta.machine.units, snapshot_steps, snapshot_samples, on_snapshot)
     sampler = _Sampler(theta, seed, words, clamp, first, snapshots, on_progress)
     accounts = in_threads(sampler.group, _groups(theta.machine.units, samples, clamp))
-    if not theta.same_as(frozen):
-        raise RuntimeError("parameters changed during generation")
-    moving = clamp is not None and clamp.follow
-    return joined([account for group in accounts for account in group], snapshots, moving)
+    return joined([account for group in accounts for account in group], snapshots, clamp)
 
 
 def _groups(units: int, samples: int, clamp: Clamp | None) -> list[tuple[int, int]]:

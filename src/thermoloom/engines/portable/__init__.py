@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.engines import Engine, Lesson, OnSnapshot, Path, State, learn_in_groups
+from thermoloom.engines import Engine, Lesson, OnSnapshot, Path, State, frozen, learn_in_groups
 from thermoloom.engines import Learner as AnyLearner
 from thermoloom.engines.noisy_learner import NoisyLearner
 from thermoloom.engines.own_objects import own_objects
@@ -89,6 +89,7 @@ class PortableEngine(Engine):
         rules = [None if a else each.rule for a, each in zip(alone, learners, strict=True)]
         return learn_in_groups(learn_together, rules, learners, thetas, states, path)
 
+    @frozen
     @linear_algebra()
     def generate(
         self, theta: Parameters, samples: int, seed: int, words: Any = None,
@@ -97,18 +98,16 @@ class PortableEngine(Engine):
         first: int = 0, on_snapshot: OnSnapshot | None = None,
     ) -> Generated:  # fmt: skip
         """Sample a frozen computer; θ and the first law are verified at the end."""
-        frozen, accounts, follow = theta.copy(), [], clamp is not None and clamp.follow
+        accounts, small = [], clamp is not None and clamp.follow
         units, real = theta.machine.units, self.library.numpy(self.library.array(0)).dtype
         snapshots = Snapshots(units, snapshot_steps, snapshot_samples, on_snapshot, real)
         report = on_progress or (lambda steps: None)
         sampler = Sampler(self.library, theta, seed, clamp, snapshots, report)
-        for begin in range(0, samples, size := 10 if follow else self.GROUP):
+        for begin in range(0, samples, size := 10 if small else self.GROUP):
             end = min(begin + size, samples)
             part = None if words is None else words[begin:end]
             accounts.append(sampler.group(begin, range(first + begin, first + end), part))
-        if not theta.same_as(frozen):
-            raise RuntimeError("parameters changed during generation")
-        return joined(accounts, snapshots, follow)
+        return joined(accounts, snapshots, clamp)
 
 
 def select(name: str = "numpy", device: str = "cpu", precision: str = "float32") -> PortableEngine:

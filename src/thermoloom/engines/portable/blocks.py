@@ -26,11 +26,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from thermoloom.engines.own_objects import OwnObjects, own_error, own_rule
+from thermoloom.engines.own_objects import OwnObjects, own_error, own_rule, require_shape
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.library import Array, NumPy
-from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import Grid
@@ -111,14 +110,14 @@ def learn_blocks(
         if rule.own.error:
             measured = xp.broadcast_to(states, residuals.shape)
             erroneous = own_error(rule.own.error).residual(residuals, measured, normals)
-            _require_shape("imperfections.errors: residual()", erroneous, residuals)
+            require_shape("imperfections.errors: residual()", erroneous, residuals)
             residuals = erroneous
         r = couplings.free_groups(machine, residuals)
         if rule.own.step:
             learning, state = Learning(rate, xp, update), {n: z[n] for n in z if n != THETA}
             theta, state = own_rule(rule.own.step).step(z[THETA], state, r, x, learning)
             for name, J in z[THETA].items():
-                _require_shape(f"training.rule: step(), {name}", theta.get(name), J)
+                require_shape(f"training.rule: step(), {name}", theta.get(name), J)
             theta = {name: J * wires[name] if name in wires else J for name, J in theta.items()}
             return {THETA: theta, **state}, ()
         if states.shape[-2] > rule.period:
@@ -137,11 +136,3 @@ def learn_blocks(
         return following, ()
 
     return library.scan(learn_block, z, blocks)[0]
-
-
-def _require_shape(origin: str, answer: Any, example: Array) -> None:
-    """Refuse the answer of a user's method that would be broadcast, or is missing."""
-    shape = getattr(answer, "shape", None)
-    if shape != example.shape:
-        given = "nothing" if shape is None else f"shape {tuple(shape)}"
-        raise UserError(f"{origin} gives {given}; expected an array of {tuple(example.shape)}")
