@@ -18,8 +18,8 @@ from plain_rules import learn_stepwise
 from scipy import integrate
 
 from thermoloom.engines import engine
+from thermoloom.engines.library import library
 from thermoloom.engines.portable import select
-from thermoloom.engines.portable.library import library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.errors import UserError
 from thermoloom.generation import generate

@@ -24,9 +24,9 @@ from test_update_noise import force_matrix, states_of
 from thermoloom.engines import Diverged, compiled, engine
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.engines.compiled.streams import normals
+from thermoloom.engines.library import library
 from thermoloom.engines.portable import PortableEngine, couplings, select, update_noise
 from thermoloom.engines.portable.learner import Learner, learn_together
-from thermoloom.engines.portable.library import library
 from thermoloom.errors import UserError
 from thermoloom.machine.clamp import Clamp
 from thermoloom.machine.energy import coupling_gradient

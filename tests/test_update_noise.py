@@ -17,8 +17,8 @@ from thermoloom.engines.compiled.noising import noising_path
 from thermoloom.engines.compiled.residual_errors import residual_errors
 from thermoloom.engines.compiled.streams import flat_normals
 from thermoloom.engines.compiled.update_noise import NoiseResponse
+from thermoloom.engines.library import library
 from thermoloom.engines.portable import select, update_noise
-from thermoloom.engines.portable.library import library
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters

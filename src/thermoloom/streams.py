@@ -7,7 +7,7 @@
 are the standard normals of one unit in the steps 4⌊k/4⌋ … 4⌊k/4⌋ + 3 of one trajectory. Nothing is
 stateful: any normal can be computed alone, whatever the block size, the thread or the order.
 
-The functions below are written for any array library (``engines.portable.library``). Words are
+The functions below are written for any array library (``engines.library``). Words are
 equal in every library and on every device. Normals are equal to round-off, since libraries round
 logarithm, sine and cosine differently; u is rounded to float32 everywhere. The compiled engine has
 kernels of its own for the same streams.

@@ -1,8 +1,4 @@
-"""Update noise (``portable.update_noise``) with compiled normals and the compiled learner.
-
-The method is that of the portable engine, in NumPy; its normals, some 24,000 per step for
-784 + 512 units, are those of the same stream.
-"""
+"""``portable.update_noise`` in NumPy, with the compiled normals of the same streams and learner."""
 
 from __future__ import annotations
 
@@ -15,9 +11,9 @@ import numpy as np
 from thermoloom.engines import Path
 from thermoloom.engines.compiled.learner import Learner
 from thermoloom.engines.compiled.streams import flat_normals
+from thermoloom.engines.library import NumPy
 from thermoloom.engines.portable import update_noise
 from thermoloom.engines.portable.blocks import Rule
-from thermoloom.engines.portable.library import NumPy
 from thermoloom.machine.parameters import Parameters
 from thermoloom.settings import Settings
 from thermoloom.streams import draw_normals

@@ -1,6 +1,6 @@
 """The portable engine: the method in plain array code, in NumPy, PyTorch or JAX.
 
-Read it in this order: ``library`` (what array libraries spell differently), ``noising`` (paths),
+Read it in this order: ``engines.library`` (what array libraries spell differently), ``noising``,
 ``couplings`` (forces and updates of θ), ``blocks`` and ``learner``, ``generation``; then what is
 rare, ``update_noise``. Results agree with the compiled engine to round-off, as
 the streams are the same (``thermoloom.streams``); update noise is equal in law.
@@ -16,12 +16,12 @@ import numpy as np
 
 from thermoloom.engines import Engine, Lesson, OnSnapshot, Path, State, frozen, learn_in_groups
 from thermoloom.engines import Learner as AnyLearner
+from thermoloom.engines.library import NumPy, library
 from thermoloom.engines.noisy_learner import NoisyLearner
 from thermoloom.engines.own_objects import own_objects
 from thermoloom.engines.portable.blocks import Rule
 from thermoloom.engines.portable.generation import Sampler
 from thermoloom.engines.portable.learner import Learner, learn_together
-from thermoloom.engines.portable.library import NumPy, library
 from thermoloom.engines.portable.noising import noising_paths
 from thermoloom.engines.portable.update_noise import NoiseResponse
 from thermoloom.feasibility import path_memory, paths_together, size_memory

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.engines.own_objects import OwnObjects, own_error, own_rule, require_shape
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
-from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 from thermoloom.machine.quantization import Grid

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.machine.device import BuiltMachine
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks
-from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import chunks, evolve, noising_paths
 from thermoloom.machine.action import StepConstants, displacement, step_constants
 from thermoloom.machine.clamp import Clamp

@@ -10,10 +10,10 @@ import numpy as np
 
 from thermoloom import engines
 from thermoloom.engines import Diverged, Lesson, Path, State
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.engines.own_objects import own_rule
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.blocks import THETA, Memory, Rule, learn_blocks
-from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.engines.portable.noising import uncoupled_residuals
 from thermoloom.engines.residual_errors import error_normals, residual_errors
 from thermoloom.machine.device import BuiltMachine

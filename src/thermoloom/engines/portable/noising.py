@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from thermoloom.engines.portable.library import Array, NumPy
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.machine.action import StepConstants, displacement, drives, step_constants
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.protocol import preparation, ramp

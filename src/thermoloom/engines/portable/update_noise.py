@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from thermoloom.engines import Path
+from thermoloom.engines.library import Array, NumPy
 from thermoloom.engines.portable import couplings
 from thermoloom.engines.portable.couplings import Blocks, Groups
 from thermoloom.engines.portable.learner import Learner
-from thermoloom.engines.portable.library import Array, NumPy
 from thermoloom.errors import UserError
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
