@@ -23,6 +23,7 @@ from benchmarks.harness import (
 from benchmarks.training import NEVER, SAME, first_steps
 from thermoloom.engines import Path, compiled
 from thermoloom.engines.portable import PortableEngine, select
+from thermoloom.engines.portable.learner import learn_together
 from thermoloom.machine.parameters import Parameters
 from thermoloom.settings import Settings
 from thermoloom.threads import threads
@@ -30,6 +31,8 @@ from thermoloom.threads import threads
 STEPS = 400
 TOGETHER = 16
 """Trajectories that are simulated together."""
+SIDE_BY_SIDE = 64
+"""Trainings on one path that fill a GPU."""
 CYCLES = 3
 """Cycles after which both engines are to have the same θ."""
 LOOPS: dict[str, tuple[str, Callable[..., Any], float]] = {
@@ -77,7 +80,52 @@ def run(options: Options) -> Result:
         result.rows.append(
             Row(f"  θ after {CYCLES} cycles, against compiled", difference, "relative", bar=SAME)
         )
+    for name, device in accelerators():
+        options.say(f"portable:{name}:{device}")
+        result.rows += accelerated(name, device, settings)
+    if not accelerators():
+        result.notes.append("no GPU that PyTorch or JAX sees here: none measured")
     return result
+
+
+def accelerators() -> list[tuple[str, str]]:
+    """(library, device) of the GPUs that PyTorch and JAX see here."""
+    seen = []
+    if find_spec("torch"):
+        import torch
+
+        seen += [("torch", "cuda")] * torch.cuda.is_available()
+    if find_spec("jax"):
+        import jax
+
+        seen += [("jax", "cuda")] * any(each.platform == "gpu" for each in jax.devices())
+    return seen
+
+
+def accelerated(name: str, device: str, settings: Settings) -> list[Row]:
+    """Training alone and side by side, paths and samples on a device; results return to memory."""
+    engine, path = select(name, device), first_steps(settings, STEPS)
+    learners = [engine.learner(_of_steps(settings, path))] * SIDE_BY_SIDE
+    thetas, states = [Parameters.zeros(path.machine)] * SIDE_BY_SIDE, [{}] * SIDE_BY_SIDE
+    samples = 1000
+    contestants = {
+        "learner": (_learner(engine, settings, path), 1),
+        f"  {SIDE_BY_SIDE} trainings side by side, each": (
+            clocked(lambda: learn_together(learners, thetas, states, path), STEPS),
+            SIDE_BY_SIDE,
+        ),
+        f"  paths, {TOGETHER} together, each": (_paths(engine, settings, path), 1),
+        f"  generation of {samples}, a step of all": (
+            clocked(lambda: engine.generate(thetas[0], samples, 1), STEPS),
+            1,
+        ),
+    }
+    best = in_turns({name: contestant for name, (contestant, _) in contestants.items()}, 3)
+    return [
+        Row(f"portable:{name}:{device}, {part}" if part == "learner" else part,
+            1e6 * best[part] / among, "µs a step")
+        for part, (_, among) in contestants.items()
+    ]  # fmt: skip
 
 
 def _limit(name: str, count: int) -> Callable[[Contestant], Contestant]:
@@ -99,10 +147,14 @@ def _limit(name: str, count: int) -> Callable[[Contestant], Contestant]:
 
 def _learner(engine: PortableEngine, settings: Settings, path: Path) -> Contestant:
     """Learning from a path that exists; counts one step."""
-    short = settings.updated({"machine": {"duration": path.machine.duration}})
-    short = short.updated({"training": {"learning_rate": settings.learning_rate}})
-    learner, theta = engine.learner(short), Parameters.zeros(path.machine)
+    learner, theta = engine.learner(_of_steps(settings, path)), Parameters.zeros(path.machine)
     return clocked(lambda: learner.update(theta, {}, path), STEPS)
+
+
+def _of_steps(settings: Settings, path: Path) -> Settings:
+    """The settings of a training on paths as short as this one, at the same rate."""
+    short = settings.updated({"machine": {"duration": path.machine.duration}})
+    return short.updated({"training": {"learning_rate": settings.learning_rate}})
 
 
 def _paths(engine: PortableEngine, settings: Settings, path: Path) -> Contestant:
