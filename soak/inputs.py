@@ -317,7 +317,7 @@ def accepted(case: Case, folder: Path) -> tuple[str, str]:
     asked: Any = tomllib.loads(f"x = {case.literal}")["x"]
     for file in sorted(folder.rglob("manifest.json")):
         manifest = json.loads(file.read_text())
-        settings, results = manifest["settings"], manifest["results"]
+        settings, results = manifest["settings"], manifest.get("results", {})
         if results.get("expected_loss", 0) > results.get("initial_expected_loss", 0):
             return "silently wrong", f"an expected loss of {results['expected_loss']}"
         held = settings.get(section, {}).get(name)
