@@ -208,7 +208,8 @@ def settings_file(draw: st.DrawFn) -> Case:
     return Case(f"settings file: {command}", [*COMMANDS[command], "-c", "small.toml"], text, wrong)
 
 
-words = st.text(min_size=1, max_size=12).filter(SAFE.fullmatch)
+# Hypothesis rewrites a filter by a pattern, and older versions fail to rewrite this one
+words = st.text(min_size=1, max_size=12).filter(lambda text: bool(SAFE.fullmatch(text)))
 letters = st.text("abcxyz", min_size=1, max_size=8)
 seed_lists = st.one_of(
     words.filter(lambda text: not re.fullmatch(r"[0-9,\- ]+", text)),
@@ -317,7 +318,7 @@ def accepted(case: Case, folder: Path) -> tuple[str, str]:
     asked: Any = tomllib.loads(f"x = {case.literal}")["x"]
     for file in sorted(folder.rglob("manifest.json")):
         manifest = json.loads(file.read_text())
-        settings, results = manifest["settings"], manifest["results"]
+        settings, results = manifest["settings"], manifest.get("results", {})
         if results.get("expected_loss", 0) > results.get("initial_expected_loss", 0):
             return "silently wrong", f"an expected loss of {results['expected_loss']}"
         held = settings.get(section, {}).get(name)

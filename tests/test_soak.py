@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="needs the extra 'dev'")
 
-from soak import cases, files, inputs, interrupts, signed
+from soak import cases, files, inputs, interrupts, signed, surroundings
 from soak.cases import Ended, Tally
 from soak.interrupting import End
 
@@ -48,6 +48,8 @@ def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     odd = inputs.Case("x", ["train"], "", False, "machine.kT", "0.25")
     held = json.dumps({"settings": {"machine": {"kT": 0.25}}})
     other = json.dumps({"settings": {"machine": {"kT": 0.5}}})
+    worse = {"expected_loss": 2.0, "initial_expected_loss": 1.0}
+    useless = json.dumps(json.loads(held) | {"results": worse})
     fine = Ended(0, "done", "")
     for case, ended, left, expected in (
         (wrong, ONE_LINE, "", "one line"),
@@ -59,6 +61,7 @@ def test_verdicts_on_wrong_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (odd, Ended(130, "", "", busy=True), "", "fine"),
         (odd, fine, held, "fine"),
         (odd, fine, other, "silently wrong"),
+        (odd, fine, useless, "silently wrong"),
         (wrong, ONE_LINE, held, "silently wrong"),
     ):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -87,6 +90,20 @@ def test_another_result_after_damage_is_silently_wrong(tmp_path: Path) -> None:
     assert think("verify", Ended(1, "damaged: x", "")) == "one line"
     assert think("verify", Ended(0, "2 runs\n", ""), "done/curve.csv") == "silently wrong"
     assert think("runs", Ended(0, "done only", "")) == "silently wrong"
+
+
+def test_verdicts_on_surroundings() -> None:
+    progress = "1 of 4 cycles\nerror: standard output cannot be written (x)\n"
+    for ended, expected in (
+        (ONE_LINE, "one line"),
+        (Ended(2, "", progress), "one line"),
+        (Ended(2, "", "two\nlines\n"), "more lines"),
+        (TRACEBACK, "traceback"),
+        (Ended(-9, "", "", hung=True), "hang"),
+        (Ended(130, "", "OpenBLAS blas_thread_init: …\n"), "one line"),
+        (Ended(0, "", ""), None),
+    ):
+        assert surroundings.end_of(ended) == expected
 
 
 def test_verdicts_on_interrupts() -> None:

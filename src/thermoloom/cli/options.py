@@ -109,6 +109,11 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 """Base class of command-line errors; typer uses click or bundles its own copy."""
 
 
+def _shortened(text: str) -> str:
+    """A message without the middle of what the user has typed; not every Typer shortens it."""
+    return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"
+
+
 class OneLineErrors(TyperGroup):
     """Report wrong options and arguments like any user error: one line, exit code 2."""
 
@@ -120,7 +125,7 @@ class OneLineErrors(TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
                 sys.exit(error.exit_code)
-            text = error.format_message().strip().rstrip(".")
+            text = _shortened(error.format_message().strip().rstrip("."))
             if getattr(error, "ctx", None):
                 text += (
                     f"{' See' if text.endswith('?') else '; see'} {error.ctx.command_path} --help"
