@@ -33,6 +33,8 @@ from thermoloom.interrupts import interrupts_deferred
 T = TypeVar("T")
 ABORTED = 3
 """Entry of a barrier (``engines.compiled.barrier``) that lets all pieces pass after a failure."""
+COMPILING = threading.Event()
+"""Set while an engine compiles kernels, which takes a minute the first time."""
 MOST_THREADS = 1024
 """Largest value of ``THERMOLOOM_THREADS``."""
 _process_limit: int | None = None

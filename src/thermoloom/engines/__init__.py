@@ -12,7 +12,6 @@ No other package knows kernels. Another engine is any object with these function
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -38,10 +37,6 @@ OnSnapshot = Callable[[int, int, Float32], None]
 """``on_snapshot(step, first, states)``: samples from ``first`` on have reached a snapshot step.
 Called in the computing thread, with its memory (n, N): copy states that you need later. An
 exception ends the generation."""
-
-
-COMPILING = threading.Event()
-"""Set while an engine compiles kernels, which takes a minute the first time."""
 
 
 class Diverged(Exception):

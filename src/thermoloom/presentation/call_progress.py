@@ -17,10 +17,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from thermoloom.engines import COMPILING
 from thermoloom.errors import is_command_line
 from thermoloom.presentation.terminal import Advance, console, terminal_bar
 from thermoloom.runs.progress import clock_time
+from thermoloom.threads import COMPILING
 
 WAIT_SECONDS = 2.0
 """Calls that are shorter show nothing."""

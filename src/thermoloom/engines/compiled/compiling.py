@@ -23,9 +23,9 @@ from numba.core.event import Event, Listener, register
 from numba.extending import intrinsic, overload, overload_method, register_jitable
 
 from thermoloom import machine
-from thermoloom.engines import COMPILING
 from thermoloom.errors import UserError
 from thermoloom.machine import action
+from thermoloom.threads import COMPILING
 
 if config.DISABLE_JIT:
     raise UserError(
