@@ -253,7 +253,8 @@ def test_presentation_reads_what_is_saved_and_imports_no_experiment() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
                 room = name.partition("thermoloom.")[2].partition(".")[0]
-                assert room in ("", "errors", "presentation", "runs", "threads"), f"{file.name}: {name}"
+                rooms = ("", "errors", "presentation", "runs", "threads")
+                assert room in rooms, f"{file.name}: {name}"
 
 
 def test_jinja_and_matplotlib_are_loaded_only_for_a_page() -> None:
