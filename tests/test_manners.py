@@ -25,10 +25,10 @@ from thermoloom.computers import computer as computer_module
 from thermoloom.computers.computer_files import latest_samples, samples_of
 from thermoloom.computers.sample_archives import SampleRequest
 from thermoloom.computers.training_runs import train_runs
-from thermoloom.engines import COMPILING
 from thermoloom.lab import viewer
 from thermoloom.presentation import call_progress as module
 from thermoloom.settings import Settings
+from thermoloom.threads import COMPILING
 
 
 @pytest.fixture(autouse=True)
