@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -339,6 +341,29 @@ def test_generation_at_full_size_interrupted_leaves_nothing_half_done(trained: P
             stored.unlink()
     finish(command, trained)
     assert contents(trained / "copy", name) == whole
+
+
+def test_an_interrupt_that_a_destructor_swallows_ends_the_command_quietly() -> None:
+    script = """
+import os, signal
+from thermoloom import interrupts
+class Destroyed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+interrupts.interrupts_end_at_once()
+interrupts.interrupts_wind_up()
+Destroyed()
+print("swallowed")
+with interrupts.interrupts_deferred():
+    pass
+print("not reached")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "swallowed\n"
+    assert "Exception ignored" not in done.stderr
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_an_experiment_in_one_process_interrupted_ends_the_same(tmp_path: Path) -> None:

@@ -104,6 +104,13 @@ def interrupts_wind_up() -> None:
     """Let interrupts end the command in good order, after ``interrupts_end_at_once``."""
     if end_at_once in [signal.getsignal(signum) for signum in SIGNALS]:
         _handle(_interrupt)
+        sys.unraisablehook = _report_unraisable
+
+
+def _report_unraisable(unraisable: Any) -> None:
+    """Report what a destructor or callback raised, but not the interrupt that it swallowed."""
+    if _ended_by is None or not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
 
 
 def interrupts_ignored() -> None:
