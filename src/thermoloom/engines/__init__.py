@@ -246,7 +246,7 @@ class Engine(Protocol):
 
 
 def frozen(generate: Callable[..., Generated]) -> Callable[..., Generated]:
-    """Sampling after which θ is verified: it must have every bit as before."""
+    """Verify after sampling that no bit of θ has changed."""
 
     @wraps(generate)
     def verified(*arguments: Any, **options: Any) -> Generated:

@@ -40,9 +40,9 @@ Float32 = NDArray[np.float32]
 
 
 def training_memory(machine: Machine) -> dict[str, int]:
-    """The watched loss has two matrices of all pairs of units for each stage, and one more; few
-    wires have lists of their ends instead, and five rows of a block of steps for every unit. Eight
-    arrays have the size of a path: training and validation path, drives, errors and sums of them.
+    """Bytes of one training. The watched loss has two matrices of all pairs of units per stage, and
+    one more; few wires have lists of their ends, and five rows of a block of steps for every unit.
+    Eight arrays have the size of a path: both paths, drives, errors and sums of them.
     """
     stages = machine.stages + len(machine.development)
     pairs = 4 * (2 * stages + 1) * machine.units**2

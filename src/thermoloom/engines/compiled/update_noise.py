@@ -1,4 +1,4 @@
-"""``portable.update_noise`` in NumPy, with the compiled normals of the same streams and learner."""
+"""``portable.update_noise`` in NumPy, with compiled normals and the compiled learner."""
 
 from __future__ import annotations
 
