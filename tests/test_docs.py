@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,11 +12,9 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from browser import CHROMIUM, Browser
 
 ROOT = Path(__file__).parent.parent
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "docs" / "notebooks").glob("*.md"))
 
 
@@ -120,16 +117,25 @@ def test_every_public_name_and_setting_is_on_the_site(site: Path) -> None:
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the site is not opened in a browser")
-def test_pages_open_from_disk_without_a_word_in_the_console(site: Path, tmp_path: Path) -> None:
-    for page in ("index.html?q=entropy", "physics.html", "notebooks/see-it.html"):
-        command = [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path}",
-            "--virtual-time-budget=5000", "--dump-dom", f"{site.as_uri()}/{page}",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        if "?q=" in page:  # search works without a server, too
-            assert re.search(r"\d+ matching documents", done.stdout)
-        else:
-            assert "md-search" in done.stdout
+def test_search_works_without_a_server(site: Path, tmp_path: Path) -> None:
+    with Browser(tmp_path) as browser:
+        page = browser.open(f"{site.as_uri()}/index.html?q=entropy")
+        found = "document.querySelector('.md-search-result__meta').textContent"
+        page.until(f"/\\d+ matching documents/.test({found})")
+        assert not page.complaints
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the site is not opened in a browser")
+def test_pages_fit_screen_and_phone_without_a_word_in_the_console(
+    site: Path, tmp_path: Path
+) -> None:
+    files = [file for file in site.rglob("*.html") if file.name != "404.html"]
+    with Browser(tmp_path) as browser:
+        for file in files:
+            page = browser.open(file.as_uri())
+            for width in (1280, 390):
+                page.look(width, 900)
+                content = page.run("document.documentElement.scrollWidth")
+                assert content <= width, f"{file.name} scrolls sideways at {width}: {content}"
+            assert not page.complaints, f"{file.name}: {page.complaints}"
+            page.close()
