@@ -1,9 +1,10 @@
 """The portable engine: the method in plain array code, in NumPy, PyTorch or JAX.
 
-Read it in this order: ``engines.library`` (what array libraries spell differently), ``noising``,
-``couplings`` (forces and updates of θ), ``blocks`` and ``learner``, ``generation``; then what is
-rare, ``update_noise``. Results agree with the compiled engine to round-off, as
-the streams are the same (``thermoloom.streams``); update noise is equal in law.
+Read the modules in this order: ``engines.library`` (operations that array libraries spell
+differently), ``noising``, ``couplings`` (forces and updates of θ), ``blocks``, ``learner`` and
+``generation``; at the end ``update_noise``, which few trainings need. Random streams are those of
+the compiled engine (``thermoloom.streams``), so results agree with it to round-off; update noise
+agrees in law.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class PortableEngine(Engine):
     PATHS = 16
 
     def training_memory(self, machine: Machine) -> dict[str, int]:
-        """Dense J with eight arrays like it; paths twice while they are simulated, ten more."""
+        """Bytes of θ and eight arrays like a stage of it, dense; of paths, twice, and ten more."""
         dense, size = Layout(machine, complete=True).size, self.library.numpy(self.library.zero)
         paths = 2 * min(self.PATHS, paths_together(machine)) + 10
         pairs = size_memory(machine, (8 + machine.stages) * size.itemsize * dense)
@@ -57,13 +58,13 @@ class PortableEngine(Engine):
     ) -> list[Path]:  # fmt: skip
         """Trajectories ``numbers`` of a seed, simulated together; fields (S, N), words (S, L)."""
 
-        def some(low: int, high: int) -> Any:
-            part = np.stack(fields[low:high]), seed, numbers[low:high], purpose
-            together = self.library.numpy(noising_paths(self.library, machine, *part))
-            return [np.ascontiguousarray(path) for path in np.swapaxes(together, 0, 1)]
+        def simulate(low: int, high: int) -> list[Any]:
+            drive = np.stack(fields[low:high]), seed, numbers[low:high], purpose
+            states = self.library.numpy(noising_paths(self.library, machine, *drive))
+            return [np.ascontiguousarray(path) for path in np.swapaxes(states, 0, 1)]
 
         pieces = unit_ranges(len(numbers), thread_count() if self.library.on_cpu else 1)
-        states = [path for paths in in_threads(some, pieces) for path in paths]
+        states = [path for piece in in_threads(simulate, pieces) for path in piece]
         words = [None] * len(numbers) if words is None else words
         return [Path(machine, *each) for each in zip(states, numbers, words, strict=True)]
 
@@ -72,21 +73,21 @@ class PortableEngine(Engine):
         amplitude = settings.imperfections.update_noise
         grid = Grid.of(settings.machine, settings.imperfections)
         rule = Rule(settings.built, settings.period, grid, own_objects(settings))
-        parts = self.library, settings.without_update_noise, rule
-        clean = Learner(*parts)
-        return NoisyLearner(clean, NoiseResponse(*parts), amplitude) if amplitude else clean
+        noiseless = self.library, settings.without_update_noise, rule
+        clean = Learner(*noiseless)
+        return NoisyLearner(clean, NoiseResponse(*noiseless), amplitude) if amplitude else clean
 
     @linear_algebra()
     def learn_together(
         self, learners: Sequence[Any], thetas: Sequence[Parameters], states: Sequence[State],
         path: Path,
     ) -> list[Lesson | None]:  # fmt: skip
-        """Lessons of trainings on one path, side by side where they have one rule: 1.6 times as
-        fast on a CPU with 57 units, 1.1 times with 656. One with many units fills it alone.
+        """Lessons of trainings on one path, side by side where rules are equal: 1.6 times as fast
+        for 57 units on a CPU, 1.1 times for 656. A large machine fills the CPU by itself.
         """
-        fills = self.library.on_cpu and path.machine.units > 1000
-        alone = [fills or type(each) is not Learner or each.rule.grid for each in learners]
-        rules = [None if a else each.rule for a, each in zip(alone, learners, strict=True)]
+        large = self.library.on_cpu and path.machine.units > 1000
+        single = [large or type(each) is not Learner or each.rule.grid for each in learners]
+        rules = [None if s else each.rule for s, each in zip(single, learners, strict=True)]
         return learn_in_groups(learn_together, rules, learners, thetas, states, path)
 
     @frozen
@@ -98,15 +99,15 @@ class PortableEngine(Engine):
         first: int = 0, on_snapshot: OnSnapshot | None = None,
     ) -> Generated:  # fmt: skip
         """Sample a frozen computer; θ and the first law are verified at the end."""
-        accounts, small = [], clamp is not None and clamp.follow
-        units, real = theta.machine.units, self.library.numpy(self.library.array(0)).dtype
-        snapshots = Snapshots(units, snapshot_steps, snapshot_samples, on_snapshot, real)
+        accounts, follow = [], clamp is not None and clamp.follow
+        units, dtype = theta.machine.units, self.library.numpy(self.library.array(0)).dtype
+        snapshots = Snapshots(units, snapshot_steps, snapshot_samples, on_snapshot, dtype)
         report = on_progress or (lambda steps: None)
         sampler = Sampler(self.library, theta, seed, clamp, snapshots, report)
-        for begin in range(0, samples, size := 10 if small else self.GROUP):
+        for begin in range(0, samples, size := 10 if follow else self.GROUP):
             end = min(begin + size, samples)
-            part = None if words is None else words[begin:end]
-            accounts.append(sampler.group(begin, range(first + begin, first + end), part))
+            group_words = None if words is None else words[begin:end]
+            accounts.append(sampler.group(begin, range(first + begin, first + end), group_words))
         return joined(accounts, snapshots, clamp)
 
 

@@ -19,7 +19,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import layout
 
 Blocks = dict[str, Array]
-"""θ of one stage, or as many other numbers, by the name of their block."""
+"""θ of one stage, or other numbers of its couplings, by the name of their block."""
 Groups = dict[str, Array]
 """States, or residuals, by the name of their group of units, (…, steps, units)."""
 
@@ -41,15 +41,15 @@ def vector_of(library: NumPy, machine: Machine, blocks: Blocks) -> Any:
 
 
 def wires_of(library: NumPy, machine: Machine) -> Blocks:
-    """1 where two units are wired, 0 elsewhere, for the blocks in which some are not."""
-    ones, form = np.ones(layout(machine).size), layout(machine)
+    """1 for wired pairs and 0 for others, in each block that has pairs without a wire."""
+    form, ones = layout(machine), np.ones(layout(machine).size)
     partial = [b for b in form.blocks if b.symmetric or b.wires is not None]
     masks = [1 - np.eye(b.shape[0]) if b.doubled else b.dense(ones) for b in partial]
     return {b.name: library.array(mask) for b, mask in zip(partial, masks, strict=True)}
 
 
 def free_groups(machine: Machine, values: Array) -> Groups:
-    """(…, N) by group of free units."""
+    """Values (…, N) by group of free units."""
     return {group: values[..., where] for group, where in machine.groups.items()}
 
 
@@ -64,13 +64,13 @@ def all_groups(library: NumPy, machine: Machine, states: Array, word: Array | No
 def forces(
     library: NumPy, machine: Machine, x: Groups, J: Blocks, on_columns: Blocks | None = None
 ) -> Array:
-    """Σ_j J_ij x_j of every free unit, (…, N); ``on_columns``: what columns feel, if not J."""
-    totals, back = [], J if on_columns is None else on_columns
+    """Σ_j J_ij x_j of every free unit, (…, N); columns may feel other couplings than rows do."""
+    totals, on_columns = [], J if on_columns is None else on_columns
     for group in machine.groups:
         total = 0 * x[group]
         for block, transposed in layout(machine).partners(group):
             if transposed:
-                total = total + x[block.rows] @ back[block.name]
+                total = total + x[block.rows] @ on_columns[block.name]
             else:
                 total = total + x[block.columns] @ library.transposed(J[block.name])
         totals.append(total)
@@ -83,9 +83,9 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
     for block in layout(machine).blocks:
         left, right = r[block.rows], x[block.columns]
         if block.columns in r and not block.symmetric:  # trainings may share the states
-            rows, columns = left, r[block.columns]
-            left = xp.concatenate([rows, xp.broadcast_to(x[block.rows], rows.shape)], -2)
-            right = xp.concatenate([xp.broadcast_to(right, columns.shape), columns], -2)
+            r_rows, r_columns = left, r[block.columns]
+            left = xp.concatenate([r_rows, xp.broadcast_to(x[block.rows], r_rows.shape)], -2)
+            right = xp.concatenate([xp.broadcast_to(right, r_columns.shape), r_columns], -2)
         u = library.transposed(left) @ right
         u = u + library.transposed(u) if block.symmetric else u
         result[block.name] = u * wires[block.name] if block.name in wires else u
@@ -93,23 +93,23 @@ def update(library: NumPy, machine: Machine, wires: Blocks, x: Groups, r: Groups
 
 
 def sensing_of(library: NumPy, machine: Machine) -> list[list[Blocks]] | None:
-    """What a device makes of couplings J that are written: rows feel G∘J + O, columns G′∘J + O′.
+    """[G, O] and [G′, O′] of a device on which rows feel G∘J + O and columns feel G′∘J + O′.
 
-    [G, O] and [G′, O′] as blocks; None where units feel what is written.
+    None where all units feel the couplings J as they were written.
     """
     if not isinstance(machine, BuiltMachine) or not machine.device.couples:
         return None
-    both = [blocks_of(library, machine, each) for each in (machine.gain, machine.offset)]
-    twist = np.zeros_like(machine.gain) if machine.twist is None else machine.twist
-    turned = blocks_of(library, machine, twist, -1)
+    affine = [blocks_of(library, machine, each) for each in (machine.gain, machine.offset)]
+    kappa_z = np.zeros_like(machine.gain) if machine.twist is None else machine.twist
+    twist = blocks_of(library, machine, kappa_z, -1)
     return [
-        [{name: (1 + s * turned[name]) * block for name, block in each.items()} for each in both]
+        [{name: (1 + s * twist[name]) * block for name, block in each.items()} for each in affine]
         for s in (1, -1)
     ]
 
 
 def sensed(sensing: list[list[Blocks]] | None, J: Blocks) -> list[Blocks]:
-    """J̃_{i←j}, as rows and as columns feel the couplings J that were written on a device."""
+    """J̃_{i←j} of couplings J that were written on a device: as rows feel them, as columns do."""
     if sensing is None:
         return [J, J]
     return [{name: gain[name] * J[name] + offset[name] for name in J} for gain, offset in sensing]

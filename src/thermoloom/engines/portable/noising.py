@@ -2,8 +2,8 @@
 
     x_{k+1} = x_k + μΔt (a_k s − V′_onsite(x_k)) + √(2μk_BTΔt) z_k        Euler–Maruyama, Itô
 
-K steps of preparation from x = 0 with a = 2, then K steps of noising with a(t) falling to 0. A path
-never sees θ, so all trajectories take a step at once, which costs little more than one of them.
+K steps of preparation from x = 0 with a = 2, then K steps of noising with a(t) falling to 0. Paths
+do not depend on θ, so many of them take each step together, at little more than the cost of one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thermoloom.streams import PATH_STREAMS, Purpose, Stream
 
 
 def chunks(library: NumPy, first: int, last: int, units: int) -> list[tuple[int, int]]:
-    """(first, steps) of pieces of a trajectory whose normals are drawn together."""
+    """(first, steps) of each piece of a trajectory; the normals of a piece are drawn together."""
     length = max(4, min(64, library.normals_at_once // units // 4 * 4))
     edges = [first, *range(first - first % length + length, last, length), last]
     return [(begin, end - begin) for begin, end in pairwise(edges)]
@@ -30,7 +30,7 @@ def noising_steps(
     library: NumPy, static: None, states: Array, fields: Array, amplitudes: Array, normals: Array,
     constants: StepConstants,
 ) -> Array:  # fmt: skip
-    """States (steps, S, N) after each of some steps from (S, N)."""
+    """States (steps, S, N) after each step, from states (S, N)."""
     onsite: Any = constants.onsite
 
     def step(x: Array, inputs: tuple[Array, ...]) -> tuple[Array, tuple[Array]]:
@@ -46,12 +46,12 @@ def evolve(
     library: NumPy, machine: Machine, states: Array, fields: Array, amplitudes: Any,
     stream: Stream, numbers: Sequence[int],
 ) -> Iterator[Array]:  # fmt: skip
-    """States (steps, S, N) after each step of a protocol, in pieces."""
+    """States (steps, S, N) after each step of a protocol, piece by piece."""
     amplitudes, constants = library.array(amplitudes), step_constants(machine, library.array)
     for first, steps in chunks(library, 0, machine.steps, states.shape[0] * states.shape[1]):
         z = stream.normals(numbers, first, steps, machine.units)
-        protocol = amplitudes[first : first + steps]
-        piece = library.run(noising_steps, None, states, fields, protocol, z, constants)
+        a = amplitudes[first : first + steps]
+        piece = library.run(noising_steps, None, states, fields, a, z, constants)
         states = piece[-1]
         yield piece
 
@@ -69,7 +69,7 @@ def noising_paths(
 
 
 def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
-    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of every step of a path (K + 1, N), in NumPy: (K, N)."""
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of each step of a path (K + 1, N) of NumPy: (K, N)."""
     if states.shape != (machine.steps + 1, machine.units):
-        raise ValueError(f"a path of shape {states.shape} is of another machine")
+        raise ValueError(f"a path of shape {states.shape} does not fit this machine")
     return library.xp.concatenate([*drives(machine, library.array(states), library.array)], 0)
