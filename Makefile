@@ -17,12 +17,17 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
+# uv installs the pinned packages in a tenth of the time that pip takes; where uv reaches none, pip does.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "thermoloom needs Python 3.11 or later (PYTHON=python3.12 make ...)"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "no venv module: install python3-venv"; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "installing what thermoloom needs into $(VENV)"
+	@sed -n '/^uv==/,/# via/p' requirements.lock > $(VENV)/uv.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -77,7 +82,6 @@ wheel-test: $(READY)
 
 # The lock holds names, versions and hashes only: no address of any index.
 lock: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --upgrade --python $(BIN)/python --generate-hashes --no-header \
 		--group dev --group docs --extra cluster --output-file requirements.lock pyproject.toml
 
