@@ -114,6 +114,20 @@ def test_kernels_compile_the_methods_of_a_class_with_number_parameters() -> None
     np.testing.assert_array_equal(of_class, of_built_in)
 
 
+def test_kernels_compile_the_methods_of_a_class_without_parameters() -> None:
+    class Quartic:
+        def energy(self, x: Any) -> Any:
+            return x * x + x * x * (x * x)
+
+        def gradient(self, x: Any) -> Any:
+            return x * (2 + 4 * (x * x))
+
+    field = np.linspace(-1, 1, 57).astype(np.float32)
+    machines = (tl.Machine(**SMALL), tl.Machine(onsite=Quartic(), **SMALL))
+    of_built_in, of_class = (engine().path(machine, field, 1, 0).states for machine in machines)
+    np.testing.assert_allclose(of_class, of_built_in, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.usefixtures("_portable")
 def test_a_double_well_is_sampled_as_boltzmann_says() -> None:
     potential, kT = DoubleWell(1.0, 0.7), 0.2
@@ -178,7 +192,7 @@ def test_a_wrong_potential_is_refused_in_one_line(potential: str, message: str) 
     wrong = type("Wrong", (), {"energy": lambda self, x: x**2, "gradient": eval(potential)})()
     with pytest.raises(tl.UserError, match=message):
         tl.Machine(onsite=wrong)
-    with pytest.raises(tl.UserError, match="means something for quartic only"):
+    with pytest.raises(tl.UserError, match="applies to quartic only"):
         tl.Machine(onsite=DoubleWell(), J2=2.0)
 
 

@@ -1,10 +1,10 @@
-"""The onsite potential: what a unit feels when it is alone.
+"""The onsite potential: the energy of a unit without couplings.
 
     quartic   V(x) = J₂x² + J₄x⁴,   V′ = 2J₂x + 4J₄x³,   V″ = 2J₂ + 12J₄x²
 
-There are two of them. The reference potential rules preparation and noising and has a single well:
-in a double well a noising path would never forget its pattern. The generating potential is that of
-V_θ; ``Well`` replaces it in some groups and stages.
+There are two of them. The reference potential governs preparation and noising and has a single
+well: in a double well a noising path would never forget its pattern. The generating potential is
+that of V_θ; ``Well`` replaces it in some groups and stages.
 
 A potential is a named tuple of its coefficients with ``energy``, ``gradient`` and ``curvature``,
 written once in plain arithmetic. NumPy evaluates them in the precision of the states, and the
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Onsite(Protocol):
-    """What the rest of the program asks of a potential."""
+    """Methods that the rest of the program needs of a potential."""
 
     def energy(self, x: Any) -> Any:
         """V(x)."""
@@ -180,7 +180,7 @@ class Development(Section):
     neighbours: float = 0.0
     """K, stiffness of the springs between neighbouring pixels, in E₀."""
     learned: float = 0.0
-    """λ, the part of the couplings and biases of the last stage that stays switched on."""
+    """λ, by which the couplings and biases of the last stage are multiplied in this window."""
     duration: float = 1.0
     """Time in which the units relax."""
 
@@ -270,7 +270,11 @@ def _with_coefficients(owner: type, names: tuple[str, ...]) -> Any:
         for name, value in vars(each).items()
         if not name.startswith("_") and name not in (*names, "astype")
     }
-    coefficients = namedtuple(owner.__name__, names)  # type: ignore[misc]
+    # Numba cannot pass an empty tuple, so a class without parameters gets a coefficient.
+    defaults = () if names else (0.0,)
+    coefficients = namedtuple(  # type: ignore[misc]
+        owner.__name__, names or ("no_coefficient",), defaults=defaults
+    )
     return type(
         owner.__name__,
         (_Derived, coefficients),
