@@ -543,7 +543,7 @@ def bound() -> tl.Computer:
         (lambda: bound().generate(2, classes=[1]), "no label units"),
         (lambda: bound().generate(2, mask=np.ones(12)), "clamp"),
         (lambda: bound().generate(2, hold=True), "clamp"),
-        (lambda: bound().generate(2, clamp=np.ones(11)), "clamp: is 11, the patterns are 12"),
+        (lambda: bound().generate(2, clamp=np.ones(11)), "clamp: is 11, but the patterns are 12"),
         (lambda: bound().generate(2, clamp=np.ones(12), mask=np.ones(11)), "mask: is 11"),
         (lambda: bound().generate(2, clamp=np.ones(12), mask=np.zeros(12)), "no pixel is known"),
         (lambda: bound().generate(2, clamp=np.full(12, np.nan), mask=np.ones(12)), "finite"),
@@ -851,8 +851,12 @@ def test_label_units_that_do_not_fit_into_memory_are_refused(
         ("learned.mean", lambda a: a + np.nan, "mean: not finite"),
         ("learned.deviation", lambda a: a + np.inf, "deviation: not finite"),
         ("learned.deviation", lambda a: -a, "a deviation is negative"),
-        ("learned.deviation", None, "one is missing"),
-        ("learned.codes", lambda a: np.zeros((2, 4), np.float32), "codes is no array of patterns"),
+        ("learned.deviation", None, "either mean or deviation is missing"),
+        (
+            "learned.codes",
+            lambda a: np.zeros((2, 4), np.float32),
+            "codes is not an array of patterns",
+        ),
     ],
 )
 def test_arrays_of_another_meaning_under_right_checksums(
@@ -893,7 +897,7 @@ def test_a_checkpoint_of_another_meaning_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "names"),
     [
-        (b"bits = 5", b"bits = 3", "code that 3 bits do not hold"),
+        (b"bits = 5", b"bits = 3", "code that does not fit 3 bits"),
         (b"bits = 5", b'bits = "x"', "bits"),
         (b"visible_hidden = [ ", b"visible_hidden = [ -", "0.0"),
         (b"hidden = 4\n", b"hidden = 100000\n", "memory|rows|ranges"),

@@ -34,7 +34,7 @@ def test_the_same_theta_runs_at_another_temperature_and_time(computer: tl.Comput
 
 
 def test_conditions_that_training_has_settled_are_refused(computer: tl.Computer) -> None:
-    with pytest.raises(tl.UserError, match="hidden: settled by training; conditions are kT"):
+    with pytest.raises(tl.UserError, match="hidden: fixed by training; conditions are kT"):
         computer.at(hidden=3)
     with pytest.raises(tl.UserError, match=r"did you mean machine\.kT"):
         computer.at(kTT=3)
@@ -91,8 +91,8 @@ def test_the_command_line_knows_conditions(tmp_path: Path, computer: tl.Computer
     expected = computer.at(kT=0.4, device=tl.Device(dead=0.1)).generate(3).heat.mean()
     assert hot["mean_heat"] == pytest.approx(expected)
     assert hot["mean_heat_kT"] == pytest.approx(expected / 0.4)
-    assert "settled by training" in str(generate("--set=machine.hidden=3"))
-    assert "settled by training" in str(generate("--set=training.cycles=3"))
+    assert "fixed by training" in str(generate("--set=machine.hidden=3"))
+    assert "fixed by training" in str(generate("--set=training.cycles=3"))
 
 
 # --- protocols ------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_wrong_protocol_is_refused(protocol: Any, message: str) -> None:
 
 
 def test_a_protocol_excludes_a_ramp_and_an_empty_preparation() -> None:
-    with pytest.raises(tl.UserError, match="means nothing beside"):
+    with pytest.raises(tl.UserError, match="has no effect beside"):
         tl.Machine(**SMALL, protocol=linear, ramp_end=0.5)
     with pytest.raises(tl.UserError, match="must not end at 0"):
         tl.Machine(**SMALL, preparation=lambda time: 1 - (time > 0.5))

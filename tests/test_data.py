@@ -128,7 +128,7 @@ def test_clamps_of_every_magnitude_and_masked_ones(completing: tl.Computer) -> N
 
 def test_misread_clamps_and_masks_are_refused(completing: tl.Computer) -> None:
     image = np.random.default_rng(5).random((6, 8))
-    with pytest.raises(tl.UserError, match="clamp: is 2 × 3 × 16, the patterns are 6 × 8"):
+    with pytest.raises(tl.UserError, match="clamp: is 2 × 3 × 16, but the patterns are 6 × 8"):
         completing.generate(2, clamp=np.stack([image, image]).reshape(2, 3, 16))
     with pytest.raises(tl.UserError, match="mask: has values that are not finite"):
         completing.generate(2, clamp=image, mask=np.where(image > 0.5, np.nan, 1.0))
@@ -217,7 +217,9 @@ def test_idx_files_of_any_data_set(tmp_path: Path) -> None:
     (tmp_path / "real.idx2").write_bytes(idx(np.arange(6, dtype=">f4").reshape(2, 3), 13))
     assert np.array_equal(tl.images(tmp_path / "real.idx2").pixels, [[0, 1, 2], [3, 4, 5]])
     (tmp_path / "short.idx2").write_bytes(idx(images, 8)[:-1])
-    with pytest.raises(tl.UserError, match=r"short\.idx2: has 27 bytes, not those of its header"):
+    with pytest.raises(
+        tl.UserError, match=r"short\.idx2: has 27 bytes, which contradicts its header"
+    ):
         tl.images(tmp_path / "short.idx2")
     with pytest.raises(tl.UserError, match="3 labels for the 2 images"):
         tl.images(tmp_path / "real.idx2", labels=tmp_path / "mine-labels-idx1-ubyte.gz")

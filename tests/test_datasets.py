@@ -122,7 +122,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     images, classes = stripes(6, 1)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images)[:-1])
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(classes))
-    with pytest.raises(UserError, match="bytes, not those of its header"):
+    with pytest.raises(UserError, match="bytes, which contradicts its header"):
         load_dataset(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images[:5]))
     with pytest.raises(UserError, match="one whole number for each of 5 images"):
@@ -133,7 +133,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=reason):
             source(folder, **changes)
-    with pytest.raises(UserError, match="class 3 has only 0 images; take fewer, or leave it out"):
+    with pytest.raises(UserError, match="class 3 has only 0 images; use fewer per class, or leave"):
         load_patterns(source(folder, digits=(0, 3)), Machine())
     values = {"patterns": {"source": "dataset", "path": str(folder)}}
     with pytest.raises(UserError, match="to train one: thermoloom classifier train --data"):

@@ -274,11 +274,11 @@ def test_going_on_to_learn_on_a_device_mends_what_it_did() -> None:
         ({"device": {"spread_J2": 3.0}}, r"device\.spread_J2 = 3\.0: must be at most 2"),
         ({"device": {"offset": -0.1}}, r"device\.offset = -0\.1: must not be negative"),
         ({"device": {"gain_error": "large"}}, r"device\.gain_error = 'large': expected a number"),
-        ({"device": {"age": 3}}, r"device\.age = 3\.0: only couplings that drift grow old"),
+        ({"device": {"age": 3}}, r"device\.age = 3\.0: has no effect without drift"),
         ({"device": {"gain": 0.1}}, r"device\.gain: no such setting; did you mean"),
         (
             {"device": {"dead": 0.1}, "imperfections": {"update_noise": 0.1}},
-            r"imperfections\.update_noise = 0\.1: not defined where couplings of the device differ",
+            r"imperfections\.update_noise = 0\.1: not defined on a device whose couplings differ",
         ),
     ],
 )
@@ -337,4 +337,4 @@ def test_commands_know_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     again = call("generate", run, "--samples", "2", "-s", "device.non_reciprocity=0.5")
     assert again == twisted  # read from its archive
     refused = CliRunner().invoke(app, ["generate", run, "-s", "training.seed=5"])
-    assert str(refused.exception).startswith("--set training.seed: settled by training")
+    assert str(refused.exception).startswith("--set training.seed: fixed by training")

@@ -103,7 +103,7 @@ def test_recovery_is_counted_from_the_loss() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"study": {"trajectories": [5, 2]}}, r"study\.trajectories: must rise"),
+        ({"study": {"trajectories": [5, 2]}}, r"study\.trajectories: must be at least 1"),
         ({"study": {"dead": [2.0]}}, r"device\.dead = 2\.0: must be at most 1"),
         ({"study": {"offset": [0.0]}}, r"study\.offset: 0 is the ideal device"),
         ({"device": {"offset": 0.1}}, r"device\.offset: set by the study itself"),

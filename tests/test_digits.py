@@ -155,7 +155,7 @@ def test_presets_and_what_is_refused() -> None:
     assert DIGITS.plan("paper") == DIGITS.plan("full")
     with pytest.raises(UserError, match="peers: gan: must be among"):
         DigitsPlan(peers=("gan",))
-    with pytest.raises(UserError, match="online_cycles: must rise"):
+    with pytest.raises(UserError, match="online_cycles: must be increasing"):
         DigitsPlan(online_cycles=(10, 5))
     refused = {"needs classes": {"labels": 0, "styles": 1}, "784": {"visible": 49}}
     for reason, machine in refused.items():

@@ -112,7 +112,7 @@ def test_workers_refuse_an_engine_of_a_notebook() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True,
         env=os.environ | {VARIABLE: "__main__:Mine()@0123456789ab"},
     )  # fmt: skip
-    assert "can be used by the process that made it only" in done.stdout
+    assert "exists only in the process that made it" in done.stdout
 
 
 def arguments(*more: str) -> list[str]:

@@ -133,8 +133,8 @@ def test_another_process_restores_the_same_or_says_why_not(wells: Any, tmp_path:
     )
     same, local, notebook = in_another_process(code, tmp_path).splitlines()
     assert same == "True"
-    assert "can be used by the process that made it only; define it in a module" in local
-    assert f"machine.onsite = '{main}': can be used by the process that made it only" in notebook
+    assert "exists only in the process that made it; define it in a module" in local
+    assert f"machine.onsite = '{main}': exists only in the process that made it" in notebook
     (tmp_path / "wells.py").write_text(MODULE + "# edited\n", encoding="utf-8")
     changed, *_ = in_another_process(code, tmp_path).splitlines()
     assert "machine.onsite: needs wells:Plain with source @" in changed
@@ -236,4 +236,4 @@ def test_dask_workers_refuse_what_belongs_to_a_notebook() -> None:
     )
     with cluster as client:
         said = client.submit(restore, local).result()
-    assert "can be used by the process that made it only" in said
+    assert "exists only in the process that made it" in said

@@ -164,5 +164,5 @@ def test_thermal_noise_of_harmonic_units() -> None:
     "rows", [np.zeros(4), np.zeros((1, 3)), np.full((3, 3), np.nan)], ids=["flat", "one", "nan"]
 )
 def test_features_that_cannot_be_compared(rows: np.ndarray) -> None:
-    with pytest.raises(UserError, match="samples: expected at least two rows of finite"):
+    with pytest.raises(UserError, match=r"samples: .*(two rows|not finite)"):
         frechet_distance(rows, np.zeros((3, 3)))

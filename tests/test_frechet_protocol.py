@@ -62,7 +62,7 @@ def test_distance_is_that_of_a_matrix_root(monkeypatch: pytest.MonkeyPatch) -> N
     root = scipy.linalg.sqrtm(covariances[0] @ covariances[1]).real
     expected = np.sum((means[0] - means[1]) ** 2) + np.trace(sum(covariances) - 2 * root)
     assert frechet(*laws) == pytest.approx(expected, rel=1e-8)
-    with pytest.raises(UserError, match="1 images have no covariance"):
+    with pytest.raises(UserError, match="1 images: a covariance needs at least two"):
         feature_law(np.arange(1), lambda index: sets[0][index])
 
 
@@ -101,5 +101,5 @@ def test_gate_refuses_another_resize_threshold_or_reference(
 def test_network_that_takes_other_images_is_refused(network: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no network")
-    with pytest.raises(UserError, match=r"broken\.onnx: no network that ONNX Runtime reads"):
+    with pytest.raises(UserError, match=r"broken\.onnx: ONNX Runtime cannot read it"):
         inception_features(broken)

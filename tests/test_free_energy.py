@@ -86,7 +86,7 @@ def test_no_overlap_is_refused() -> None:
     machine = few_units(3)
     theta = Parameters.zeros(machine)
     theta["visible_bias"][:] = 40.0
-    with pytest.raises(UserError, match=r"switches = 1: states before and after jump 1 have next"):
+    with pytest.raises(UserError, match=r"switches = 1: the states before and after jump 1 hardly"):
         free_energy(theta, samples=200, switches=1)
 
 

@@ -555,7 +555,7 @@ def test_the_advice_for_damaged_samples_leads_to_the_samples(run: Path) -> None:
     data = bytearray(archive.read_bytes())
     data[-1] ^= 1
     archive.write_bytes(data)
-    with pytest.raises(DamagedFileError, match="remove it and repeat the command that made it"):
+    with pytest.raises(DamagedFileError, match="remove it and repeat the command that created it"):
         generate_run(run, SampleRequest(5, 90101))
     archive.unlink()
     assert np.array_equal(generate_run(run, SampleRequest(5, 90101)).heat, first.heat)

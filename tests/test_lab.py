@@ -169,7 +169,7 @@ def test_frames_are_bounded_and_have_every_switch(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(scenes, "KEPT_BYTES", 4 * 4 * 22 * 10)
     assert len(scenes.frame_steps(computer, 4)) <= 10
     monkeypatch.setattr(scenes, "KEPT_BYTES", 100)
-    with pytest.raises(UserError, match="take fewer"):
+    with pytest.raises(UserError, match="request fewer"):
         scenes.frame_steps(computer, 4)
 
 
@@ -627,7 +627,7 @@ def test_work_is_stopped_replaced_and_limited(
         assert ("learned", 3) not in said
         monkeypatch.setattr("thermoloom.lab.viewer.WORK_SECONDS", 0.1)
         page.send(lesson_of(1000))
-        assert "ask for less" in last(page, "error", "learned")["text"]
+        assert "request fewer" in last(page, "error", "learned")["text"]
 
 
 def test_one_page_too_many_is_told_so(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -848,7 +848,7 @@ def test_damage_inspection_and_export_from_the_page(page: Page) -> None:
     page.until(IDLE)
     rows = page.run("[...document.querySelectorAll('#history tbody tr')].map(r => r.innerText)")
     assert "100 % dead units" in rows[0]
-    assert "nothing" in rows[1]
+    assert "none" in rows[1]
     assert "10 / 10" in rows[1]
     page.click("#tab-inspect")
     page.drag("#visible", (0.51, 0.51))

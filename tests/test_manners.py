@@ -55,7 +55,7 @@ def test_everything_public_has_a_short_text_and_a_table(drawn: tl.Drawn) -> None
     for thing in (drawn.generated, computer.parameters, computer.patterns, tl.digits()):
         assert len(repr(thing)) < 100
     assert "49 visible" in computer.machine._repr_html_()
-    assert "by default" in tl.Device()._repr_html_()
+    assert "default" in tl.Device()._repr_html_()
     computer.distance_from_optimum()
     for text in (repr(computer), computer._repr_html_()):
         assert "0 % from its optimum" in text

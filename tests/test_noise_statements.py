@@ -52,7 +52,9 @@ def test_a_statement_about_what_diverged_says_infinity() -> None:
     orders = statements.orders(made_up({0.0: 100, 0.01: 300, 1e4: None}))
     assert orders["verdict"] == verdicts.HOLDS
     text = orders["measured"].format(**orders["values"])
-    assert text == "∞ times the heat without at μ_bias = 10000; more than 100 times from 10000 on"
+    assert text == (
+        "∞ times the heat without an offset at μ_bias = 10000; more than 100 times from 10000 on"
+    )
 
 
 def test_a_change_is_taken_in_pairs_of_samples() -> None:

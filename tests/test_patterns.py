@@ -162,7 +162,7 @@ def test_words_of_the_labels_are_those_of_the_classes() -> None:
 
 def test_labels_need_classes_and_enough_of_them() -> None:
     patterns = load_patterns(PatternSettings(digits=(3, 0)), Machine())
-    with pytest.raises(UserError, match=r"classes up to 3; take machine\.labels = 4") as error:
+    with pytest.raises(UserError, match=r"classes up to 3; use machine\.labels = 4") as error:
         drive_of(patterns, Machine(labels=3))
     one_line(error)
     own_images = from_images([np.eye(2, 3), np.ones((2, 3)) - np.eye(2, 3)], SMALL)

@@ -267,12 +267,16 @@ def test_the_study_runs_with_pbits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "options", "message"),
     [
-        ("study", {"sweeps": [3, 1]}, r"study\.sweeps = \[3, 1\]: must be positive and rise"),
+        ("study", {"sweeps": [3, 1]}, r"study\.sweeps = \[3, 1\]: must be positive and increasing"),
         ("study", {"overlap": 1.0}, r"study\.overlap = 1: must be from 0 to below 1"),
         ("study", {"units": [40]}, r"study\.units = \[40\]: must be from 2 to 20"),
         ("study", {"price_list": "gold"}, r"study\.price_list = gold: must be one of"),
-        ("machine", {"stages": 2}, r"machine\.stages = 2: one denoising step"),
-        ("machine", {"labels": 0, "styles": 1}, r"machine\.labels = 0: classes are requested"),
+        ("machine", {"stages": 2}, r"machine\.stages = 2: this study takes one denoising step"),
+        (
+            "machine",
+            {"labels": 0, "styles": 1},
+            r"machine\.labels = 0: this study requests classes",
+        ),
     ],
 )
 def test_impossible_plans_are_refused(section: str, options: dict[str, Any], message: str) -> None:

@@ -575,7 +575,7 @@ def test_the_engine_is_chosen_by_name_library_device_and_precision(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("compiled:torch", "has no library, device and precision to choose; take portable"),
+        ("compiled:torch", "offers no choice of library, device and precision; use portable"),
         ("portable:fortran", "must be one of numpy, torch, jax"),
         ("portable:numpy:cuda", "portable:numpy:cuda: no such device; take cpu"),
         ("portable:numpy:cpu:float16", "no such device"),

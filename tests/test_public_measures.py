@@ -97,7 +97,7 @@ def test_a_developed_sample_is_compared_without_noise_and_says_so() -> None:
     machine = tl.Machine(visible=9, hidden=0, wiring=["visible-visible"], biases=["visible"],
                          J4=0.0, dt=0.01, duration=0.1, development=[window])  # fmt: skip
     drawn = machine.solve(tl.digits(0, 1, 2), resize=True).generate(5)
-    with pytest.warns(tl.DataWarning, match="the reference has none"):
+    with pytest.warns(tl.DataWarning, match="the reference has no noise"):
         drawn.frechet()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -112,5 +112,5 @@ class Spread:
 def test_a_measure_of_the_user(drawn: tl.Drawn) -> None:
     assert drawn.measure(Spread())["spread"] == pytest.approx(1, abs=0.1)
     assert drawn.measure(lambda samples, reference: samples.shape) == (300, 2)
-    with pytest.raises(tl.UserError, match="no function of samples and reference"):
+    with pytest.raises(tl.UserError, match="not a function of samples and reference"):
         drawn.measure(3)

@@ -115,7 +115,7 @@ def test_the_page_needs_nothing_but_itself(pair: Any) -> None:
 
 def test_the_page_says_what_could_not_be_measured() -> None:
     text = (two_pairs().path / "report.html").read_text(encoding="utf-8")
-    assert "for want of a classifier" in text
+    assert "because there is no classifier for these images" in text
     assert "there is no classifier for this visible layer" in text
     single = (one_pair().path / "report.html").read_text(encoding="utf-8")
     assert "One pair is one observation: it has no interval" in single

@@ -340,7 +340,7 @@ class Shapeless:
 def test_wrong_objects_are_refused_in_a_line() -> None:
     with pytest.raises(tl.UserError, match=r"expected A \(n, n\) and b \(n,\)"):
         compiled.learner(settings_of(PAPER, Shapeless()))
-    with pytest.raises(tl.UserError, match="a rate for wires, which is no block of θ"):
+    with pytest.raises(tl.UserError, match="a rate for wires, which is not a block of θ"):
         compiled.learner(settings_of(PAPER, Shapeless([("wires", 2)])))
     with pytest.raises(tl.UserError, match=r"additive returns \(3, 5\); expected"):
         two_paths(compiled, settings_of(PAPER, imperfections={"errors": Shapeless()}))

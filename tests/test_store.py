@@ -407,7 +407,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     create(tmp_path, cycles=300, seed=101, digits=(0, 1)).close()
     create(tmp_path, cycles=300, seed=101, digits=[0, 1]).close()
     before = (tmp_path / "manifest.json").read_bytes()
-    with pytest.raises(UserError, match=r"training\.cycles = 300, not 400; take .*--out"):
+    with pytest.raises(UserError, match=r"training\.cycles = 300, not 400; use .*--out"):
         create(tmp_path, cycles=400, seed=101, digits=(0, 1))
     with pytest.raises(UserError, match="a run of training, not generation"):
         RunDirectory.create(tmp_path, "generation", SETTINGS)

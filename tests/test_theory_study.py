@@ -142,7 +142,7 @@ def test_a_second_run_does_nothing_again_and_missing_heats_are_named(
     broken = compute(study("theory"), plan(), folder, Resources(1))
     assert len(broken.failures) == 1
     assert broken.summary["origin"] is None
-    assert "where the heat comes from is left out" in broken.summary["missing"][0]
+    assert "the origin of the heat is left out" in broken.summary["missing"][0]
 
 
 def test_one_seed_has_no_noise_and_is_refused() -> None:
@@ -313,7 +313,7 @@ def test_the_account_tells_noise_from_mean_exactly_where_heat_is_linear_in_varia
     [
         ((9.0, 2.0), (1.0, 1.0), "the hypothesis holds: "),
         ((9.0, 5.0), (5.0, 1.0), "holds in part"),
-        ((4.0, 4.0), (5.0, 1.0), "fails: .* where the rules' means lie"),
+        ((4.0, 4.0), (5.0, 1.0), "fails: .* positions of the rules' means do"),
     ],
 )
 def test_the_conclusion_follows_the_numbers(noise: Any, mean: Any, words: str) -> None:

@@ -170,11 +170,11 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
         ({"topology": "ring"}, "must be among complete, grid, moore, random, edges"),
         ({"topology": "grid"}, r"needs machine\.radius"),
         ({"topology": "edges"}, r"needs machine\.edges"),
-        ({"radius": 2}, r"for machine\.topology = 'grid' or 'moore' only"),
+        ({"radius": 2}, r"applies to machine\.topology = 'grid' or 'moore' only"),
         ({"topology": "random", "degree": 20}, "take fewer"),
         ({"topology": "grid", "radius": -1}, "must not be negative"),
         ({"topology": "edges", "edges": "wires.txt"}, "not a list of wires"),
-        ({"topology": "grid", "radius": 1, "wiring": ()}, "joins no units at all"),
+        ({"topology": "grid", "radius": 1, "wiring": ()}, "no wire joins two units"),
         ({"topology": "grid", "radius": 1, "visible": 10**7}, "at most 1048576"),
         ({"topology": "grid", "radius": 99, "visible": 10**6}, "at most 134217728 are possible"),
     ],
@@ -507,7 +507,7 @@ def test_the_study_goes_all_the_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"study": {"radii": [0, 2]}}, "must be from 1 on, and rise"),
+        ({"study": {"radii": [0, 2]}}, "must be at least 1 and increasing"),
         ({"patterns": {"digits": [0, 1]}}, "digits: set by the study itself"),
         ({"machine": {"topology": "grid"}}, "set by the study itself"),
     ],

@@ -31,7 +31,7 @@ OWN_ENGINE = Extensible("engine", ("path", "learner", "terms", "watch", "generat
 
 @dataclass(frozen=True)
 class EngineSettings(Section):
-    """What computes."""
+    """Which engine computes, and how."""
 
     section: ClassVar[str] = "engine"
 
@@ -48,7 +48,7 @@ class EngineSettings(Section):
         exists = self.name in ENGINES or is_extension(self.name)
         self._require("name", exists, f"must be one of {', '.join(ENGINES)}, or module:object")
         fixed = self.name == "portable" or self.options == USUAL
-        must = "has no library, device and precision to choose; take portable"
+        must = "offers no choice of library, device and precision; use portable"
         self._require("name", fixed, must)
         for key, known in (("library", LIBRARIES), ("precision", PRECISIONS)):
             self._require(key, getattr(self, key) in known, f"must be one of {', '.join(known)}")

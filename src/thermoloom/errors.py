@@ -1,4 +1,4 @@
-"""The one exception that a user is meant to see, the one warning, and advice in their language."""
+"""Errors and warnings for users, with advice in the language of the caller (Python or shell)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COMMAND_LINE = ContextVar("command_line", default=False)
 
 
 class UserError(ValueError):
-    """Something the user can put right: one line that names what is wrong and the way out.
+    """An error that the user can correct: one line that names the problem and the way out.
 
-    The command line prints it without a traceback and exits with code 2. Whatever a file name or
-    a library's message brings along, it stays one line that any terminal can show.
+    The command line prints it without a traceback and exits with code 2. Line breaks and control
+    characters, as in file names, are replaced, so that any terminal can show the message.
 
     >>> import thermoloom as tl
     >>> tl.Machine(kT=-1)
@@ -33,7 +33,7 @@ class UserError(ValueError):
         super().__init__(printable(message))
 
     def _render_traceback_(self) -> list[str]:
-        """What notebooks show: the error, and the last line of the user instead of the package."""
+        """Lines that notebooks show: the error, and the last line of the user's code before it."""
         package = str(Path(__file__).parent)
         calls = traceback.extract_tb(self.__traceback__)
         lines = [call for call in calls if not call.filename.startswith(package)]
@@ -42,7 +42,7 @@ class UserError(ValueError):
 
 
 class DivergedSamples(UserError):
-    """A generation whose states are no longer finite; studies record it as such."""
+    """A generation whose states are no longer finite; studies record it as diverged."""
 
 
 class DataWarning(UserWarning):
@@ -58,7 +58,7 @@ class SpeedWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = DataWarning) -> None:
-    """A warning that points at the line of the user who called the package."""
+    """Issue a warning that points at the line of user code that called the package."""
     frame, level, outermost = sys._getframe(1), 1, 1
     while frame.f_back is not None:
         frame, level = frame.f_back, level + 1
@@ -69,7 +69,7 @@ def warn(message: str, category: type[Warning] = DataWarning) -> None:
 
 @cache
 def warn_once(message: str) -> None:
-    """A ``SpeedWarning``, once in a process."""
+    """Issue a ``SpeedWarning``, once in a process."""
     warn(message, SpeedWarning)
 
 
@@ -92,7 +92,7 @@ def warnings_become(
 
 @contextmanager
 def command_line() -> Iterator[None]:
-    """Advice inside is for the command line."""
+    """A block in which advice is worded for the command line."""
     token = _COMMAND_LINE.set(True)
     try:
         yield

@@ -41,7 +41,7 @@ _TEXT = re.compile(
     r"(?:#(?P<number>\d+))?(?:@(?P<source>[0-9a-f]{12}))?",
     re.DOTALL,
 )
-_LOCAL = "can be used by the process that made it only"
+_LOCAL = "exists only in the process that made it"
 _objects: dict[str, tuple[Any, int]] = {}
 """Objects by their texts, with the process that made them."""
 _sources: dict[int, tuple[Any, str]] = {}
@@ -62,7 +62,7 @@ class Extensible:
     methods: tuple[str, ...]
     """Methods that it needs; ``a|b``: one of the two."""
     copied: bool = True
-    """Whether a copy computes, so that later changes of the object have no effect."""
+    """Whether the engine uses a copy, so that later changes of the object have no effect."""
     needed_late: bool = False
     """Whether a complete text is accepted where its module is missing, until the object is used."""
 
@@ -159,7 +159,7 @@ def _require_methods(key: str, candidate: object, kind: Extensible) -> None:
             for joint, names in ((" and ", kind.methods), (" and no ", missing))
         )
         raise UserError(
-            f"{key} = {shown(candidate)}: no {kind.noun}; it needs {needed}, and has no {absent}"
+            f"{key} = {shown(candidate)}: no {kind.noun}; it needs {needed}, but has no {absent}"
         )
 
 

@@ -1,7 +1,7 @@
 """Feasibility checks, made before any array is allocated or file written.
 
-memory   arrays summed by the settings that make them large; what an engine needs for a
-         training or a generation is its own estimate (``engines.memory``)
+memory   arrays summed by the settings that make them large; each engine estimates the memory
+         of a training or a generation itself (``engines.memory``)
 Δt       μ Δt V″(x_max) < 2, with V the onsite potential and x_max the farthest reachable state
 """
 
@@ -68,14 +68,14 @@ def require_memory(parts: Mapping[str, int], together: int = 1) -> None:
     needed, there = sum(parts.values()), memory_bytes()
     if together * needed > there >= needed:
         raise UserError(
-            f"--workers: {together} at a time need about {_readable(together * needed)} of memory "
-            f"and {_readable(there)} are available; use at most {there // needed}"
+            f"--workers: {together} at a time need about {_readable(together * needed)} of memory, "
+            f"but only {_readable(there)} is available; use at most {there // needed}"
         )
     if needed > there:
         worst = max(parts, key=lambda name: parts[name])
         raise UserError(
-            f"{worst}: too large, this needs about {_readable(needed)} of memory and "
-            f"{_readable(there)} are available; make it smaller"
+            f"{worst}: too large, because this needs about {_readable(needed)} of memory and only "
+            f"{_readable(there)} is available; make it smaller"
         )
 
 
@@ -93,11 +93,11 @@ def paths_together(machine: Machine) -> int:
 
 
 def size_memory(machine: Machine, bytes_of_pairs: int = 0) -> dict[str, int]:
-    """A computer without any computation: θ and P.
+    """Memory of a computer at rest, in bytes: θ and P.
 
     θ is counted six times in float32 (θ, the learner's copy, pending changes, the learned θ, and a
     checkpoint while it is written) and P once in float32 and twice in float64.
-    ``bytes_of_pairs``: what an engine has besides, for pairs of units or for wires.
+    ``bytes_of_pairs``: additional memory of an engine, for pairs of units or for wires.
     """
     stages = machine.stages + len(machine.development)
     projection = machine.visible * machine.hidden * (machine.code in ("projection", "signs"))
@@ -117,8 +117,8 @@ def path_memory(machine: Machine, arrays: int, itemsize: int = 4) -> dict[str, i
 
 
 def moments_memory(machine: Machine) -> dict[str, int]:
-    """The optimum: moments in float64 of all pairs, or of pairs with a common neighbour, the modes
-    and interpolations of some patterns, and couplings to label units.
+    """Memory of the solver, in bytes: moments in float64 of all pairs, or of pairs with a common
+    neighbour, the modes and interpolations of some patterns, and couplings to label units.
     """
     moments = 2 * machine.units**2
     if machine.sparse:
@@ -172,7 +172,7 @@ def largest_stable_step(machine: Machine, field: float = 0.0) -> float:
 
     An Euler step multiplies a small distance between two states by 1 − μΔt V″(x). Up to Δt_max
     this is between −1 and 1 wherever a unit can be; beyond it, states overshoot the potential
-    more with every step, and no training can mend that.
+    more with every step, and no training can correct this.
     """
     if is_extension(machine.onsite) or machine.protocol or machine.preparation:
         stiffness = machine.potential.curvature(_reachable_states(machine, field)).max()
@@ -245,7 +245,7 @@ def warn_of_memory(machine: Machine) -> None:
         warn(
             f"machine.onsite = {machine.onsite:.80}: a unit relaxes within {relaxation:.3g}, which "
             f"is longer than machine.duration = {machine.duration:g}, so noising paths do not "
-            "forget their pattern; lower its barriers, or take a longer duration"
+            "forget their pattern; lower the barriers, or choose a longer duration"
         )
 
 
@@ -258,6 +258,6 @@ def check_step(machine: Machine, field: float = 0.0) -> None:
         digits = 10.0 ** (math.floor(math.log10(largest)) - 1)
         at_most = math.floor(largest / digits) * digits
         raise UserError(
-            f"machine.dt = {machine.dt:g}: too long a step, the states would grow without bound; "
+            f"machine.dt = {machine.dt:g}: too long a step: the states would grow without bound; "
             f"at most {at_most:.2g} is stable for fields up to {field:.3g}"
         )

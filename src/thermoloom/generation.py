@@ -135,7 +135,7 @@ def drawn_words(
     if styles is None:
         return label_word(theta.machine, requested, drawn_styles(theta, requested, seed))
     if len(styles) != samples:
-        raise UserError(f"styles: {len(styles)} for {samples} samples; give one to each")
+        raise UserError(f"styles: {len(styles)} for {samples} samples; give one for each")
     return label_word(theta.machine, requested, np.asarray(styles))
 
 
@@ -268,7 +268,7 @@ def trajectories(
     classes: Sequence[int] | int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Trajectories:
-    """Sample a computer and return its states at rising steps, with heat and work up to each."""
+    """Sample a computer; return its states at increasing steps, with heat and work up to each."""
     machine = theta.machine
     watched = sorted({*steps, *watched_steps(machine, 1)})
     every = range(samples)
@@ -284,7 +284,7 @@ def trajectories(
 
 
 def samples_together() -> int:
-    """Samples that the engine computes together; a split at multiples changes no bit."""
+    """Samples that the engine computes together; splitting at multiples of it changes no bit."""
     return engine().GROUP
 
 

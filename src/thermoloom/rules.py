@@ -37,7 +37,7 @@ same shape and standard normals z."""
 
 
 class Learning(NamedTuple):
-    """What a rule knows besides θ, its state, r and x′."""
+    """Arguments of a rule besides θ, its state, r and x′."""
 
     rate: Array
     """α."""
@@ -78,11 +78,11 @@ class Linear:
 
     @classmethod
     def of(cls, rule: Any, blocks: list[str]) -> Linear:
-        """The linear rule of a user's object."""
+        """The linear rule that a user's object defines."""
         rates = dict(getattr(rule, "rates", {}))
         if unknown := rates.keys() - set(blocks):
             raise UserError(
-                f"training.rule: has a rate for {min(unknown)}, which is no block of θ; this "
+                f"training.rule: has a rate for {min(unknown)}, which is not a block of θ; this "
                 f"machine has {', '.join(blocks)}"
             )
         try:
@@ -100,7 +100,7 @@ class Linear:
 
     @property
     def memories(self) -> int:
-        """Numbers besides θ for each coupling."""
+        """Numbers that the rule stores for each coupling besides θ."""
         return len(self.inputs) - 1
 
     def rate(self, block: str) -> float:
@@ -129,7 +129,7 @@ class Block(NamedTuple):
 
 @cache
 def in_block(rule: Linear, steps: int, period: int) -> Block:
-    """What the rule makes of a block of steps; n_k updates precede step k."""
+    """Matrices that apply the rule to a block of steps; n_k updates precede step k."""
     matrix, inputs = np.array(rule.matrix), np.array(rule.inputs)
     number = np.arange(steps) // period
     powers = [np.eye(len(inputs))]

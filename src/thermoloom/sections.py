@@ -34,7 +34,7 @@ def require(condition: bool, key: str, value: object, must: str) -> None:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Message for an unknown name: it suggests the nearest one, or where all are listed."""
+    """Message for an unknown name, with the nearest known one or the command that lists all."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`thermoloom settings` lists all"
     return f"{shown(name)[1:-1]}: no such {kind}; {hint}"
@@ -107,7 +107,7 @@ class Section:
         return {k: _SHORT.repr(v) for k, (v, default) in values.items() if v != default}
 
     def _repr_html_(self) -> str:
-        rows = self._changed() or {"all settings": "as by default"}
+        rows = self._changed() or {"all settings": "default"}
         return html_table(rows, type(self).__name__)
 
     def __post_init__(self) -> None:

@@ -52,13 +52,13 @@ class PatternSettings(Section):
     per_digit: int = 1
     """Number of training images per class, from the first on; 0 takes all."""
     path: str = ""
-    """Folder of IDX files (``mnist``, ``dataset``), of arrays train-images.npy, train-labels.npy,
-    test-images.npy and test-labels.npy, or of folders train/CLASS and test/CLASS of pictures
-    (``dataset``; classes.txt names the classes of the former); pictures, a folder of them (or of
-    one folder per class), IDX files or an .npy array (``images``)."""
+    """For ``mnist``: a folder of IDX files. For ``dataset``: a folder of IDX files or of arrays
+    train-images.npy, train-labels.npy, test-images.npy and test-labels.npy (classes.txt names the
+    classes of both), or of pictures in train/CLASS and test/CLASS. For ``images``: a picture, a
+    folder of pictures (or of one folder per class), IDX files or an .npy array."""
     threshold: float | None = None
-    """Pixels are white where their grey value, from 0 to 1, exceeds it and black elsewhere; grey
-    if not given."""
+    """Grey value, from 0 to 1, above which pixels become white; all others become black. Without
+    a threshold, images stay grey."""
     resize: bool = False
     """Resize your own images to the visible layer, which must then be square."""
     grey: bool = False
@@ -70,7 +70,7 @@ class PatternSettings(Section):
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     content: str = ""
-    """SHA-256 of the patterns, found when they are loaded; if given, others are refused."""
+    """SHA-256 of the patterns, computed when they are loaded; if set, all others are refused."""
 
     def check(self) -> None:
         known = f"must be one of {', '.join(SOURCES)}"
@@ -81,7 +81,7 @@ class PatternSettings(Section):
         self._positive("deviation")
         must = "must name a picture, a folder, an IDX file or an .npy file"
         self._require("path", self.source != "images" or self.path.strip() != "", must)
-        must = "must name a folder of IDX files or arrays"
+        must = "must name a folder of IDX files, arrays or pictures"
         self._require("path", self.source != "dataset" or self.path.strip() != "", must)
         must = "must be from 0 to 1, and is for labelled data sets only"
         usable = self.threshold is None or (0 <= self.threshold < 1 and self.source != "images")
@@ -186,7 +186,7 @@ class Imperfections(Section):
     """Residual errors of your own, module:object."""
 
     def additive(self, machine: Machine, seed: int, trajectory: int) -> NDArray[np.float32] | None:
-        """Errors of your own that are added to residuals, (K, N); None without."""
+        """User-defined errors that are added to residuals, (K, N); None if there are none."""
         own = ERROR.object("imperfections.errors", self.errors) if self.errors else None
         if own is None or not hasattr(own, "additive"):
             return None
@@ -217,7 +217,7 @@ class Imperfections(Section):
         ranges = (self.range_visible_hidden, self.range_hidden_hidden)
         self._require("bits", plain or None not in ranges, must)
         must = (
-            f"not defined on a grid of imperfections.bits = {self.bits}; take bits = 32 or "
+            f"not defined on a grid of imperfections.bits = {self.bits}; use bits = 32 or "
             "update_noise = 0"
         )
         self._require("update_noise", plain or self.update_noise == 0, must)
@@ -284,8 +284,8 @@ class Settings:
             self.measures.classifier == "" or self.patterns.source != "images",
             "measures.classifier",
             self.measures.classifier,
-            "a classifier does not judge your own images "
-            f"(patterns.source = {self.patterns.source!r})",
+            "a classifier judges labelled data sets only; leave it out where "
+            f"patterns.source = {self.patterns.source!r}",
         )
         if self.training.period is not None:
             require(
@@ -300,8 +300,8 @@ class Settings:
                 value == off or not self.device.couples,
                 f"imperfections.{key}",
                 value,
-                "not defined where couplings of the device differ from what is written; take "
-                f"{off}, or a device without such errors",
+                "not defined on a device whose couplings differ from the written ones; use "
+                f"{off}, or a device without coupling errors",
             )
         own_rule, errors = is_extension(self.training.rule), self.imperfections
         require(
@@ -314,7 +314,7 @@ class Settings:
             errors.update_noise == 0 or not (own_rule or errors.errors),
             "imperfections.update_noise",
             errors.update_noise,
-            "not defined with a rule or errors of your own; let them add the noise",
+            "not defined with a rule or errors of your own; let your code add the noise",
         )
 
     @property
@@ -324,7 +324,7 @@ class Settings:
 
     @property
     def without_update_noise(self) -> Settings:
-        """What computers that differ in the strength of update noise alone have in common."""
+        """The settings without update noise: equal where only the strength of the noise differs."""
         return replace(self, imperfections=replace(self.imperfections, update_noise=0.0))
 
     @property
@@ -409,14 +409,14 @@ RENAMED_TABLES = {"physics": "machine", "prototypes": "patterns", "experiment": 
 
 
 def current_name(name: str) -> str:
-    """The name that a setting has today."""
+    """The current name of a setting."""
     name = RENAMED.get(name, name)
     section, dot, key = name.partition(".")
     return f"{RENAMED_TABLES.get(section, section)}{dot}{key}" if dot else name
 
 
 def current_names(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under the names that they have today."""
+    """Settings under their current names."""
     tables: dict[str, Any] = {}
     for section, entries in _with_solver(values).items():
         if not isinstance(entries, Mapping):

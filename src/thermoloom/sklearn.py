@@ -1,4 +1,4 @@
-"""A generator for scikit-learn: a machine that is solved for data, sampled, scored.
+"""A generator for scikit-learn: a machine that is solved for data, sampled and scored.
 
     generator = ThermodynamicGenerator().fit(X, y)
     generator.sample(100, y="cultivar 2")     in the units of X
@@ -27,7 +27,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise UserError(
-        "thermoloom.sklearn needs scikit-learn 1.6; install it with: pip install "
+        "thermoloom.sklearn needs scikit-learn 1.6 or later; install it with: pip install "
         "'thermoloom[peers]'"
     ) from None
 
@@ -71,7 +71,7 @@ class ThermodynamicGenerator(DensityMixin, BaseEstimator):  # type: ignore[misc]
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         labels = np.zeros(len(rows), int) if y is None else column_or_1d(y)
         if len(labels) != len(rows):
-            raise UserError(f"y: {len(labels)} classes for {len(rows)} rows; give one to each")
+            raise UserError(f"y: {len(labels)} classes for {len(rows)} rows; give one for each")
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self.class_prior_ = np.bincount(numbers) / len(numbers)
         machine = self.machine or Machine.for_data(rows, numbers)
@@ -94,7 +94,8 @@ class ThermodynamicGenerator(DensityMixin, BaseEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1, y: ArrayLike | None = None) -> NDArray[Any]:
         """Rows in the units of X, (n_samples, columns).
 
-        ``y``: class of all rows, or of each; by default drawn as often as in the data.
+        ``y``: one class for all rows, or one for each; by default, classes are drawn with
+        their frequencies in the data.
         """
         computer = self._fitted()
         count, seed = whole_number("n_samples", n_samples, 1), self.random_state

@@ -26,7 +26,7 @@ import numpy as np
 from thermoloom.inputs import seed_number
 
 Purpose = Literal["training", "validation", "clamp"]
-"""What a noising path is for."""
+"""The purpose of a noising path."""
 PATH_STREAMS: dict[Purpose, tuple[str, str]] = {
     "training": ("preparation", "noising"),
     "validation": ("validation preparation", "validation noising"),
@@ -41,7 +41,7 @@ STREAMS = (
     "update error",
     "rounding",
 )
-"""Every stream there is. Streams of different names are independent at equal seeds."""
+"""All streams. Streams of different names are independent at equal seeds."""
 
 STEPS_PER_BLOCK = 4
 """One Philox counter serves one unit for this many consecutive steps."""
@@ -51,7 +51,7 @@ ROUNDS = 10
 _WORD = 0xFFFFFFFF
 
 Array = Any
-"""An array of whichever library."""
+"""An array of any library."""
 
 
 def stream_key(seed: int, name: str) -> np.uint64:

@@ -1,7 +1,7 @@
 """Threads: how many a computation may use, and parallel execution of its pieces.
 
-Another number of threads in the linear algebra libraries gives other last bits, and that number is
-one for the whole process. A computation that depends on it is therefore a block:
+The number of threads of the linear algebra libraries changes the last bits of results, and it is
+one number for the whole process. A computation that depends on it is therefore a block:
 
     in_threads(...), threads(1)             one thread; such blocks run side by side
     linear_algebra(), threads(n)            all threads, or n; such a block runs alone
@@ -42,18 +42,18 @@ _allowed = 0
 
 
 class _Here(threading.local):
-    """What holds for the current thread."""
+    """State of the current thread."""
 
     limit: int | None = None
-    """Of the block of ``threads`` around; None outside of one."""
+    """Limit of the enclosing block of ``threads``; None outside."""
     linear_algebra: int | None = None
-    """Threads of linear algebra in the block around, 0 for those of the process; None outside."""
+    """Threads of linear algebra in the enclosing block, 0 for the process's; None outside."""
     alone: bool = False
     """Whether no other thread is in a block."""
 
     @staticmethod
     def check() -> None:
-        """End the piece at this point if it is not wanted any more."""
+        """End the piece at this point if its result is no longer needed."""
 
 
 _here = _Here()
@@ -81,7 +81,7 @@ def thread_count() -> int:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit our threads and those of the linear algebra libraries within a block."""
+    """Limit the threads of the package and of the linear algebra libraries within a block."""
     before = _here.limit
     with _linear_algebra_threads(count):
         _here.limit = count
@@ -284,7 +284,7 @@ _turns = _Turns()
 
 @contextmanager
 def _linear_algebra_threads(count: int, honour: Callable[[], None] | None = None) -> Iterator[None]:
-    """A block with this many threads of linear algebra; 0: as many as the process has.
+    """A block with this number of threads of linear algebra; 0: the limit of the process.
 
     ``honour``: raises an interrupt, where the caller defers them.
     """
@@ -324,7 +324,7 @@ if hasattr(os, "register_at_fork"):
 def _control() -> Iterator[ThreadpoolController]:
     """The linear algebra libraries, to set their threads.
 
-    threadpoolctl from 3.7 on lets one thread set them and ignores all others without a word.
+    From version 3.7 on, threadpoolctl lets one thread set them and silently ignores all others.
     """
     libraries = _controller()
 

@@ -14,7 +14,7 @@ from thermoloom.interrupts import Interrupted, exit_code, interrupts_end_at_once
 
 
 def main() -> None:
-    """Entry point: user errors are one line and exit code 2, an interruption is 130."""
+    """Run the command line: a user error is one line and exit code 2, an interruption is 130."""
     interrupts_end_at_once()  # before the slow imports
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -29,7 +29,7 @@ def main() -> None:
             _say(str(interruption))
         sys.exit(exit_code())
     except MemoryError:
-        _refuse("not enough memory; take a smaller machine, fewer samples or fewer workers")
+        _refuse("not enough memory; use a smaller machine, fewer samples or fewer workers")
     except (ImportError, RuntimeError, OSError) as error:
         if re.search(OUT_OF_MEMORY, str(error)):
             _refuse("not enough memory to load a library or start a thread; raise ulimit -v")
@@ -44,12 +44,12 @@ def main() -> None:
 
 
 OUT_OF_MEMORY = "(?i)allocate memory|map segment|load shared object|start new thread"
-"""What Python and libraries say in a small address space."""
+"""Messages of Python and of libraries when the address space is too small."""
 OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 
 
 def _run() -> None:
-    """The command; all of its output is written at the end."""
+    """Run the command; its output is flushed before the process ends."""
     from thermoloom.cli.commands import app
 
     try:

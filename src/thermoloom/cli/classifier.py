@@ -16,13 +16,13 @@ classifier_app = typer.Typer(help="Train a classifier that judges samples.", no_
 
 
 RECIPE = {
-    "epochs": option(int, "Passes over the training set; the paper's 5 by default."),
+    "epochs": option(int, "Passes over the training set; 5 by default, as in the paper."),
     "seed": option(int, "Seed of weights and order; 42 by default."),
-    "batch_size": option(int, "Images per step; 64 by default, the paper does not say."),
+    "batch_size": option(int, "Images per step; 64 by default (the paper does not state it)."),
     "padding": option(
         int,
-        "Zeros around an image before each convolution, 0 or 1; 1 by default, the paper does not "
-        "say.",
+        "Zeros around an image before each convolution, 0 or 1; 1 by default (the paper does not "
+        "state it).",
     ),
 }
 
@@ -44,7 +44,9 @@ def classifier_train(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Make images black and white: grey values (0 to 1) above it are white."),
+        typer.Option(
+            help="Make images black and white: grey values (0 to 1) above this value are white."
+        ),
     ] = None,
     out: Annotated[
         Path, path_option("--out", "DIR", "Folder for classifier.onnx and classifier.json.")
@@ -52,12 +54,12 @@ def classifier_train(
     *,
     recipe: dict[str, Any],
 ) -> None:
-    """Train the paper's classifier on MNIST or another data set (extra train-classifier)."""
+    """Train the paper's classifier on MNIST or other data (needs the extra train-classifier)."""
     from thermoloom.measures.classifier_training import PAPER, train_classifier
     from thermoloom.settings import PatternSettings
 
     if data is not None and mnist is not None:
-        raise UserError("--mnist, --data: name one of them")
+        raise UserError("--mnist, --data: use only one of them")
     source, folder = ("mnist", mnist) if data is None else ("dataset", data)
     images = PatternSettings(source=source, path=str(folder or ""), threshold=threshold)
     training = replace(PAPER, **recipe)
@@ -72,4 +74,4 @@ def classifier_train(
     study = "comparison"
     if data is not None:
         study = shlex.join(["digits", "--set", "source=dataset", "--set", f"path={data}"])
-    typer.echo(f"to judge by it: thermoloom run {study} {use}")
+    typer.echo(f"to use it: thermoloom run {study} {use}")

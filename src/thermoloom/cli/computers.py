@@ -74,10 +74,12 @@ MACHINE = {
 }  # fmt: skip
 """Settings of [machine] among the options of ``train`` and ``solve``."""
 TRAINING = {
-    "rule": option(str, "online (default), batch, delayed or module:object.", "RULE"),
+    "rule": option(
+        str, "Learning rule: online (default), batch, delayed or module:object.", "RULE"
+    ),
     "period": option(int, "Steps between updates, for rules other than online and batch.", "M"),
     "seed": option(int, "Training seed (default 101)."),
-    "cycles": option(int, "Noising trajectories (default 300)."),
+    "cycles": option(int, "Training cycles, each one noising trajectory (default 300)."),
 }
 SOLVER = {
     "heat_weight": option(
@@ -188,7 +190,7 @@ def _wires(machine: Machine) -> list[str]:
 
 def generate(
     run: ComputerPath,
-    samples: Annotated[int, typer.Option(help="Denoising trajectories.")] = 200,
+    samples: Annotated[int, typer.Option(help="Samples to generate.")] = 200,
     seed: Annotated[
         int | None, typer.Option(help="Generation seed; 90000 + training seed by default.")
     ] = None,
@@ -225,8 +227,8 @@ def generate(
 ) -> None:
     """Sample a trained computer and measure the heat it gives off.
 
-    With --set machine.kT=0.2 or --set device.dead=0.1 it runs under other conditions than in
-    training, or on a device.
+    With --set machine.kT=0.2, the computer runs under conditions other than those of its training;
+    with --set device.dead=0.1, on an imperfect device.
     """
     from thermoloom.computers.computer_files import (
         archive_path,
@@ -301,7 +303,7 @@ def _conditions(assignments: list[str] | None) -> Values:
         if section not in ("machine", "device"):
             key = f"{section}.{next(iter(entries))}"
             raise UserError(
-                f"--set {key}: settled by training; generate takes conditions of machine and device"
+                f"--set {key}: fixed by training; generate takes settings of machine and device"
             )
     return values
 

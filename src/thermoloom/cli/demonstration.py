@@ -63,7 +63,7 @@ def demo(
         ],
     )
     if open_page and not webbrowser.open(out.absolute().as_uri()):
-        say("no browser was found; please open the page yourself")
+        say("no browser found; open the page yourself")
 
 
 def _check(out: Path) -> None:
@@ -77,4 +77,4 @@ def _check(out: Path) -> None:
     refuse_file_of_run(out)
     nearest = next(folder for folder in out.absolute().parents if folder.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UserError(f"--out {out}: no permission to write in {nearest}; choose another")
+        raise UserError(f"--out {out}: no permission to write in {nearest}; choose another folder")

@@ -52,7 +52,11 @@ def export(
     ] = 32,
     out: Annotated[
         Path | None,
-        path_option("--out", "FILE", "File to write (.csv, .cir); by default with the run."),
+        path_option(
+            "--out",
+            "FILE",
+            "File to write (.csv, .cir); by default in the run directory or beside the file.",
+        ),
     ] = None,
     class_number: Annotated[
         int | None, typer.Option("--class", help="Class that a netlist generates.", metavar="CLASS")
@@ -61,7 +65,8 @@ def export(
     seed: Annotated[int, typer.Option(help="Seed of a netlist's noise.")] = 1,
     device: dict[str, float],
     simulate: Annotated[
-        bool, typer.Option("--run", help="Run it with ngspice and compare with the engine.")
+        bool,
+        typer.Option("--run", help="Run the netlist with ngspice and compare it with the engine."),
     ] = False,
     engine: EngineOption = None,
     as_json: AsJson = False,

@@ -26,8 +26,8 @@ def lab(
     run: Annotated[
         Path | None,
         typer.Argument(
-            help="Run directory, or a file that computer.save wrote; a ten-digit machine on the "
-            "bundled images if left out.",
+            help="Run directory, or a file that computer.save wrote; if left out, the lab solves a "
+            "ten-digit machine on the bundled images.",
             metavar="[RUN]",
             parser=path_of("RUN"),
         ),
@@ -38,7 +38,7 @@ def lab(
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     engine: EngineOption = None,
 ) -> None:
-    """Open an interactive page to run, complete, teach, damage and inspect a computer."""
+    """Serve an interactive page: run, teach, damage and inspect a computer; complete images."""
     try:
         from thermoloom.lab.server import listening, serve
     except ImportError as error:
@@ -53,7 +53,7 @@ def lab(
         say("the lab is open at this address; Ctrl-C closes it")
         interrupts_wind_up()
         if open_page and not webbrowser.open(address):
-            say("no browser was found; please open the address yourself")
+            say("no browser found; open the address yourself")
         with contextlib.suppress(KeyboardInterrupt):
             serve(sock, prepare)
     say("the lab is closed")

@@ -34,7 +34,7 @@ def path_of(name: str) -> Callable[[str], Path]:
 
 
 def option(kind: Any, help: str, metavar: str | None = None, *names: str) -> Any:
-    """The type of an option that need not be set, for ``takes``; a path needs its name."""
+    """The type of an optional option, for ``takes``; an option that is a path needs its name."""
     parser = path_of(names[0]) if kind is Path else None
     return Annotated[kind | None, typer.Option(*names, help=help, metavar=metavar, parser=parser)]
 
@@ -45,7 +45,7 @@ def path_option(name: str, metavar: str, help: str, *short: str, **more: Any) ->
 
 
 def takes(table: str, options: Mapping[str, Any]) -> Callable[[_Command], _Command]:
-    """Give a command these options in place of its argument ``table``: those that are set."""
+    """Give a command these options; those that are set arrive in its argument ``table``."""
 
     def decorated(command: _Command) -> _Command:
         @wraps(command)
@@ -110,7 +110,7 @@ _ClickError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "
 
 
 def _shortened(text: str) -> str:
-    """A message without the middle of what the user has typed; not every Typer shortens it."""
+    """Cut the middle out of a long message that quotes the user; some versions of Typer do not."""
     return text if len(text) <= 400 else f"{text[:200]} … {text[-200:]}"
 
 
@@ -140,7 +140,12 @@ class OneLineErrors(TyperGroup):
 Config = Annotated[Path | None, path_option("--config", "FILE", "TOML file with settings.", "-c")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="One setting, such as machine.kT=0.2.", metavar="KEY=VALUE"),
+    typer.Option(
+        "--set",
+        "-s",
+        help="One setting, such as machine.kT=0.2; may be repeated.",
+        metavar="KEY=VALUE",
+    ),
 ]
 _engine_option = ""
 """The engine of ``--engine``, which precedes a settings file."""
@@ -218,7 +223,7 @@ def wired(machine: Mapping[str, Any]) -> dict[str, Any]:
     if len(present) > 1:
         named = " and ".join(f"--{key} {shown(settings[key])}" for key in present)
         raise UserError(
-            f"{named}: a machine has one wiring; give one of --radius (a grid), --degree (random "
+            f"{named}: a machine has one wiring; use one of --radius (a grid), --degree (random "
             "wires) and --edges (a list)"
         )
     implied = {"topology": topologies[present[0]]} if present else {}

@@ -18,10 +18,10 @@ Folder = Annotated[
 
 
 def _results_folder(context: typer.Context, folder: Path | None) -> Path:
-    """``--folder`` may stand before the subcommand or after it; two different ones are refused."""
+    """The ``--folder`` before or after the subcommand; two different ones are refused."""
     before = context.parent.params.get("folder") if context.parent else None
     if before is not None and folder is not None and before != folder:
-        raise UserError(f"--folder {before} and --folder {folder}: name one")
+        raise UserError(f"--folder {before} and --folder {folder}: name only one")
     return before or folder or Path("results")
 
 

@@ -34,7 +34,7 @@ MOST_SHARES = 10_000
 
 
 class _Studies(TyperGroup):
-    """The studies of the package by name, and any other by the path of its folder.
+    """The studies of the package by name, and any other study by the path of its folder.
 
     Their commands are made when ``run`` is called: other commands need not look for studies.
     """
@@ -64,7 +64,7 @@ def run(
     ctx: typer.Context,
     new: Annotated[
         Path | None,
-        typer.Option(help="Write a study to start from into a new folder.", metavar="FOLDER"),
+        typer.Option(help="Create a folder with a small study to start from.", metavar="FOLDER"),
     ] = None,
 ) -> None:
     if new is not None:
@@ -80,7 +80,7 @@ Out = Annotated[
         "--out",
         "DIR",
         "Results folder.",
-        show_default="results, or results/PRESET of a preset that is not full size",
+        show_default="results; results/PRESET for presets other than paper and full",
     ),
 ]
 Assignments = Annotated[
@@ -88,7 +88,7 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         "-s",
-        help="One setting, such as training.cycles=100 or study.path_seed=7.",
+        help="One setting, such as training.cycles=100 or study.path_seed=7; may be repeated.",
         metavar="KEY=VALUE",
     ),
 ]
@@ -98,7 +98,9 @@ Seeds = Annotated[
 RESOURCES = {
     "workers": option(int, "Local processes; by default one per core.", "N"),
     "cluster": option(str, "Address of a Dask scheduler.", "ADDRESS"),
-    "shared": option(bool, "All workers see the results folder.", None, "--shared-disk"),
+    "shared": option(
+        bool, "The results folder is on a disk that all workers share.", None, "--shared-disk"
+    ),
 }
 Share = Annotated[
     str | None,
@@ -167,7 +169,7 @@ def run_all(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
     engine: EngineOption = None,
 ) -> None:
-    """Run all studies on the paper's machine, after an estimate of the time they take."""
+    """Estimate the time of all studies on the paper's machine, then run them."""
     from thermoloom.runs.catalog import readable_bytes
     from thermoloom.runs.execution import Resources
     from thermoloom.studies.estimate import estimate
@@ -187,7 +189,7 @@ def run_all(
         err=True,
     )
     if sys.stdin.isatty() and needed.seconds > 600 and not yes:
-        typer.confirm("go on?", abort=True)
+        typer.confirm("continue?", abort=True)
     failed: list[str] = []
     for name in names(together=True):
         typer.echo(f"--- {name} ---", err=True)
@@ -262,7 +264,7 @@ def run_share(
         typer.echo(f"note: {line}", err=True)
     number, count = share
     typer.echo(f"share {number} of {count} done: {done.summary['tasks']} task(s) in {folder}")
-    typer.echo("once all shares are done, run this without --task for tables and report")
+    typer.echo("once all shares are done, run this command without --task for tables and report")
     _print_failures(done.failures)
 
 
@@ -346,7 +348,11 @@ def time_lines(summary: dict[str, Any], seconds: dict[str, float], before: float
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(help="A study or a results folder.", metavar="DIR", parser=path_of("DIR")),
+        typer.Argument(
+            help="Results folder, or the folder of one study in it.",
+            metavar="DIR",
+            parser=path_of("DIR"),
+        ),
     ],
 ) -> None:
     """Redraw the figures and rewrite the report from saved tables."""

@@ -54,7 +54,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class SampleRequest:
-    """What is to be generated: how many samples of which seed, of which classes, clamped how."""
+    """A request for samples: their number, seed, classes and clamp, the device, the conditions."""
 
     samples: int
     seed: int
@@ -62,13 +62,13 @@ class SampleRequest:
     """Requested in turn; None: all classes of the machine, where it has labels."""
     clamp: Clamp | None = None
     device: Device | None = None
-    """What θ is written on; None: what it was trained on."""
+    """The device on which θ is written; None: that of the training."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the machine that differ from those of the training (``CONDITIONS``)."""
 
     @property
     def archive(self) -> str:
-        """Name of the archive, different for different orders."""
+        """Name of the archive, different for different requests."""
         name = f"samples-{self.seed}-{self.samples}"
         special = self._special()
         if engine_in_use() != EngineSettings():
@@ -91,7 +91,7 @@ class SampleRequest:
     def draw(
         self, theta: Parameters, settings: Settings, on_progress: Callable[[int], None] | None
     ) -> Generated:
-        """Generate with the θ of a computer, under the conditions that were ordered."""
+        """Generate with the θ of a computer, under the requested conditions."""
         if self.device is not None or self.conditions:
             theta = theta.on(under(settings, self.conditions, self.device).built)
         generated = generate(
@@ -136,7 +136,7 @@ class Computer:
     planned_cycles: int | None = None
     """Cycles that an unfinished training will have; None if it is finished."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """What the learning rule remembers besides θ, such as momentum."""
+    """State of the learning rule besides θ, such as momentum."""
 
     @property
     def machine(self) -> Machine:
@@ -268,7 +268,7 @@ on Device(bits=4))
         return replace(self, settings=settings, parameters=theta, memory={})
 
     def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
-        """A computer with other blocks of θ, such as measured ones; the rest stays.
+        """A computer with other blocks of θ, such as measured ones; all others stay the same.
 
         ``couplings``: arrays by the names that ``computer[name]`` knows, of the same shape.
 
@@ -309,13 +309,14 @@ on Device(bits=4))
     ) -> Computer:
         """A computer with the same θ and a window of development, chosen for these images.
 
-        ``images``: about as many as ``samples``, neither learned nor used to test. The window
-        brings samples nearest to them in the features of a ``classifier`` (a folder; the bundled
-        one if empty) and keeps to ``goals``: correct (0), precision (0.85), recall (0.6), and,
-        relative to the images, diversity (0.95) and novelty (1); 0 leaves one out. ``noise``:
-        variance of the thermal noise that the images receive, by default that of the reference
-        potential; use a small one for grey images. ``on_candidate`` receives each of the
-        ``evaluations`` windows that are compared, about five seconds apart.
+        ``images``: held-out images, about as many as ``samples``, used neither for learning nor for
+        testing. The search minimizes the distance of samples to them in the features of a
+        ``classifier`` (a folder; the bundled one if empty) and observes ``goals``: correct (0),
+        precision (0.85), recall (0.6), and, relative to the images, diversity (0.95) and novelty
+        (1); 0 leaves a goal out. ``noise``: variance of the thermal noise that is added to the
+        images, by default that of the reference potential; use a small one for grey images.
+        ``on_candidate`` receives each of the ``evaluations`` windows that are compared, about five
+        seconds apart.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(hidden=0, labels=10, wiring=["visible-visible", "visible-label"],
@@ -381,7 +382,7 @@ on Device(bits=4))
         """
         machine = self.machine
         if clamp is None and (mask is not None or hold):
-            raise UserError("mask, hold: say which pixels of an image are known; give clamp too")
+            raise UserError("mask, hold: need an image with known pixels; pass clamp too")
         count, known = whole_number("samples", samples, 1), None
         if classes is not None:
             classes = self.patterns.class_numbers(classes)
@@ -405,7 +406,7 @@ on Device(bits=4))
         *,
         classes: ArrayLike | None = None,
     ) -> Trajectories:
-        """The way from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
+        """The course from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
         ``heat`` and ``work`` up to each time, (samples, n), in E₀.
 
         ``every``: steps between two times; the end is always among them. ``seed`` and ``classes``:
@@ -431,7 +432,7 @@ on Device(bits=4))
 
         It is a lower bound of the log-density of the states in which data is prepared: the expected
         likelihood of their noising paths, run backwards. So it depends on no random number and on
-        no other row. The ideal machine is taken, without imperfections of a device.
+        no other row. It is computed for the ideal machine, without imperfections of a device.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)
@@ -562,7 +563,7 @@ Crooks -1.81 ± 0.037 with slope 0.94 ± 0.04 kT)
 def _advancing(
     title: str, total: float, on_progress: Callable[[int], None] | None = None
 ) -> Iterator[Callable[[Any], None]]:
-    """Progress of a call that reports the work that is newly done."""
+    """Progress of a call that reports the work done since its last report."""
     done = 0.0
     with call_progress(title, total, "%") as report:
 

@@ -169,7 +169,7 @@ def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
     try:
         arrays, metadata = decode_arrays(data)
     except ValueError as error:
-        raise DamagedFileError(f"{path}: no {kind}, or a damaged one ({error})") from None
+        raise DamagedFileError(f"{path}: not a {kind} file, or a damaged one ({error})") from None
     if metadata.get("kind") != kind:
         raise UserError(f"{path}: holds no {kind}; name a file that computer.save wrote")
     return arrays, metadata
@@ -216,13 +216,13 @@ def archive_path(path: Path, order: SampleRequest) -> Path:
 def beside(path: Path, name: str) -> Path:
     """Path of a file that belongs to a computer: in its run directory, or beside its file.
 
-    What belongs to an unfinished run is beside it, too: its next cycles have other samples.
+    Files of an unfinished run are also beside it, because its next cycles change the samples.
     """
     return path / name if _is_finished_run(path) else path.with_name(f"{_stem(path)}.{name}")
 
 
 def unfinished_note(path: Path) -> str:
-    """``Computer.unfinished`` of a run directory; files hold what was reached."""
+    """``Computer.unfinished`` of an unfinished run directory, else empty."""
     return (
         ""
         if not is_folder("RUN", path) or _is_finished_run(path)

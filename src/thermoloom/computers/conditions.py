@@ -1,7 +1,7 @@
 """Conditions under which a trained θ runs: temperature, time, potential, device.
 
 They may differ from those of the training. θ keeps its meaning as long as units, wires, labels and
-stages stay, which training has settled.
+stages stay the same; training fixes these.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def under(
     for key in conditions:
         if key in Machine.__dataclass_fields__ and key not in CONDITIONS:
             raise UserError(
-                f"{key}: settled by training; conditions are {', '.join(CONDITIONS)} and device"
+                f"{key}: fixed by training; conditions are {', '.join(CONDITIONS)} and device"
             )
     machine = replace(settings.machine, protocol=(), preparation=(), **conditions)
     machine = replace(machine, **resampled(settings.machine, machine.steps))

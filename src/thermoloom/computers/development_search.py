@@ -84,7 +84,7 @@ class Candidate(NamedTuple):
     equal_noise: float
     """… with the thermal noise of the data."""
     reached: Mapping[str, float] = MappingProxyType({})
-    """What was reached of each goal."""
+    """The value that the samples reach for each goal."""
 
 
 OnCandidate = Callable[[Candidate], None]
@@ -119,7 +119,7 @@ def states_at_end(theta: Parameters, words: Float32 | None, samples: int, seed: 
 
 
 class HeldOut(NamedTuple):
-    """What samples are compared with; None where it is not known."""
+    """Measures of the held-out images; None where they are not defined."""
 
     features: Float32
     diversity: float | None
@@ -164,7 +164,7 @@ class Search:
         return images + math.sqrt(variance) * rng.standard_normal(images.shape)
 
     def candidate(self, window: Development) -> Candidate:
-        """How far the samples of a window are from the images."""
+        """A window with the distance of its samples from the held-out images."""
         machine = replace(self.theta.machine, development=(window,))
         theta, visible = self.theta.on(machine), machine.visible
         with np.errstate(over="ignore", invalid="ignore"):
@@ -272,7 +272,7 @@ def wells(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Developm
 
 
 def cooling(machine: Machine, numbers: Sequence[float] | NDArray[Any]) -> Development:
-    """The last stage at a λ-th of the temperature, made stiffer by ε, for a duration."""
+    """The last stage at 1/λ of the temperature, made stiffer by ε, for a duration."""
     factor, excess, t = (float(number) for number in numbers)
     stiffness = float(machine.potential.curvature(0.0)) / 2
     return Development(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Features = Callable[[NDArray[Any]], Any]
 """A function from samples (n, …) to features (n, d)."""
 Measure = Callable[[NDArray[Any], NDArray[Any]], Any] | Any
-"""A function of samples and reference, or an object with such a method ``measure``."""
+"""A function of samples and reference, or an object whose method ``measure`` is one."""
 _NOISE_SEED = 20261118
 """Seed of the thermal noise that a reference receives."""
 
@@ -70,7 +70,7 @@ class Drawn:
         return f"Drawn({len(self)} samples, heat {self.heat.mean():.1f}{work} E0)"
 
     def _repr_html_(self) -> str:
-        """The first samples as a picture, or as a table where they are none."""
+        """The first samples as a picture; a table of moments if they are not images."""
         from thermoloom.presentation.image_sheet import EITHER, png, sample_figure
 
         shape, samples = self.computer.patterns.shape, self.samples
@@ -101,7 +101,7 @@ class Drawn:
         c) for images, (samples, N_v) otherwise.
 
         Where every image was scaled by itself (``scale="sample"``), samples have the mean and the
-        contrast of a typical image. ``states`` are the units of the machine as they are.
+        contrast of a typical image. ``states`` holds the states of the units, not scaled.
         """
         machine, patterns = self.computer.machine, self.computer.patterns
         data = patterns.scale.data(machine, self.states[:, : machine.visible])
@@ -109,7 +109,7 @@ class Drawn:
 
     @property
     def images(self) -> NDArray[Any]:
-        """``samples``, by the name that fits where they are images."""
+        """``samples``, under a second name for images."""
         return self.samples
 
     @property
@@ -170,10 +170,10 @@ class Drawn:
         return Ledger(self.computer.machine, self.generated, self.clamped or not bounded)
 
     def quality(self, classifier: str = "") -> Quality:
-        """How recognizable and diverse the samples are, and how close to a pattern.
+        """How recognizable and diverse the samples are, and how close to the nearest pattern.
 
         ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty. A
-        panel of classifiers judges beside it: ``ranges()`` says how far they are apart.
+        panel of other classifiers also judges; ``ranges()`` has the range over all of them.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -192,12 +192,12 @@ class Drawn:
     def measure(
         self, measure: Measure, reference: Source | None = None, *, noise: bool | None = None
     ) -> Any:
-        """What your own measure gives: ``measure(samples, reference)``, or its method ``measure``.
+        """Call your own measure: ``measure(samples, reference)``, or its method ``measure``.
 
         Both are arrays in the units of the data. ``reference``: data of any source, by default the
-        learned data. With ``noise``, by default for images only, it carries the thermal noise of
-        the samples: it is where preparation takes it. In a table thermal noise is part of the
-        spread that was learned.
+        learned data. With ``noise``, by default for images only, the reference is the data after
+        preparation, with the thermal noise that samples have. In a table, thermal noise is part of
+        the learned spread.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -207,7 +207,7 @@ class Drawn:
         """
         function = getattr(measure, "measure", measure)
         if not callable(function):
-            raise UserError(f"measure: {shown(measure)} is no function of samples and reference")
+            raise UserError(f"measure: {shown(measure)} is not a function of samples and reference")
         return function(self.samples, self.reference(reference, noise=noise))
 
     def frechet(
@@ -258,8 +258,8 @@ class Drawn:
         neighbours: int = 3,
         noise: bool | None = None,
     ) -> PrecisionRecall:
-        """Part of the samples that the reference covers, and the reverse; arguments as of
-        ``frechet``.
+        """Fraction of the samples that the reference covers, and of the reference that the samples
+        cover; arguments as of ``frechet``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -274,7 +274,7 @@ class Drawn:
         """Data in the shape and units of ``samples``, with or without the thermal noise of the
         machine, by default with it for images.
 
-        Samples that were developed are sharper than that noise: a warning says that it is left out.
+        Developed samples are sharper than that noise, so it is left out for them, with a warning.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -292,8 +292,8 @@ class Drawn:
         noise = patterns.shape is not None if noise is None else noise
         if noise and machine.development:
             warn(
-                "samples were developed, and thermal noise of equal size is not known: the "
-                "reference has none"
+                "samples were developed, so the size of their thermal noise is not known; the "
+                "reference has no noise (noise=False turns this warning off)"
             )
         elif noise:
             fields = fields_at_rest(machine, with_thermal_noise(machine, fields, _NOISE_SEED))

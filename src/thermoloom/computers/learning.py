@@ -29,7 +29,7 @@ from thermoloom.training.trainer import CURVE, Reached, Trainee, train, validati
 
 Array = NDArray[Any]
 Code = Array | Callable[[Array], ArrayLike]
-"""Fields of the hidden units, or a function of the patterns (P, N_v) that gives them, (P, N_h)."""
+"""Fields of the hidden units, (P, N_h), or a function that returns them for patterns (P, N_v)."""
 OnCycle = Callable[[int, float], None]
 """``on_cycle(cycles done, latest validation loss)``"""
 OnIteration = Callable[[int, float], None]

@@ -26,7 +26,7 @@ from thermoloom.patterns.sources import Images, Source, as_images
 SAMPLES_PER_STYLE = 6
 MOST_STYLES = 100
 IMAGES = 200
-"""Images whose pixels are looked at."""
+"""Number of images whose pixels are examined."""
 TWO_LEVELS = 0.87
 """Fraction of the variance of pixels above which two levels describe them: MNIST has 0.90,
 Fashion-MNIST 0.82, thresholded 0.91."""

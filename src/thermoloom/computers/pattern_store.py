@@ -115,9 +115,9 @@ def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patter
     """Patterns from the values of ``stored_arrays`` and ``pattern_names``, else ValueError."""
     about = from_json(names, _PatternNames)
     if unknown := sorted(set(arrays) - _ARRAYS):
-        raise ValueError(f"{unknown[0]} is no array of patterns")
+        raise ValueError(f"{unknown[0]} is not an array of patterns")
     if len(_MOMENTS & set(arrays)) == 1:
-        raise ValueError("of mean and deviation one is missing")
+        raise ValueError("either mean or deviation is missing")
     rows, pixels = len(about.labels), arrays.get("pixels")
     stored = array_of(arrays, *(("patterns", "float32") if pixels is None else ("pixels", "uint8")),
                       rows, math.prod(about.shape) if about.shape else None)  # fmt: skip
@@ -160,8 +160,10 @@ def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
 
 
 def pattern_names(patterns: Patterns) -> dict[str, Any]:
-    """Names, shape, classes and kind of scale of the patterns, as JSON; those that are older than
-    a name here have its default, so it is left out.
+    """Names, shape, classes and kind of scale of the patterns, as JSON.
+
+    Names that came later are left out where they have their default, so that the SHA-256 of older
+    patterns stays the same.
     """
     later = {
         "scale": "" if patterns.scale.kind == "sample" else patterns.scale.kind,

@@ -70,7 +70,7 @@ def read_archive(run: RunDirectory, name: str) -> Generated:
 
 
 def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
-    """Samples from the arrays of an archive; the inverse of ``arrays_of``. Else ValueError."""
+    """Samples from the arrays of an archive, the inverse of ``arrays_of``; else ValueError."""
     states = array_of(arrays, "final_states", "float32", None, machine.units)
     windows = machine.stages + len(machine.development)
 
@@ -103,7 +103,7 @@ def _finite(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 class SamplesMetadata(msgspec.Struct):
-    """What an archive says of its samples."""
+    """Metadata of an archive of samples."""
 
     seed: int
     classes: list[int] | None = None

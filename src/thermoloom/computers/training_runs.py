@@ -42,7 +42,7 @@ KIND = "training"
 PATTERNS, OLD_PATTERNS = "patterns", "prototypes"
 """Name of the learned patterns in a run, and their name before 0.2."""
 MEMORY = "memory"
-"""Name of what the learning rule remembers, in a finished run; most rules remember nothing."""
+"""Name of the learning rule's state in a finished run; most rules have none."""
 CHECKPOINT_SECONDS = 30.0
 TRAINING_SECTIONS = ("machine", "patterns", "training", "imperfections", "device", "solver")
 """Sections that determine a computer; generation does not."""
@@ -226,7 +226,7 @@ def parameters_of(run: RunDirectory) -> Parameters:
 
 
 def stored_parameters(settings: Settings, arrays: Mapping[str, Any]) -> Parameters:
-    """θ from the arrays of a file, checked before memory is taken for it."""
+    """θ from the arrays of a file, if it fits into memory."""
     require_memory(size_memory(settings.machine))
     return Parameters.from_stored(settings.built, arrays)
 
@@ -247,7 +247,7 @@ def stored_curve(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]
 
 
 def unfinished(run: RunDirectory) -> Trainee | None:
-    """What an interrupted or running training has reached: its last checkpoint."""
+    """The last checkpoint of an interrupted or running training, else None."""
     if run.state in ("done", "diverged") or run.kind != KIND:
         return None
     checkpoint = run.latest_checkpoint()

@@ -1,6 +1,6 @@
 """Samples of the demo: the trajectories of a ten-digit machine, solved on the bundled images.
 
-    noise x₀ ──▶ x(t) at some forty times ──▶ ten digits, equally often
+    noise x₀ ──▶ x(t) at about forty times ──▶ ten digits, equally often
     heat   Q(t) = Σ_stages V_t(start) − V_t(x)       work   W(t) = Σ_switches V_t(x) − V_{t+1}(x)
 
 The machine has harmonic units, all coupled with each other, and a label unit for each class and

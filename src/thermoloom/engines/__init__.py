@@ -122,9 +122,10 @@ def learn_in_groups(
     states: Sequence[State],
     path: Path,
 ) -> list[Lesson | None]:
-    """The same, by ``learn(learners, thetas, states, path)`` for those of an equal key.
+    """Lessons as of ``learn_in_turn``; learners of equal key learn together, by ``learn``.
 
-    A learner without a key (None), or alone with it, learns in its turn.
+    ``learn(learners, thetas, states, path)`` returns their lessons. A learner without a key
+    (None), or alone with it, learns in its turn.
     """
     groups: dict[Any, list[int]] = {}
     for number, key in enumerate(keys):
@@ -162,7 +163,7 @@ class Engine(Protocol):
         """Compile or load the kernels for computers of these settings, before the computation.
 
         None: the kernels for the default computer. ``learning``, ``generating``: whether to include
-        these.
+        the kernels of learning and of generation.
         """
         return
 

@@ -1,4 +1,4 @@
-"""``tl.engine``: choose what computes, for a block of lines or from here on."""
+"""``tl.engine``: choose the engine that computes, for a block of lines or from here on."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Array = Any  # of whichever library
 
 
 class NumPy:
-    """NumPy, and what the other libraries have in common with it."""
+    """NumPy, and the operations that the other libraries share with it."""
 
     namespace, words = "numpy", "int64"
     normals_at_once = 40_000  # that are drawn together: more would leave the cache

@@ -17,7 +17,7 @@ from thermoloom.settings import Settings
 
 
 class OwnObjects(NamedTuple):
-    """What a learner has to know of them."""
+    """The user's rule and error, as a learner needs them."""
 
     linear: Linear = PLAIN
     step: str = ""
@@ -45,7 +45,7 @@ def require_shape(origin: str, answer: Any, example: Any) -> None:
     shape = getattr(answer, "shape", None)
     if shape != example.shape:
         actual = "nothing" if shape is None else f"shape {tuple(shape)}"
-        raise UserError(f"{origin} gives {actual}; expected an array of {tuple(example.shape)}")
+        raise UserError(f"{origin} gives {actual}; expected shape {tuple(example.shape)}")
 
 
 def own_objects(settings: Settings) -> OwnObjects:

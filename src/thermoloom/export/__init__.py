@@ -1,1 +1,1 @@
-"""The way to a device: coupling tables, netlists, physical units, and ngspice as a check."""
+"""Export to a device: coupling tables, netlists, physical units, and ngspice as a check."""

@@ -162,7 +162,7 @@ def _check_ranges(machine: Machine, bits: int, ranges: dict[str, list[float]]) -
     if {name: len(spans) for name, spans in ranges.items()} != expected:
         raise ValueError("its ranges are not those of the machine")
     if not all(span <= LARGEST for spans in ranges.values() for span in spans):
-        raise ValueError("a range is not a number of float32")
+        raise ValueError("a range is too large for float32")
 
 
 class _RowReader:
@@ -170,7 +170,7 @@ class _RowReader:
 
     def __init__(self, rows: bytes) -> None:
         if not rows.endswith(b"\n"):
-            raise ValueError("its last line is cut")
+            raise ValueError("its last line is incomplete")
         self.rows, self.position = b"\n" + rows[:-1], 0
 
     def read(self, stage: int, block: Block) -> NDArray[np.float64]:
@@ -206,8 +206,8 @@ def _fill(
     if span is not None:
         codes = rows[2]
         if not (np.abs(codes) <= top_level(bits)).all() or (codes % 1).any():
-            raise ValueError(f"{block.name} has a code that {bits} bits do not hold")
+            raise ValueError(f"{block.name} has a code that does not fit {bits} bits")
         exact = couplings(codes.astype(np.int32), bits, span)
         if not np.array_equal(exact, values):
-            raise ValueError(f"{block.name} has a value that is not that of its code")
+            raise ValueError(f"{block.name} has a value that does not match its code")
     block.set_independent(vector, values)

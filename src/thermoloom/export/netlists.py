@@ -158,7 +158,7 @@ def netlist_text(
         [
             f"* thermoloom: {machine.visible} visible and {machine.hidden} hidden units",
             "* a unit x is the voltage of its node over V0, a coupling J a transconductance G J",
-            *(["* on a device: units and couplings as they are, not as they were meant"] * built),
+            *(["* on a device: units and couplings have its imperfections"] * built),
             f".param C={C!r} G={G!r} V0={V0!r}",
             f".param dt={dt!r} noise={math.sqrt(2 * scale.kT * G / dt)!r}",
             *_units(theta),

@@ -54,8 +54,8 @@ def run_ngspice(netlist: Path, folder: Path) -> Path:
     program = shutil.which("ngspice")
     if program is None:
         raise UserError(
-            "ngspice: is not installed (Debian: apt-get install ngspice); or run the netlist "
-            "elsewhere"
+            "ngspice: is not installed; install it (Debian: apt-get install ngspice), or run the "
+            "netlist elsewhere"
         )
     process = subprocess.run(
         [program, "-b", str(netlist.absolute())],

@@ -28,7 +28,7 @@ ROOM_TEMPERATURE = 300.0
 
 
 def joules(machine: Machine, energy: float, temperature: float = ROOM_TEMPERATURE) -> float:
-    """An energy in E₀ as joules, if the machine's k_BT is that of a temperature in kelvin."""
+    """Joules of an energy in E₀, where the machine's k_BT is that of a temperature in kelvin."""
     return float(energy / machine.kT * Boltzmann * temperature)
 
 

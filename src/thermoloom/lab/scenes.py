@@ -161,7 +161,7 @@ def frame_steps(computer: Computer, samples: int) -> list[int]:
     most = KEPT_BYTES // (4 * samples * machine.units)
     windows = machine.stages + len(machine.development)
     if most < 2 + windows:
-        raise UserError(f"samples = {samples}: too many of {machine.units} units; take fewer")
+        raise UserError(f"samples = {samples}: too many for {machine.units} units; request fewer")
     return watched_steps(machine, min(FRAMES, most - windows))
 
 

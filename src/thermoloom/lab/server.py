@@ -77,7 +77,7 @@ class Lab:
             engine().warm_up([])
             self.bench.teaches.set()
         except Exception as error:
-            self.bench.doing, self.bench.failed = f"the lab cannot begin: {error}", True
+            self.bench.doing, self.bench.failed = f"the lab cannot start: {error}", True
             traceback.print_exc()
 
     @contextlib.asynccontextmanager
@@ -134,7 +134,7 @@ class Lab:
         """The computer of a viewer as a file, or its run directory."""
         viewer = self.viewers.get(request.path_params["viewer"])
         if viewer is None:
-            return PlainTextResponse("this page is not open any more; reload it\n", 404)
+            return PlainTextResponse("this page is no longer open; reload it\n", 404)
         which, _, name = request.path_params["name"].partition("-")
         if which not in ("given", "taught") or name not in downloads.FILES:
             return PlainTextResponse("no such file\n", 404)

@@ -96,7 +96,7 @@ class LabTask:
     def check(self) -> None:
         """Raise an error if the task has taken too long."""
         if time.monotonic() > self._until:
-            raise UserError(f"ended after {WORK_SECONDS:.0f} s; ask for less at a time")
+            raise UserError(f"ended after {WORK_SECONDS:.0f} s; request fewer samples or cycles")
 
     def tell(self, kind: str, numbers: dict[str, Any], data: bytes = b"") -> None:
         """Send an answer and wait until it is sent; raises ``Ended`` if the page has gone."""

@@ -28,7 +28,7 @@ class StepConstants(NamedTuple):
     """Coefficients of one step, in one precision."""
 
     onsite: Onsite | None
-    """The reference or a generating potential; None where only coupling forces are asked for."""
+    """The reference or a generating potential; None where only coupling forces are needed."""
     drift: Any
     """μΔt"""
     kick: Any
@@ -183,7 +183,7 @@ def path_terms(
     """Loss and path-action terms of a path from this field, in float64.
 
     Without the field the terms of the reference potential V₀ lack their external force. On a
-    device: forces as it has them, μ and k_BT as they were meant, so that the loss is that of r.
+    device: the forces that its units feel, but nominal μ and k_BT, so that the loss is that of r.
     """
     machine, wide = theta.machine, theta.astype(np.float64)
     amplitude, sums = ramp(machine), np.zeros(len(SUMS))

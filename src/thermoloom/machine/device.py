@@ -1,8 +1,8 @@
-"""A machine as it was built: units that differ, couplings that deviate from those written.
+"""A machine as built: units that differ, and couplings that deviate from the written ones.
 
     unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
                s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
-    coupling   J̃_ij = (1 + γz_ij) exp(−λz_ij² n) J_ij + o z_ij       as it is felt by both units
+    coupling   J̃_ij = (1 + γz_ij) exp(−λz_ij² n) J_ij + o z_ij       as both units feel it
                0 where it is dead, ±J_stuck where it is stuck; J_ij on a grid of b bits
     one way    J̃_{i←j} = J̃_ij (1 + κz_ij),  J̃_{j←i} = J̃_ij (1 − κz_ij)
 
@@ -39,7 +39,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class Device(Section):
-    """How a device differs from the machine that was meant; everything off by default.
+    """How a device differs from its nominal machine; all imperfections are off by default.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -51,7 +51,7 @@ class Device(Section):
     section: ClassVar[str] = "device"
 
     spread_J2: float = 0.0
-    """σ of J₂ among units, relative: J₂ exp(σz − σ²/2)."""
+    """σ of J₂ among units, relative: J₂ exp(σz − σ²/2), z standard normal, here and below."""
     spread_J4: float = 0.0
     """σ of J₄ among units, relative; log-normal like J₂."""
     spread_mobility: float = 0.0
@@ -60,7 +60,7 @@ class Device(Section):
     """σ of the temperature among units, relative; log-normal like J₂."""
     bits: int = 32
     """Bits in which couplings are written, with a grid for each block; 32 = float32. Generation
-    only: [imperfections] has the bits of training."""
+    only: [imperfections] sets the bits of training."""
     rounding: str = "nearest"
     """How couplings are written where bits < 32: nearest, or stochastic (right on average)."""
     gain_error: float = 0.0
@@ -90,7 +90,7 @@ class Device(Section):
         self._require("rounding", self.rounding in ROUNDINGS, f"must be {' or '.join(ROUNDINGS)}")
         for key, most in limits.items():
             self._require(key, getattr(self, key) <= most, f"must be at most {most:g}")
-        must = "only couplings that drift grow old; set device.drift, or leave it at 0"
+        must = "has no effect without drift; set device.drift, or leave it at 0"
         self._require("age", self.age == 0 or self.drift > 0, must)
 
     @property
@@ -106,7 +106,7 @@ class Device(Section):
 
     @property
     def ideal(self) -> bool:
-        """Whether it is the machine that was meant."""
+        """Whether the device has no imperfection."""
         return not (self.couples or self.drift or any(getattr(self, key) for key in SPREADS))
 
 
@@ -118,14 +118,14 @@ SPREADS = ("spread_J2", "spread_J4", "spread_mobility", "spread_temperature")
 class BuiltMachine(Machine):
     """The machine as built on a device: coefficients of every unit, (N,), couplings as felt.
 
-    Δt, k_BT, μ and all else that is a number here is what was meant: constants that a circuit
-    beside the units knows.
+    Δt, k_BT, μ and all other plain numbers are nominal: constants that a circuit beside the units
+    knows.
     """
 
     device: Device = Device()
 
     def check(self) -> None:
-        """The machine that was meant is checked already."""
+        """The nominal machine is checked already."""
 
     @cached_property
     def potential(self) -> Onsite:
@@ -266,10 +266,6 @@ def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
     return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.doubled else drawn
 
 
-Built = BuiltMachine
-"""The name that the compiled engine knows."""
-
-
 class Felt(NamedTuple):
     """Couplings as the units of a device feel them."""
 
@@ -308,7 +304,7 @@ def felt(theta: Parameters) -> Felt:
 def sensed_gradient(
     theta: Parameters, states: Array, stage: int = 0, word: Array | None = None
 ) -> Array:
-    """Σ_j J̃_{i←j} x_j + b̃_i: what a learner senses of a θ that it has just written."""
+    """Σ_j J̃_{i←j} x_j + b̃_i, as a learner senses it just after writing θ."""
     machine = theta.machine
     if isinstance(machine, BuiltMachine):
         return machine.felt(theta).gradient(states, stage, word)

@@ -30,7 +30,7 @@ def label_word(
     if machine.labels == 0:
         if classes is not None:
             raise UserError(
-                "class: this machine has no label units to ask with; set machine.labels"
+                "class: this machine has no label units to request a class with; set machine.labels"
             )
         return None
     if classes is None:
@@ -123,7 +123,7 @@ def switching_work(
     word: Array | None = None,
     clamped: Array | None = None,
 ) -> Array:
-    """V_after(x) − V_before(x) in float64, from what the two stages differ in alone."""
+    """V_after(x) − V_before(x) in float64, from the differences of the two stages alone."""
     change = np.zeros_like(theta.vector, np.float64)
     change[0] = theta.vector[after].astype(np.float64) - theta.vector[before]
     parts = energy_parts(theta.with_vector(change), states, 0, word).parts

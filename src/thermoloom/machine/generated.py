@@ -6,8 +6,8 @@
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
                                                       discretization error
 
-Where couplings are not reciprocal (``machine.device``), V is that of their common part; the rest,
-f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path alone:
+Where couplings are not reciprocal (``machine.device``), V is that of their reciprocal part; the
+rest, f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path:
 
     Q_t = V_t(start) − V_t(end) + W_clamp + W_active,    W_active = Σ_k ½(f_k + f_{k+1})·Δx_k
 
@@ -113,7 +113,7 @@ class Generated:
 
 @dataclass
 class Account:
-    """What samples that are generated together have done so far, stage by stage, in float64."""
+    """Energies, heat and work of samples generated together, stage by stage, in float64."""
 
     theta: Parameters
     """θ as the units feel it, in float64."""
@@ -124,7 +124,7 @@ class Account:
     starts: list[EnergyParts] = field(default_factory=list)
     ends: list[EnergyParts] = field(default_factory=list)
     switched: list[Float64] = field(default_factory=list)
-    """Work of each switch between stages, from what they differ in alone, (S,)."""
+    """Work of each switch between stages, from the differences of the stages alone, (S,)."""
     sums: list[Float64] = field(default_factory=list)
     """Path heat, clamp work and active work of each stage, (3, S)."""
     states: list[Any] = field(default_factory=list)

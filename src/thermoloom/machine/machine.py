@@ -101,7 +101,7 @@ class Machine(Section):
     """Seed of a random topology."""
     edges: str = ""
     """List of wires where topology = edges: on the command line a file (pairs of units, visible
-    ones first, counted from 0; text or .npy), kept as the list itself."""
+    ones first, counted from 0; text or .npy), which is stored as a list."""
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
@@ -116,9 +116,9 @@ class Machine(Section):
     """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, larger n falls earlier."""
     protocol: Annotated[Any, Waveform()] = ()
     """Amplitude a of the field of a pattern instead of a ramp: a function of t/t_f, or one number
-    for each step. An object may have amplitude(t/t_f), and a preparation of its own."""
+    for each step. An object with amplitude(t/t_f) may also have a preparation."""
     preparation: Annotated[Any, Waveform()] = ()
-    """Amplitude of the field while a pattern is imprinted, likewise; 2 if left out."""
+    """Amplitude of the field while a pattern is imprinted, in the same form; 2 if left out."""
     code: str = "projection"
     """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
     code_seed: int = 42
@@ -181,7 +181,7 @@ class Machine(Section):
     def _check_onsite(self) -> None:
         if not is_extension(self.onsite):
             return _among("onsite", (self.onsite,), tuple(ONSITE))
-        must = f"means something for {', '.join(ONSITE)} only, and machine.onsite is your own"
+        must = f"applies to {', '.join(ONSITE)} only, not to your own machine.onsite; leave it out"
         for key in ("J2", "J4"):
             self._require(key, getattr(self, key) == getattr(Machine, key), must)
         own_potential(self.onsite)
@@ -219,7 +219,7 @@ class Machine(Section):
             require(self.preparation[-1] != 0, "machine.preparation", 0, must)
         if self.protocol:
             for key in ("ramp", "ramp_end", "ramp_power"):
-                must = "means nothing beside machine.protocol; give one of them"
+                must = "has no effect beside machine.protocol; set only one of them"
                 self._require(key, getattr(self, key) == getattr(Machine, key), must)
 
     def _check_windows(self) -> None:
@@ -290,20 +290,20 @@ class Machine(Section):
             is_set, needed = getattr(self, key) not in (0, ""), self.topology in topologies
             self._require("topology", is_set or not needed, f"needs machine.{key}")
             only = " or ".join(map(repr, topologies))
-            must = f"means something for machine.topology = {only} only"
+            must = f"applies to machine.topology = {only} only"
             self._require(key, needed or not is_set, must)
         if self.sparse:
             require(
                 self.units <= MOST_UNITS,
                 "machine.visible + hidden",
                 self.units,
-                f"at most {MOST_UNITS} where machine.topology = {self.topology!r}",
+                f"must be at most {MOST_UNITS} where machine.topology = {self.topology!r}",
             )
             require(
                 len(wires(self)) > 0,
                 "machine.topology, machine.wiring",
                 (self.topology, list(self.wiring)),
-                "joins no units at all",
+                "no wire joins two units; add pairs of groups to machine.wiring",
             )
 
     def _repr_html_(self) -> str:
@@ -438,8 +438,8 @@ class Machine(Section):
         """
         return cls()
 
-    # A computer comes from its machine, so these methods are a door to a room further down: the
-    # only one. They import it when they are called.
+    # A computer comes from its machine, so these methods need a package that builds on this one.
+    # They import it when they are called.
 
     @classmethod
     def for_data(cls, data: Source, classes: ArrayLike | None = None) -> Machine:
@@ -476,13 +476,13 @@ class Machine(Section):
         """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
 
         ``images``: arrays (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
-        table, what ``digits`` or ``images`` gives, or a path. ``classes``: one number or name per
+        table, the result of ``digits`` or ``images``, or a path. ``classes``: a number or name per
         image; a machine with labels needs them. ``scale``: every sample has zero mean and unit
         variance ("sample", the paper's), every column has ("feature", for tables), ``mean`` and
         ``deviation`` are given ("fixed"), or data stays as it is (None); by default the machine's.
         ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
-        units, (n, N_h), or a function that gives them for patterns (n, N_v). ``device``: what the
-        machine is built of, if that is not as it should be. ``settings``: any other of
+        units, (n, N_h), or a function that gives them for patterns (n, N_v). ``device``: the
+        imperfections with which the machine is built. ``settings``: any other of
         ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
         ``rule`` and ``errors`` may be objects of your own, or ``tl.Momentum(0.9)``.
 
@@ -514,7 +514,7 @@ class Machine(Section):
         on_iteration: OnIteration | None = None,
         **settings: Any,
     ) -> Computer:
-        """The optimum that training approaches, without any trajectory; arguments as of ``train``.
+        """The optimum that training approaches, without any trajectory; arguments as in ``train``.
 
         ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
 

@@ -178,7 +178,7 @@ class Development(Section):
     centre: float = 0.0
     """m, the centre of the potential."""
     neighbours: float = 0.0
-    """K, stiffness of the springs between neighbouring pixels, in E₀."""
+    """κ, stiffness of the springs between neighbouring pixels, in E₀."""
     learned: float = 0.0
     """λ, by which the couplings and biases of the last stage are multiplied in this window."""
     duration: float = 1.0
@@ -247,10 +247,12 @@ def own_potential(text: str) -> Onsite:
     _check_potential(text, potential)
     if parameters is None or not all(type(p) in (int, float) for p in parameters.values()):
         return potential  # type: ignore[no-any-return]
+    # Numba cannot pass an empty tuple, so a class without parameters gets a coefficient.
+    coefficients = parameters or {"no_coefficient": 0.0}
     try:
         owner: Any = type(extension)
-        compilable = _with_coefficients(owner, tuple(parameters))
-        alike: Onsite = compilable(*map(float, parameters.values()))
+        compilable = _with_coefficients(owner, tuple(coefficients))
+        alike: Onsite = compilable(*map(float, coefficients.values()))
         same = all(
             np.array_equal(getattr(alike, name)(_PROBES), getattr(potential, name)(_PROBES))
             for name in _METHODS[:2]
@@ -270,11 +272,7 @@ def _with_coefficients(owner: type, names: tuple[str, ...]) -> Any:
         for name, value in vars(each).items()
         if not name.startswith("_") and name not in (*names, "astype")
     }
-    # Numba cannot pass an empty tuple, so a class without parameters gets a coefficient.
-    defaults = () if names else (0.0,)
-    coefficients = namedtuple(  # type: ignore[misc]
-        owner.__name__, names or ("no_coefficient",), defaults=defaults
-    )
+    coefficients = namedtuple(owner.__name__, names)  # type: ignore[misc]
     return type(
         owner.__name__,
         (_Derived, coefficients),

@@ -109,7 +109,7 @@ class Block:
             self.of(vector)[..., j, i] = numbers
 
     def matrix(self, vector: Array, mirror_sign: int = 1) -> Any:
-        """The same as a matrix (n_a, n_b): a view where all pairs are wired, with biases as one
+        """This block as a matrix (n_a, n_b): a view where all pairs are wired, with biases as one
         column; else a sparse matrix. ``mirror_sign`` = −1: antisymmetric within a group.
         """
         view = self.of(vector)
@@ -118,7 +118,7 @@ class Block:
         return view[..., None] if self.is_bias else view
 
     def dense(self, vector: Array, mirror_sign: int = 1) -> Array:
-        """The same as an array (..., n_a, n_b), whatever the wiring."""
+        """This block as an array (..., n_a, n_b), whatever the wiring."""
         view: Array = self.of(vector)
         if self.wires is not None:
             return self.wires.dense(view, mirror_sign)
@@ -160,7 +160,7 @@ class Layout:
         self.positions: dict[str, slice] = {
             **machine.groups, "label": labels, "one": slice(labels.stop, labels.stop + 1)
         }  # fmt: skip
-        """Where each group stands in a list of all units: free ones, labels, then ``one``."""
+        """Where each group lies in a list of all units: free ones, labels, then ``one``."""
         self._free = machine.units
 
     def __getitem__(self, name: str) -> Block:
@@ -287,8 +287,9 @@ class Parameters:
 
     @classmethod
     def from_stored(cls, machine: Machine, arrays: Mapping[str, Array]) -> Parameters:
-        """From the arrays of a file: finite, and of the type in which they are stored, block by
-        block, since a block of fewer digits would change the others by nothing.
+        """From the arrays of a file, which must be finite and of the precision of a stored θ.
+
+        Each block is checked: ``from_arrays`` would widen a block of lower precision unnoticed.
         """
         theta = cls.from_arrays(machine, arrays)
         for name in theta.arrays:
@@ -331,7 +332,7 @@ class Parameters:
 
     @property
     def developed(self) -> Parameters:
-        """The same with a row for each window of development, after those of the stages.
+        """These parameters with a row for each window of development, after those of the stages.
 
         K/2 Σ (x_i − x_j)² is −K Σ x_i x_j, a bias K m n_i with n_i neighbours, and an onsite part
         (``Machine.generating_potential``), but for a constant.
@@ -357,7 +358,7 @@ class Parameters:
         return self.with_vector(np.stack([*self.vector, *rows]))
 
     def with_styles_of(self, words: Array | None) -> Parameters:
-        """The same, with the styles drawn as often as they occur among these words (P, L)."""
+        """These parameters, with styles drawn as often as they occur among the words (P, L)."""
         if words is None or self.machine.styles == 1:
             return self
         shape = (self.machine.labels, self.machine.styles)
@@ -376,7 +377,7 @@ class Parameters:
         return np.array_equal(self.vector, other.vector)
 
     def check(self) -> None:
-        """Refuse parameters that are not finite, not symmetric."""
+        """Refuse parameters that are not finite or not symmetric."""
         self._check_style_weights()
         if not np.isfinite(self.vector).all():
             raise UserError("parameters: some are not finite; the training diverged")

@@ -1,4 +1,4 @@
-"""Machines that more than one room uses; the paper's is ``Machine()``."""
+"""Machines that several packages use; the paper's is ``Machine()``."""
 
 from __future__ import annotations
 

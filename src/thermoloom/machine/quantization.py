@@ -46,7 +46,7 @@ def largest_magnitude(array: Array) -> float:
     """A_max = max |A_ij|."""
     largest = float(np.abs(array).max(initial=0))
     if not np.isfinite(largest):
-        raise UserError("couplings = not finite: the training diverged, nothing to quantize")
+        raise UserError("couplings: not finite, the training diverged; nothing can be quantized")
     return largest
 
 
@@ -115,7 +115,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, imperfections: Any) -> Grid | None:
-        """That of ``settings.imperfections``; None where couplings are on no grid."""
+        """The grid of ``settings.imperfections``; None where couplings are on no grid."""
         if imperfections.bits == UNQUANTIZED:
             return None
         wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")

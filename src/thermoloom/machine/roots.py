@@ -32,7 +32,9 @@ def outermost_root(
     while (inside := side * function(x) < 0).any():
         x = np.where(inside, 2 * x, x)
         if np.abs(x).max() > LARGEST:
-            raise UserError("machine.onsite: does not confine its units against their fields")
+            raise UserError(
+                "machine.onsite: does not confine its units against their fields; use a steeper one"
+            )
     for _ in range(_ITERATIONS):
         x = x - function(x) / np.maximum(slope(x), 1e-12)
     return x

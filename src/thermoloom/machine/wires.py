@@ -260,7 +260,7 @@ class WiredPairs:
         return csr_array((entries, columns, starts), shape=self.shape)
 
     def dense(self, numbers: Array, mirror_sign: int = 1) -> Array:
-        """The same as an array (..., n_a, n_b)."""
+        """The matrix of numbers (..., E) as an array (..., n_a, n_b)."""
         matrix = np.zeros((*numbers.shape[:-1], *self.shape), numbers.dtype)
         matrix[..., self.rows, self.columns] = numbers
         if self.mirrored:
@@ -419,7 +419,7 @@ class Wired:
     mean_length: float
     longest: int
     drive_lines: int
-    """Biases and label couplings: what clamped units do to free ones."""
+    """Biases and label couplings, by which clamped units act on free ones."""
 
 
 def measure(machine: Machine) -> Wired:

@@ -40,19 +40,19 @@ class Data:
     patterns: NDArray[np.float32]
     classes: NDArray[np.intp]
     held_out: bool
-    """Whether they were not used in learning."""
+    """Whether the images were left out of learning."""
 
     def states(
         self, machine: Machine, count: int, noise: float | None = None
     ) -> NDArray[np.float32]:
-        """The first ``count`` images with the thermal noise of a machine, or one of a variance."""
+        """The first ``count`` images with thermal noise of a machine, or of variance ``noise``."""
         return with_thermal_noise(machine, self.patterns[:count], NOISE_SEED, noise)
 
 
 def reference_data(patterns: Patterns, source: PatternSettings, machine: Machine) -> Data:
     """Test images of the learned classes; for the bundled digits, the learned patterns."""
     if not patterns.classes or patterns.shape is None:
-        raise UserError("patterns: images with classes are needed here")
+        raise UserError("patterns: this measure needs images with classes")
     if source.source == "bundled":
         return Data(patterns.patterns, np.array(patterns.classes, np.intp), held_out=False)
     images, classes = labelled_images(source, "test")

@@ -110,7 +110,7 @@ def bundled_classifier() -> Classifier:
 
 @cache
 def classifier_in(folder: str = "") -> Classifier:
-    """The classifier that ``measures.classifier`` names, the bundled one if it is empty; once."""
+    """The classifier that ``measures.classifier`` names, loaded once; the bundled one if empty."""
     if not folder:
         return bundled_classifier()
     return load_classifier(user_path("measures.classifier", folder))
@@ -118,7 +118,7 @@ def classifier_in(folder: str = "") -> Classifier:
 
 @cache
 def classifier_record(folder: str = "") -> dict[str, Any]:
-    """The record of that classifier, checked against its network, which is not loaded."""
+    """The record of that classifier, checked against its network file without loading it."""
     if folder:
         return _files(user_path("measures.classifier", folder))[1]
     with as_file(files("thermoloom") / "data") as bundled:
@@ -185,13 +185,15 @@ def load_classifier(folder: Path) -> Classifier:
     """classifier.onnx and its record classifier.json from ``folder``, refused if damaged."""
     content, description = _files(folder)
     network = folder / "classifier.onnx"
-    classifier = Classifier(Network(content), description)
+    classifier = Classifier(Network(content, str(network)), description)
     try:
         shape = classifier.network(np.zeros((2, 1, SIDE, SIDE), np.float32)).shape
     except Exception as error:  # whatever a foreign network makes the library say
-        raise UserError(f"{network}: takes no images of {SIDE} × {SIDE} ({error})") from None
+        raise UserError(f"{network}: does not accept images of {SIDE} × {SIDE} ({error})") from None
     if shape != (2, classifier.classes):
-        raise UserError(f"{network}: gives {shape} for two images, not one logit for each class")
+        raise UserError(
+            f"{network}: gives shape {shape} for two images, not a logit for each class"
+        )
     return classifier
 
 
@@ -210,8 +212,9 @@ class Network:
                 content, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the library has many, and no common one
-            reason = f"no network that ONNX Runtime reads ({error})"
+            reason = f"ONNX Runtime cannot read it ({error})"
             raise UserError(f"{name}: {reason}") from None
+        self._name = name
         self._input = self._session.get_inputs()[0].name
         self._outputs = [output.name for output in self._session.get_outputs()]
 
@@ -224,8 +227,8 @@ class Network:
         """States of the last layer before the classes."""
         if "features" not in self._outputs:
             raise UserError(
-                "classifier.onnx: has no output 'features', it was written before 0.2; train it "
-                "again with 'thermoloom classifier train'"
+                f"{self._name}: has no output 'features' (written before 0.2); train it again "
+                "with 'thermoloom classifier train'"
             )
         features: NDArray[np.float32] = self._session.run(["features"], {self._input: inputs})[0]
         return features

@@ -247,7 +247,7 @@ def _side_after(padding: int) -> int:
 
 
 def _check_export(model: Any, network: Classifier, images: Bytes) -> None:
-    """The exported file must compute what the trained model computes."""
+    """Refuse an exported file whose logits differ from those of the trained model."""
     torch, _ = _libraries()
     inputs = standardize(images / 255)
     with torch.no_grad():
@@ -258,7 +258,7 @@ def _check_export(model: Any, network: Classifier, images: Bytes) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole file or none: an interrupted run leaves what was there before."""
+    """Write a file completely or not at all: an interruption leaves the previous file."""
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Why computers with similar losses release different heat: norms, energies, losses elsewhere.
+"""Why computers with similar losses release different heat: norms, energies, additional paths.
 
     own potential     ⟨V_θ(x₀) − V_θ(x_tf)⟩ over the states that θ generated   = heat
     other potential   the same difference over states of another computer       = diagnosis only
@@ -53,7 +53,7 @@ class EnergyDrop:
 
     @property
     def is_heat(self) -> bool:
-        """Only a drop in the potential that generated the states is heat released."""
+        """Whether the drop is released heat: only in the potential that generated the states."""
         return self.potential == self.ensemble
 
     @property

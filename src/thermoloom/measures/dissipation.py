@@ -1,4 +1,4 @@
-"""Entropy production of a generation, between two bounds that samples alone cannot inflate.
+"""Entropy production of a generation, between two bounds that are estimated from samples.
 
     Σ = βQ + ΔS                                 dissipation; Q the heat, ΔS the change of entropy
     Σ ≥ W₂²(p_0, p_tf)/(μk_BT t_f)              the speed limit of overdamped transport
@@ -91,8 +91,9 @@ def fitted_factors(x: Float64) -> Factors:
 
 
 def _principal(away: Float64, degrees: int) -> tuple[Float64, Float64]:
-    """Eigenvalues of the covariance, falling, and its eigenvectors (N, r): from the smaller of the
-    two matrices that have them.
+    """Eigenvalues of the covariance in descending order, and its eigenvectors (N, r).
+
+    They follow from XᵀX or XXᵀ of the centred states X, whichever is smaller.
     """
     count, units = away.shape
     if units <= count:
@@ -143,12 +144,12 @@ class Dissipation:
 
     @property
     def production(self) -> tuple[float, float]:
-        """Σ lies between these, up to the errors of sampling."""
+        """Lower and upper bound of Σ, up to sampling errors."""
         return self.speed_limit.mean, self.heat.mean + self.entropy_change.mean
 
     @property
     def entropy_interval(self) -> tuple[float, float]:
-        """ΔS lies between these: a lower value would break the speed limit."""
+        """Lower and upper bound of ΔS; a lower value would break the speed limit."""
         return self.speed_limit.mean - self.heat.mean, self.entropy_change.mean
 
 

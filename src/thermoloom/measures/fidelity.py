@@ -8,7 +8,7 @@
     diversity          1 − mean correlation of two images of one class
 
 Samples of a machine carry thermal noise of known size. They are compared with data that carry the
-same noise (``with_thermal_noise``: images where preparation takes them), and so are all peers.
+same noise (``with_thermal_noise``: the states that preparation reaches), and so are all peers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ Array64 = NDArray[np.float64]
 
 def _features(array: NDArray[Any], name: str) -> Array64:
     rows = np.asarray(array, np.float64)
-    if rows.ndim != 2 or len(rows) < 2 or not np.isfinite(rows).all():
-        raise UserError(f"{name}: expected at least two rows of finite features, got {rows.shape}")
+    if rows.ndim != 2 or len(rows) < 2:
+        raise UserError(f"{name}: expected at least two rows of features, got {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise UserError(f"{name}: some features are not finite")
     return rows
 
 
@@ -93,7 +95,7 @@ def precision_recall(a: NDArray[Any], b: NDArray[Any], neighbours: int = 3) -> P
     """Improved precision and recall of samples ``a`` for data ``b``."""
     x, y = _features(a, "samples"), _features(b, "data")
     if min(len(x), len(y)) <= neighbours:
-        raise UserError(f"samples: more than {neighbours} are needed on either side")
+        raise UserError(f"samples, data: at least {neighbours + 1} of each are needed")
     across = cdist(x, y)
 
     def radii(points: Array64) -> Array64:
@@ -137,7 +139,7 @@ class Nearest(NamedTuple):
 
 @linear_algebra()
 def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 2000) -> Nearest:
-    """The training image of largest correlation with each image: memorized, or not?"""
+    """The training image that correlates most with each image: a test for memorization."""
     samples = unit_rows(np.asarray(images, np.float32))
     best = np.full(len(samples), -np.inf)
     index = np.zeros(len(samples), np.intp)
@@ -153,7 +155,7 @@ def nearest_images(images: NDArray[Any], training: NDArray[Any], block: int = 20
 def with_thermal_noise(
     machine: Machine, patterns: NDArray[Any], seed: int, variance: float | None = None
 ) -> NDArray[np.float32]:
-    """States of visible units after preparation at these patterns: the data as the machine has it.
+    """States of visible units after preparation at these patterns: data with the machine's noise.
 
     Pattern p is trajectory p of the validation streams of the seed. With a ``variance``, patterns
     receive Gaussian noise of that variance instead.

@@ -1,4 +1,4 @@
-"""The field's protocol for binarized images: Fréchet distance in features of a large network.
+"""The published protocol for binarized images: Fréchet distance in features of a large network.
 
     pixel/255 > 0.1 → bilinear antialiased resize to 256 × 256 → three channels → 2x − 1
     → pool features of the network → mean and covariance → Fréchet distance from the training images
@@ -68,7 +68,7 @@ def inception_features(path: Path) -> Extract:
         try:
             features = network(network_inputs(images))
         except Exception as error:  # whatever a foreign network makes the library say
-            raise UserError(f"{path}: takes no images (n, 3, 256, 256) ({error})") from None
+            raise UserError(f"{path}: does not accept images (n, 3, 256, 256) ({error})") from None
         return features.reshape(len(images), -1)
 
     return extract
@@ -84,7 +84,7 @@ def classifier_features(folder: str) -> Extract:
 def feature_law(images: Bytes, extract: Extract) -> Gaussian:
     """Mean and covariance of the features, summed block by block in float64."""
     if len(images) < 2:
-        raise UserError(f"{len(images)} images have no covariance; take at least two")
+        raise UserError(f"{len(images)} images: a covariance needs at least two")
     shift = extract(images[:BLOCK]).mean(axis=0, dtype=np.float64)
     total, squares = np.zeros(len(shift)), np.zeros((len(shift), len(shift)))
     for first in range(0, len(images), BLOCK):
@@ -104,7 +104,7 @@ def frechet(samples: Gaussian, reference: Gaussian) -> float:
 
 @dataclass(frozen=True)
 class Gate:
-    """Distances that must come out before any other is believed."""
+    """Known distances that must be reproduced before any other distance is reported."""
 
     test_images: float = 2.1
     thresholded: float = 29.8
@@ -121,7 +121,7 @@ class Gate:
         for name, (distance, published) in measured.items():
             if not abs(distance - published) <= self.tolerance * published:
                 raise UserError(
-                    f"study.inception: {name} have a Fréchet distance of {distance:.2f} instead of "
-                    f"{published:g}, so network, resize, threshold or reference differ from the "
+                    f"study.protocol: {name} have a Fréchet distance of {distance:.2f} instead of "
+                    f"{published:g}, so network, resize, threshold or reference differs from the "
                     "protocol; no distance is reported"
                 )

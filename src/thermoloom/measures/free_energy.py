@@ -77,8 +77,9 @@ class FreeEnergy:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CrooksTest:
-    """Work of switching the couplings on and off, and what Crooks' theorem makes of both, in
-    k_BT; NaN where they do not overlap.
+    """Work of switching the couplings on and off, and ΔF by Crooks' theorem, in k_BT.
+
+    ΔF and slope are NaN where forward and backward work do not overlap.
     """
 
     forwards: Float64
@@ -106,9 +107,9 @@ def free_energy(
 ) -> FreeEnergy:
     """ΔF of one stage's couplings, switched on in ``switches`` jumps with ``rest`` after each.
 
-    ``rest``: time for the states to follow a jump. Bennett's estimate takes them to be at rest
-    then, Jarzynski's does not: where the two do not ``agree`` it is too short. ``classes``: the
-    class that label units hold, in its first style. ``crooks``: also switch off again.
+    ``rest``: time for the states to follow a jump. Bennett's estimate assumes that they are at rest
+    then, Jarzynski's does not: if the two do not ``agree``, ``rest`` is too short. ``classes``:
+    the class that label units hold, in its first style. ``crooks``: also switch off again.
     ``on_progress`` receives the part of the work that is done.
     """
     pymbar = _pymbar()
@@ -117,8 +118,8 @@ def free_energy(
     whole_number("samples", samples, 8)
     if theta.machine.generating or theta.machine.development:
         raise UserError(
-            "machine.generating, machine.development: free energies are those of couplings in the "
-            "reference potential"
+            "machine.generating, machine.development: free energies are defined in the reference "
+            "potential only; leave both unset"
         )
     switches, rest = whole_number("switches", switches, 1), real_number("rest", rest)
     if rest < theta.machine.dt:
@@ -235,8 +236,8 @@ def _overlap(pymbar: Any, forwards: Float64, backwards: Float64, jump: int, swit
         overlap = 0.0
     if not overlap >= LEAST_OVERLAP:
         raise UserError(
-            f"switches = {switches}: states before and after jump {jump + 1} have next to nothing "
-            f"in common (overlap {overlap:.3f}); take more of them"
+            f"switches = {switches}: the states before and after jump {jump + 1} hardly overlap "
+            f"({overlap:.3f}, at least {LEAST_OVERLAP} needed); increase switches"
         )
     return overlap
 

@@ -1,6 +1,6 @@
 """The ledger of a generation: heat and work by stage and part, and its entropy production.
 
-    by stage   Q, the same along the steps (their difference is the discretization error), W
+    by stage   Q, the heat summed along the steps (it differs by the discretization error), W
     by part    onsite, each block of couplings, biases
     total      first law, entropy production between its bounds, joules at a temperature
 
@@ -97,7 +97,7 @@ class Ledger:
         return dissipation(self.machine, self.generated)
 
     def joules(self, temperature: float = ROOM_TEMPERATURE) -> float:
-        """Mean heat of a sample in joules, where k_BT is that of a temperature in kelvin."""
+        """Mean heat of a sample in joules, at a temperature in kelvin."""
         return joules(self.machine, self.heat.mean, temperature)
 
     def __repr__(self) -> str:

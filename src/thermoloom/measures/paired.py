@@ -43,7 +43,7 @@ class PairedModels:
         return None if batch is None or online is None else compare_pairs(batch, online)
 
     def compared(self, *keys: str) -> PairedComparison:
-        """The same for numbers that every computer has."""
+        """``compare`` for numbers that every computer must have."""
         comparison = self.compare(*keys)
         if comparison is None:
             raise ValueError(f"{keys}: not measured")

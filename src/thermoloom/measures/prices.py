@@ -1,4 +1,4 @@
-"""What an image costs besides heat: events are counted, and a price list charges them.
+"""Cost of an image besides heat: events are counted, and a price list charges them.
 
     cost = Σ count · price          an event without a price is counted but not charged
 
@@ -26,7 +26,7 @@ EVENTS = {
     "update": "updating a p-bit",
     "relax": "one relaxation time of a unit",
 }
-"""What happens a number of times for every image, in words."""
+"""Events that are counted for every image, in words."""
 EVIDENCE = ("measured", "simulated", "assumed")
 
 
@@ -78,7 +78,7 @@ class PriceList:
 
 @cache
 def price_lists() -> dict[str, PriceList]:
-    """Every named list."""
+    """All named price lists."""
     tables = tomllib.loads((files("thermoloom") / "data" / "prices.toml").read_text("utf-8"))
     return {
         name: PriceList(
@@ -101,8 +101,8 @@ def price_list(name: str, setting: str) -> PriceList:
 def event_counts(machine: Machine, images_per_writing: float) -> dict[str, float]:
     """Events of one image of a Langevin machine.
 
-    Parameters of one stage are written once for so many images, those of several for every one. A
-    relaxation time is 1/(μV″(0)) of the reference potential.
+    Parameters of a single stage are written once for ``images_per_writing`` images, those of
+    several stages for every image. A relaxation time is 1/(μV″(0)) of the reference potential.
     """
     edges = sum(block.edges for block in layout(machine).blocks)
     time = machine.generation_steps * machine.dt * machine.mobility
@@ -119,7 +119,7 @@ def event_counts(machine: Machine, images_per_writing: float) -> dict[str, float
 def price_rows(
     heat: float, prices: Mapping[str, float | None], counts: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """The entries of an image, most expensive first, those without a price last.
+    """The costs of an image, most expensive first, those without a price last.
 
     ``heat``: that of an online computer, in joules; ``prices``: joules by event.
     """

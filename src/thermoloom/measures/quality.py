@@ -85,10 +85,10 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quality:
-    """Measures of one set of samples. NaN and None where a measure is not defined:
+    """Measures of one set of samples; NaN or None where a measure is not defined.
 
-    those of the classifier without 28 × 28 images of MNIST classes, the pairwise distance of a
-    single sample.
+    Measures of the classifier are defined for 28 × 28 images of MNIST classes, the pairwise
+    distance for at least two samples.
     """
 
     samples: int
@@ -120,7 +120,7 @@ class Quality:
     sample_correlation: Float64
     """r of largest |r| among the patterns, with its sign, for every sample."""
     panel: Mapping[str, Assignment] = field(default_factory=dict)
-    """What the classifiers of the panel make of the same samples, by name."""
+    """Classes that the classifiers of the panel assign to the same samples, by name."""
 
     def __repr__(self) -> str:
         numbers = {k: f"{v:.3g}" for k, v in self.summary().items() if v is not None}
@@ -161,9 +161,9 @@ def measure_quality(
 ) -> Quality:
     """All measures of the visible states (S, N_v).
 
-    Samples of MNIST classes are judged by the classifier, or the one in that folder, or the
-    bundled one if it is empty, and by the ``panel`` beside it. Samples of other classes are judged
-    if a classifier is named.
+    Samples of MNIST classes are judged by ``classifier`` (an object, a folder, or the bundled one
+    if empty) and by the ``panel``. Samples of other classes are judged only if a classifier is
+    named.
     """
     patterns.needed_for("quality")
     states = _checked(visible_states, patterns)

@@ -92,7 +92,7 @@ class Curve:
 
     @property
     def values(self) -> list[float]:
-        """Values of which something is known, ascending."""
+        """Values with a measured condition, ascending."""
         return sorted({m.value for m in self.measured})
 
     def at(self, value: float) -> list[Measured]:
@@ -109,7 +109,7 @@ class Curve:
         return float(np.mean([m.heat for m in self.at(value)]))
 
     def ratio(self, value: float, reference: float) -> float:
-        """Heat in units of the size of the heat at ``reference``."""
+        """Heat in units of |heat| at ``reference``."""
         return self.heat(value) / abs(self.heat(reference))
 
     def mean(self, value: float, name: str) -> float | None:
@@ -125,9 +125,9 @@ class Curve:
     def mean_change(
         self, values: Sequence[float], reference: float, measure: str = "heat"
     ) -> ResponseChange:
-        """The change to ``reference``, averaged over ``values``.
+        """The change from ``reference``, averaged over ``values``.
 
-        In pairs of trajectories where there is one seed, of seed means where there are several.
+        In pairs of trajectories if there is one seed, in pairs of seed means if there are several.
         """
         base = {m.seed: m for m in self.at(reference)}
         others = {seed: [m for v in values for m in self.at(v) if m.seed == seed] for seed in base}

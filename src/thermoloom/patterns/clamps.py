@@ -4,7 +4,7 @@
 
 m and σ are the mean and the standard deviation of the learned patterns on the same pixels. If all
 pixels are known, this is the normalization of patterns, m = 0 and σ = 1. Unknown pixels have no
-influence. Where columns have a scale, or a scale is given, known values are scaled by it.
+influence. With a scale other than ``sample``, known values are scaled as the data were.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def clamp_of(
     patterns.needed_for("clamp")
     values = _pixels("clamp", _unmasked(images), machine, patterns)
     if len(values) > samples:
-        raise UserError(f"clamp: {len(values)} images for {samples} samples; give one to each")
+        raise UserError(f"clamp: {len(values)} images for {samples} samples; generate more samples")
     if mask is None:
         known = _finite(values)
     else:
@@ -97,7 +97,7 @@ def _finite(values: Float64) -> NDArray[np.bool_]:
 
 
 def _known(mask: Float64) -> NDArray[np.bool_]:
-    """Where a mask is true; one with shades is no mask."""
+    """Where a mask is true; a mask with intermediate values is refused."""
     if not np.isfinite(mask).all():
         raise UserError("mask: has values that are not finite; must be true where a pixel is known")
     known: NDArray[np.bool_] = mask[0] != 0
@@ -127,7 +127,9 @@ def _pixels(
     if name == "mask" or not is_stack or not len(array):
         size = " × ".join(str(n) for n in array.shape)
         wanted = " × ".join(str(n) for n in shape)
-        raise UserError(f"{name}: is {size or 'one number'}, the patterns are {wanted}; fit it")
+        raise UserError(
+            f"{name}: is {size or 'one number'}, but the patterns are {wanted}; resize it"
+        )
     return array.reshape(len(array), -1)
 
 
@@ -142,7 +144,7 @@ def read_picture(name: str, path: Path, grey: bool = False) -> NDArray[Any]:
 
 
 def read_mask(name: str, path: Path) -> NDArray[Any]:
-    """Where pixels are known: the light ones of a picture, those not 0 of an .npy array."""
+    """Where pixels are known: light pixels of a picture, values other than 0 of an .npy array."""
     picture = read_picture(name, path, grey=True)
     if path.suffix == ".npy":
         return picture

@@ -133,8 +133,8 @@ def _classes(patterns: Float32, classes: Sequence[int]) -> NDArray[np.intp]:
 
 def _given(machine: Machine, patterns: Float32, _: Sequence[int]) -> Float32:
     raise UserError(
-        "machine.code = 'given': the patterns bring no fields for the hidden units; give "
-        f"an array of shape ({len(patterns)}, {machine.hidden}) with them"
+        "machine.code = 'given': the patterns have no fields for the hidden units; pass them "
+        f"as code, an array of shape ({len(patterns)}, {machine.hidden})"
     )
 
 

@@ -4,7 +4,7 @@
     train-images.npy, train-labels.npy, test-images.npy, test-labels.npy
     train/CLASS/*.png, test/CLASS/*.png                            pictures of one size, any format
 
-Folders name their classes. ``classes.txt`` names those of the other two, one to a line, from 0 on.
+Folders name their classes. ``classes.txt`` names those of the other two, one per line, from 0 on.
 """
 
 from __future__ import annotations

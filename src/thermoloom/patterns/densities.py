@@ -33,7 +33,7 @@ exact to 1e-9."""
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """A probability density from which one can draw."""
+    """A probability density that can be evaluated and sampled."""
 
     name: str
     dimension: int
@@ -49,14 +49,14 @@ class Density:
         return self._draw(rng, whole_number("count", count, 1))
 
     def log_density(self, points: ArrayLike) -> Float64:
-        """ln p of every point (…, dimension)."""
+        """Logarithm ln p of every point (…, dimension)."""
         x = np.asarray(points, np.float64)
         if x.shape[-1:] != (self.dimension,):
             raise UserError(f"points of shape {x.shape}: expected (…, {self.dimension})")
         return self._log_density(x)
 
     def density(self, points: ArrayLike) -> Float64:
-        """P of every point (…, dimension)."""
+        """Density p of every point (…, dimension)."""
         p: Float64 = np.exp(self.log_density(points))
         return p
 

@@ -73,12 +73,12 @@ def check_labels(patterns: Patterns, machine: Machine) -> None:
     if not patterns.classes:
         raise UserError(
             f"machine.labels = {machine.labels}: the patterns have no classes; put images into one "
-            "folder per class, or set machine.labels = 0"
+            "folder per class, pass classes, or set machine.labels = 0"
         )
     if max(patterns.classes) >= machine.labels:
         raise UserError(
             f"machine.labels = {machine.labels}: the patterns have classes up to "
-            f"{max(patterns.classes)}; take machine.labels = {max(patterns.classes) + 1}"
+            f"{max(patterns.classes)}; use machine.labels = {max(patterns.classes) + 1}"
         )
 
 

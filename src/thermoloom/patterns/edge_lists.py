@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 30
 
 
 def read_edges(path: Path) -> str:
-    """The list in a file, as ``machine.edges`` has it.
+    """Read a list of wires from a file, in the form of ``machine.edges``.
 
     Each line has two whole numbers, separated by blanks, a tab or a comma; a # starts a comment.
     """

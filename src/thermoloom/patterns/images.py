@@ -128,12 +128,12 @@ def read_picture(path: Path, grey: bool = False) -> Array:
 
 def _values(path: Path, image: Image.Image, grey: bool) -> Array:
     if getattr(image, "n_frames", 1) > 1:
-        raise UserError(f"{path}: has {image.n_frames} frames; save one of them")  # type: ignore[attr-defined]
+        raise UserError(f"{path}: has {image.n_frames} frames; save one of them as a picture")  # type: ignore[attr-defined]
     if "A" in image.getbands() or "transparency" in image.info:
         lowest, _ = image.convert("RGBA").getchannel("A").getextrema()
         if lowest < 255:  # type: ignore[operator]
             raise UserError(
-                f"{path}: is partly transparent, its values are undefined; put it on a background"
+                f"{path}: is partly transparent, so its values are undefined; give it a background"
             )
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith(("I", "F")):
@@ -161,7 +161,7 @@ def read_idx(path: Path) -> Array:
     dtype, offset = np.dtype(IDX_TYPES[content[2]]), 4 + 4 * content[3]
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, offset, 4)]
     if len(content) != offset + math.prod(shape) * dtype.itemsize:
-        raise UserError(f"{path}: has {len(content):,} bytes, not those of its header")
+        raise UserError(f"{path}: has {len(content):,} bytes, which contradicts its header")
     numbers = np.frombuffer(content, dtype, offset=offset).reshape(shape)
     return numbers.astype(dtype.newbyteorder("="), copy=False)
 
@@ -185,7 +185,9 @@ def _idx_in(folder: Path) -> Path:
 def _read_idx_pair(path: Path, labels: Path | None) -> Labelled:
     images = read_idx(path)
     if images.ndim < 2 or not len(images):
-        raise UserError(f"{path}: holds numbers of shape {images.shape}, not images; name those")
+        raise UserError(
+            f"{path}: holds numbers of shape {images.shape}, not images; name the file of images"
+        )
     file = _labels_beside(path) if labels is None else labels
     classes = [] if file is None else read_idx(file).tolist()
     if classes and len(classes) != len(images):
@@ -217,7 +219,7 @@ def read_npy(path: Path) -> Array:
     """The array in an .npy file; a file whose length contradicts its header is refused."""
     head = read_file(path, 1 << 62, ".npy array", first=8)
     if head[:6] != b"\x93NUMPY":
-        raise UserError(f"{path}: not a readable .npy array (an archive .npz, or no array at all)")
+        raise UserError(f"{path}: not a readable .npy array (an .npz archive, or no array)")
     try:
         # mapped, not read: a header that claims more than the file has allocates nothing
         with np.errstate(all="ignore"):

@@ -45,8 +45,8 @@ def bundled_digits() -> tuple[Bytes, Bytes]:
 def load_mnist(folder: str | Path | None = None, part: str = "train") -> tuple[Bytes, Bytes]:
     """MNIST images (n, 28, 28) and classes (n,) of ``part`` (``train`` or ``test``).
 
-    Read from a folder of IDX files (plain or .gz), or, without a folder, from the user's
-    cache, where the files are downloaded once. The decompressed bytes are checked.
+    They are read from a folder of IDX files (plain or .gz), or, without a folder, from the user's
+    cache, to which the files are downloaded once. The decompressed bytes are checked.
     """
     if part not in MNIST_PARTS:
         raise UserError(f"part = {part!r}: must be train or test")
@@ -105,5 +105,5 @@ def _download(name: str) -> Path:
     reason = type(failure).__name__
     raise UserError(
         f"MNIST {name}: could not be downloaded ({reason}); put the four IDX files into a folder "
-        "and name it in patterns.path"
+        "and name the folder (patterns.path; in Python mnist=...)"
     )

@@ -53,12 +53,12 @@ class Patterns:
         if self.patterns.ndim != 2 or len(self.patterns) != len(self.labels):
             raise UserError(
                 f"patterns: {len(self.labels)} labels do not fit patterns of shape "
-                f"{self.patterns.shape}; give one label to each row"
+                f"{self.patterns.shape}; give one label for each row"
             )
         if self.classes and len(self.classes) != len(self.labels):
             raise UserError(
                 f"patterns: {len(self.classes)} classes for {len(self.labels)} patterns; "
-                "give one class to each pattern, or none"
+                "give one for each pattern, or none"
             )
         too_large = self.digits and max(self.classes, default=0) > 9
         if min(self.classes, default=0) < 0 or too_large:
@@ -83,8 +83,8 @@ class Patterns:
         """Refuse a purpose that needs patterns if there are none, as in a table of couplings."""
         if not len(self):
             raise UserError(
-                f"{purpose}: this computer came without the patterns that it has learned, as a "
-                "table of couplings; take the run or the .safetensors file that it was made from"
+                f"{purpose}: this computer came without its learned patterns, as a table of "
+                "couplings; load the run or the .safetensors file from which it was exported"
             )
 
     def names_of(self, classes: Iterable[int]) -> list[str]:
@@ -178,14 +178,16 @@ def from_images(
 
     Images of another size are resized to the square visible layer with ``resize`` and refused
     without it. ``classes``: numbers, with or without ``class_names``, or names. ``digits``: the
-    classes are MNIST's. ``code``: fields of the hidden units. ``scale``: that of other patterns, or
-    its kind; by default that of the machine.
+    classes are MNIST's. ``code``: fields of the hidden units. ``scale``: the scale of other
+    patterns, or a kind of scale; by default the kind that the machine has.
     """
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):
         raise UserError("patterns: no images given; at least one is needed")
     if len(names) != len(images):
-        raise UserError(f"patterns: {len(names)} labels for {len(images)} images; one each")
+        raise UserError(
+            f"patterns: {len(names)} labels for {len(images)} images; give one for each"
+        )
     fitted = _stacked(images, names, machine, resize)
     shape, rows = fitted.shape[1:], fitted.reshape(len(fitted), -1)
     if scale == "" and machine.scale == "sample" and len(shape) == 1:
@@ -214,7 +216,7 @@ def from_images(
 def _scaled_by_row(count: int) -> str:
     return (
         f"every row of {count} values is scaled to zero mean and unit variance, as images are; for "
-        f"a table take {advice('machine.scale', 'feature')}, which scales columns"
+        f"a table use {advice('machine.scale', 'feature')}, which scales columns"
     )
 
 
@@ -241,7 +243,7 @@ def in_turn(classes: Bytes, digits: Sequence[int], per_digit: int) -> list[int]:
         if len(indices) < max(per_digit, 1):
             raise UserError(
                 f"patterns.per_digit = {per_digit}: class {digit} has only {len(indices)} images; "
-                "take fewer, or leave it out of patterns.digits"
+                "use fewer per class, or leave this class out of patterns.digits"
             )
     ranks = np.concatenate([np.arange(len(indices)) for indices in by_digit])
     turns = np.repeat(np.arange(len(by_digit)), [len(indices) for indices in by_digit])
@@ -264,7 +266,7 @@ def _stacked(
     shapes = {image.shape for image in fitted}
     if len(shapes) > 1:
         raise UserError(
-            f"patterns: images of different shapes {sorted(shapes)}; make them alike, or use "
+            f"patterns: images of different shapes {sorted(shapes)}; give all one shape, or use "
             f"{advice('patterns.resize', True)}"
         )
     return np.stack(fitted)
@@ -298,8 +300,8 @@ def _fit(image: NDArray[Any], name: str, machine: Machine, resize: bool | None) 
     size = " × ".join(str(n) for n in image.shape)
     if resize is None:
         raise UserError(
-            f"pattern {name}: is {size}, this computer has {machine.visible} visible units; resize "
-            "the data"
+            f"pattern {name}: is {size}, but this computer has {machine.visible} visible units; "
+            "resize the data"
         )
     visible = advice("machine.visible", int(image.size))
     if image.ndim == 3 and image[..., 0].size == machine.visible:

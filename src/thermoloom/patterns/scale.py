@@ -2,9 +2,9 @@
 
 s = (y − m)/σ        y = m + σ s
 
-sample    m, σ of every row: the paper's; the way back takes the mean m and the rms σ of all rows
+sample    m, σ of every row, as in the paper; samples take the mean m and the rms σ of all rows
 feature   m, σ of every column: for tables
-fixed     m, σ that the user gives, as numbers or one for each column
+fixed     m, σ from the user: one number, or one for each column
 none      m = 0, σ = 1
 """
 
@@ -49,7 +49,7 @@ class Scale:
             with np.errstate(over="ignore"):
                 patterns[some] = np.divide(centred, sd, out=np.zeros_like(centred), where=sd > 0)
         if not np.isfinite(patterns).all():
-            raise UserError("values too far from their mean for float32; are their units right?")
+            raise UserError("values too far from their mean for float32; check their units")
         return patterns
 
     def data(self, machine: Machine, states: NDArray[Any]) -> NDArray[Any]:
@@ -83,7 +83,7 @@ def sample_scale(rows: NDArray[Any], names: Sequence[str] | None = None) -> Scal
         varies = (rows.min(axis=1) < rows.max(axis=1)) & (deviation > 0) & np.isfinite(deviation)
     if len(wrong := np.flatnonzero(~finite | ~varies)):
         first = int(wrong[0])
-        why = "constant image, it has no contrast to learn; remove it"
+        why = "constant image without contrast; remove it"
         if rows[first].min() < rows[first].max():
             why = "its contrast is too small for float64; scale the image"
         if not finite[first]:

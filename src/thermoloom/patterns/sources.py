@@ -40,7 +40,7 @@ class Images:
     classes: tuple[int, ...] = ()
     """Class of every image, from 0 on, or empty."""
     names: tuple[str, ...] | None = None
-    """One name per image; its number if None."""
+    """One name per image; None: the images are numbered."""
     digits: bool = False
     """Whether the classes are those of MNIST, so that the bundled classifier can judge."""
     class_names: tuple[str, ...] = ()
@@ -128,8 +128,8 @@ def patterns_from_source(
 ) -> Patterns:
     """Patterns from data of any source, fitted to the machine.
 
-    ``code``: fields of the hidden units, or a function of the patterns that gives them. ``resize``
-    is None where the caller has no such argument.
+    ``code``: fields of the hidden units, or a function that returns them for patterns.
+    ``resize`` is None where the caller has no such argument.
     """
     data = as_images(source)
     patterns = from_images(
@@ -183,7 +183,7 @@ def _table(table: Any) -> Images:
 
 
 def numpy_array(name: str, source: Any) -> Array:
-    """An array of any library that speaks DLPack, such as PyTorch and JAX, or of NumPy."""
+    """An array as one of NumPy, from any library that supports DLPack, such as PyTorch and JAX."""
     try:
         return _any_array(name, source)
     except UserError:

@@ -1,7 +1,7 @@
 """Progress of a call in Python: a bar after two seconds, in a terminal or in a notebook.
 
-There is none where standard error is neither, in other threads than the main one, under a command
-(which shows its own), and after ``tl.progress(False)``.
+No bar is shown where standard error is neither of them, in threads other than the main one, under a
+command (which shows its own bar), and after ``tl.progress(False)``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def progress(on: bool = True) -> None:
 
 @contextmanager
 def call_progress(title: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
-    """Yields a function that is called with the units of work done so far; unit "%": as a part.
+    """Yield a function to call with the work done so far, of ``total``; "%" shows a percentage.
 
-    A call that has not reported by then, such as one that compiles, shows its bar all the same.
+    After ``WAIT_SECONDS`` a bar appears even if the call has not reported, as while it compiles.
     """
     bar = None if _switch["busy"] or is_command_line() or not _switch["on"] else _bar_here()
     if bar is None:

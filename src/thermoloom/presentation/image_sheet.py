@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 INK = "#333333"
 EITHER = "#888888"
-"""Ink that is read on light and on dark pages."""
+"""Ink that is legible on light and on dark pages."""
 
 
 def png(figure: Figure, background: str = "white") -> bytes:
@@ -103,7 +103,7 @@ def sample_figure(
 ) -> SampleFigure:
     """The first samples of an archive in archive order, on one grey scale.
 
-    ``names``: a few letters over each sample, such as the requested class.
+    ``names``: a short text above each sample, such as the requested class.
     """
     shown = images[:most]
     columns = min(10, len(shown))

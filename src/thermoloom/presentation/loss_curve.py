@@ -13,7 +13,7 @@ ACCENT = "#0072b2"
 
 
 def loss_curve(curve: dict[str, NDArray[Any]], title: str) -> bytes:
-    """Validation loss per step, without its θ-independent squared-increment term, over cycles."""
+    """PNG of the validation loss per step, without its squared-increment term, against cycles."""
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(curve["cycle"], curve["reduced_loss"], "o-", color=ACCENT, markersize=3.5)

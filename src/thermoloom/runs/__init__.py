@@ -1,1 +1,1 @@
-"""What lasts, and where it runs: run directories, execution of tasks, catalogue of results."""
+"""Run directories, execution of tasks, and the catalogue of results."""

@@ -256,7 +256,7 @@ def _prune_run(path: Path, wanted: Sequence[Prunable]) -> int:
 def _prunable(path: Path) -> list[Prunable]:
     files = [(file, "left by a killed process") for file in leftovers(path)]
     files += [(file, "checkpoint of a finished run") for file in _old_checkpoints(path)]
-    files += [(file, "joined with others into one file since") for file in _joined(path)]
+    files += [(file, "already joined with others into one file") for file in _joined(path)]
     return [Prunable(file, file.stat().st_size, why) for file, why in files]
 
 

@@ -321,7 +321,7 @@ def _own_directory(path: Path) -> None:
             path.mkdir(mode=0o700)
         status = path.lstat()
     except OSError as error:
-        raise UserError(f"{path}: cannot be made on the worker ({error.strerror})") from None
+        raise UserError(f"{path}: cannot be created on the worker ({error.strerror})") from None
     ours = _owner() is None or (
         status.st_uid == _owner() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
@@ -348,8 +348,8 @@ def _shared_mark(folder: Path, shared: bool) -> Iterator[str]:
 def _check_shared(folder: Path, mark: str) -> None:
     if not (folder / mark).exists():
         raise UserError(
-            f"{folder}: is not the same folder on the worker; leave the shared option out, and "
-            "results come back through the scheduler"
+            f"{folder}: is not the same folder on the worker; leave out --shared-disk, and results "
+            "return through the scheduler"
         )
 
 
@@ -402,7 +402,7 @@ def _checked(files: Mapping[Any, bytes], runs: Collection[str]) -> dict[str, dic
                 "task's runs; refused"
             )
         if not isinstance(data, bytes):
-            raise UserError(f"a received archive holds no plain bytes as {path}; refused")
+            raise UserError(f"a received archive holds {path}, which is not plain bytes; refused")
         total += len(data)
         by_run.setdefault(run, {})[name] = data
     if total > LARGEST_ARCHIVE:

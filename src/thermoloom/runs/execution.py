@@ -102,7 +102,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another") from None
+        raise UserError(f"{folder}: cannot be created ({error.strerror}); choose another") from None
     if not os.access(
         folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids
     ):

@@ -42,7 +42,7 @@ def read_bytes(file: Path) -> bytes:
 
 @contextlib.contextmanager
 def reading(file: Path, way_out: str = "") -> Iterator[None]:
-    """A block that reads the content of a file; what is wrong with it is an error of the file."""
+    """A block that decodes a file: errors in it become a ``DamagedFileError`` of the file."""
     try:
         yield
     except DamagedFileError:

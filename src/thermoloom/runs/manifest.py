@@ -31,7 +31,7 @@ from thermoloom.settings import Settings
 from thermoloom.threads import available_cores
 
 SCHEMA = 3
-"""Version of the manifest's layout; another one is refused. New fields with a default need none."""
+"""Version of the manifest's layout; others are refused. Fields with a default do not change it."""
 MANIFEST = "manifest.json"
 PART_OF = "part_of"
 """Result key of a partial run: RUN/FILE, beside it, into which its files are joined."""
@@ -183,7 +183,7 @@ class OtherVersionError(UserError):
 
 
 class FileRecord(TypedDict):
-    """What is recorded of a file."""
+    """The record of a file."""
 
     sha256: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
@@ -198,7 +198,7 @@ class FileRecord(TypedDict):
 
 
 class EnvironmentChange(TypedDict):
-    """A version, or something about the machine, that was another one on resuming."""
+    """A software version, or a property of the machine, that differed on resuming."""
 
     time: str
     key: str

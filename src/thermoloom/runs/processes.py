@@ -207,7 +207,7 @@ def _bury(sweep: Sweep, worker: _LocalWorker, waiting: deque[Task], deaths: dict
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     deaths[task.name] += 1
     if deaths[task.name] <= RETRIES:
-        sweep.progress.note(f"{task.name}: its worker process died ({how}); tried again")
+        sweep.progress.note(f"{task.name}: its worker process died ({how}); starting it again")
         waiting.appendleft(task)
     else:
         reason = f"its worker process died {deaths[task.name]} times (last: {how}); out of memory?"

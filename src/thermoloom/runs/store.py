@@ -145,7 +145,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path | str, write: bool = False, wait: float = 1.0) -> RunDirectory:
-        """An existing run: to read, without a lock, or to add to, locked."""
+        """An existing run: to read, without a lock, or to extend, locked."""
         path = Path(path)
         manifest = read_manifest(path)
         if not write:
@@ -273,7 +273,7 @@ class RunDirectory:
         data = read_bytes(file)
         if self._record_of(name, data) is None:
             record = self.manifest.files[name]
-            again = "repeat the command that made it" if record.get("added") else "run again"
+            again = "repeat the command that created it" if record.get("added") else "run again"
             raise DamagedFileError(
                 f"{file}: damaged ({len(data)} bytes of {record['bytes']}, SHA-256 differs); "
                 f"remove it and {again}, or restore it from a copy"
@@ -358,7 +358,7 @@ class RunDirectory:
                 good.append(read_checkpoint(file))
             except DamagedFileError as error:
                 if file.exists():  # else its writer has just replaced it by a later one
-                    self.warnings.append(f"{error}; passed over")
+                    self.warnings.append(f"{error}; skipped")
         self._trusted = [checkpoint.cycle for checkpoint in reversed(good)][-CHECKPOINTS_KEPT:]
         return good[0] if good else None
 
@@ -381,7 +381,7 @@ class RunDirectory:
         if incomplete and self.state == "done":
             self.manifest.state = "running"
             names = ", ".join(incomplete)
-            self.warnings.append(f"{self.path}: {names} is missing or cut; made again")
+            self.warnings.append(f"{self.path}: files are missing or cut ({names}); computed again")
         changed = {} if self.state in ("done", "diverged") else self._changed_environment()
         self.manifest.changes += [
             {"time": now(), "key": key, "old": old, "new": new}
@@ -390,7 +390,7 @@ class RunDirectory:
         if changed:
             listed = ", ".join(f"{key} {old} → {new}" for key, (old, new) in changed.items())
             self.warnings.append(
-                f"{self.path}: continued with other software or machine than before ({listed}); "
+                f"{self.path}: continued with other software or on another machine ({listed}); "
                 "the last bits of its results may differ from an uninterrupted run"
             )
         if lost or changed:
@@ -476,7 +476,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
         arrays, metadata = decode_arrays(read_bytes(file))
         about = from_json(metadata, _CheckpointMetadata)
         if file.name != checkpoint_name(about.cycle):
-            raise ValueError(f"it is the one of cycle {about.cycle}")
+            raise ValueError(f"it belongs to cycle {about.cycle}")
     return Checkpoint(file.name, about.cycle, arrays, about.metadata)
 
 
@@ -532,7 +532,7 @@ def _refuse_other_run(
             f"continue it with --engine {old.engine}, or choose another --out"
         )
     raise UserError(
-        f"{path}: holds a run with {'; '.join(shown)}{rest}; take the same settings to continue "
+        f"{path}: holds a run with {'; '.join(shown)}{rest}; use the same settings to continue "
         "it, or choose another --out"
     )
 
@@ -550,6 +550,6 @@ def refuse_other_numerics(run: RunDirectory) -> None:
         wrote = old.versions.get("thermoloom", "of another version")
         raise UserError(
             f"{run.path}: computed by thermoloom {wrote}, whose numbers differ from this version's "
-            f"(numerics {old.numerics}, now {NUMERICS}); run it again in another folder, or go on "
-            "with that version"
+            f"(numerics {old.numerics}, now {NUMERICS}); run it again in another folder, or "
+            "continue with that version"
         )

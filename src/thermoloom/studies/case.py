@@ -1,4 +1,4 @@
-"""A case: one piece of computation with an identity, in the same way for every study.
+"""A case: one piece of computation, identified by everything that determines its numbers.
 
     identity = settings of the computer + how it is sampled and judged + arguments of the measure
 
@@ -41,9 +41,9 @@ from thermoloom.settings import PatternSettings, Settings
 RUNS = "runs"
 """Folder, within the results folder, of the runs that studies share."""
 TIMING = "timing"
-"""Results of a case: seconds by stage."""
+"""Key of the seconds by stage, in the results of a case."""
 STAGES = ("training", "generation", "quality", "diagnostics")
-"""Stages of which a sampled computer records the seconds."""
+"""Stages whose seconds a sampled computer records."""
 
 Measure = Callable[..., "dict[str, Any] | None"]
 
@@ -53,10 +53,10 @@ Measure = Callable[..., "dict[str, Any] | None"]
 
 @dataclass(frozen=True)
 class Source:
-    """The Python files of a study outside the package: what a worker anywhere needs to run it."""
+    """The Python files of a study outside the package, from which any worker can run it."""
 
     folder: str
-    """Where they were read."""
+    """The folder from which the files were read."""
     files: tuple[tuple[str, str], ...]
     """(name without .py, text) of every file."""
 
@@ -66,9 +66,9 @@ class Source:
         return sha256(canonical([f for f in self.files if f[0] != "figures"]).encode())
 
     def module(self, name: str) -> ModuleType:
-        """One of the files, imported; a file imports another by ``from . import NAME``.
+        """Import one of the files, which can import another by ``from . import NAME``.
 
-        Edited files are another package, so that no process mixes two versions.
+        Edited files form another package, so that no process mixes two versions.
         """
         package = f"thermoloom_study_{sha256(canonical(self.files).encode())[:16]}"
         if package not in sys.modules:
@@ -104,17 +104,17 @@ class Case:
     labels: Mapping[str, Any]
     """Coordinates of its row in a table, such as rule and seed."""
     settings: Settings
-    """The computer that it is about."""
+    """Settings of the computer that is measured."""
     measure: Measure | None = None
-    """Function that computes it; None: the computer is sampled (``sampled_computer``)."""
+    """Function that computes the results; None: ``sampled_computer`` does."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the measure, JSON."""
     needs: tuple[Case, ...] = ()
-    """Cases that must be done before."""
+    """Cases that must be done first."""
     group: str = ""
     """Computers of one group may be trained in one task, where they share their paths."""
     cycles: float | None = None
-    """About what it costs, in training cycles; unknown costs begin first."""
+    """Approximate cost in training cycles; cases of unknown cost begin first."""
     leaves_computer: bool = False
     """Whether the measure also solves the computer of the settings, which other cases then read."""
     source: Source | None = None
@@ -122,23 +122,23 @@ class Case:
 
     @property
     def samples_computer(self) -> bool:
-        """Whether it trains or solves a computer and samples it, as most cases do."""
+        """Whether the case trains or solves a computer and samples it, as most cases do."""
         return self.measure is None
 
     @property
     def kind(self) -> str:
-        """Kind of its run: what is measured."""
+        """Kind of the run: the name of the measure."""
         name = "sampled_computer" if self.measure is None else self.measure.__name__
         return name.replace("_", "-")
 
     @property
     def name(self) -> str:
-        """What progress displays and lines about missing cases call it."""
+        """Name of the case in progress displays and in lines about missing cases."""
         return name_of([self])
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that determines its numbers."""
+        """Everything that determines the numbers of the case."""
         settings = self.settings
         generation = {"samples": settings.generation.samples, "seed": settings.generation_seed}
         arguments = {k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments.items()}
@@ -171,7 +171,7 @@ class Case:
         return (patterns, *(path for case in self.needs for path in case.outputs))
 
     def as_json(self) -> dict[str, Any]:
-        """What a worker needs to compute it."""
+        """The case as JSON, complete enough for a worker to compute it."""
         measure, source = self.measure, self.source
         return {
             "settings": self.settings.as_dict(),
@@ -182,7 +182,7 @@ class Case:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Case:
-        """The case that ``as_json`` described; labels and needs are for those who planned it."""
+        """The case that ``as_json`` described; labels and needs serve planning and are left out."""
         source: Source | None = None
         if values["source"] is not None:
             folder, files = values["source"]
@@ -197,7 +197,7 @@ class Case:
 
 
 def name_of(cases: Sequence[Case]) -> str:
-    """Cases of one measure by their labels: ``rule batch | online, seed 101``."""
+    """Name of cases of one measure, from their labels: ``rule batch | online, seed 101``."""
     labels: dict[str, dict[str, None]] = {}
     for case in cases:
         for key, value in case.labels.items():
@@ -210,7 +210,7 @@ def name_of(cases: Sequence[Case]) -> str:
 
 
 def _judge(settings: Settings) -> dict[str, Any]:
-    """The classifiers that judge the samples, where they do."""
+    """Hashes of the classifiers that judge the samples; empty where none does."""
     if not is_classified(settings):
         return {}
     main = classifier_sha256(settings.measures.classifier)
@@ -227,7 +227,7 @@ def is_classified(settings: Settings) -> bool:
 
 
 def trained_path(folder: Path, settings: Settings) -> Path:
-    """Where the training of a computer is in a results folder."""
+    """Run directory of the training of a computer, in a results folder."""
     return training_path(folder / RUNS, settings)
 
 
@@ -236,7 +236,7 @@ def trained_path(folder: Path, settings: Settings) -> Path:
 
 @dataclass(frozen=True)
 class Job:
-    """A case while it is computed: what its measure may read, and where it may write."""
+    """A case while it is computed: the data for its measure, and the run for its results."""
 
     workdir: Path
     """Results folder."""
@@ -265,12 +265,12 @@ class Job:
 
 @lru_cache(maxsize=1)
 def _read_patterns(patterns: PatternSettings, visible: int, folder: Path) -> Patterns:
-    """Read once by all cases of a process: 60,000 images take seconds."""
+    """Patterns of a results folder, read once per process: 60,000 images take seconds."""
     return patterns_of(Settings(Machine(visible=visible), patterns), folder)
 
 
 def carry_out(workdir: Path, report: Report, case: dict[str, Any]) -> dict[str, Any]:
-    """Compute a case that is not computed yet; the task of all cases but sampled computers."""
+    """Compute a case unless it is done; the task of every case except sampled computers."""
     planned = Case.from_json(case)
     assert planned.measure is not None
     with RunDirectory.create(workdir / planned.path, planned.kind, planned.identity) as run:
@@ -287,19 +287,19 @@ def carry_out(workdir: Path, report: Report, case: dict[str, Any]) -> dict[str, 
 
 
 def ended(path: Path) -> RunDirectory | None:
-    """The run at a place, if there is one and it is done or diverged."""
+    """The run in this directory if it is done or diverged, otherwise None."""
     run = RunDirectory.open(path) if (path / MANIFEST).exists() else None
     return run if run is not None and run.state in ("done", "diverged") else None
 
 
 def finished(path: Path) -> RunDirectory | None:
-    """The run at a place, if there is one and it is done."""
+    """The run in this directory if it is done, otherwise None."""
     run = ended(path)
     return run if run is not None and run.state == "done" else None
 
 
 def why_missing(path: Path) -> str:
-    """Why the run at a place cannot be used."""
+    """Why the run in this directory cannot be used."""
     if not (path / MANIFEST).exists():
         return "not measured"
     run = RunDirectory.open(path)

@@ -1,4 +1,4 @@
-"""Studies are found by their folders: those of the package by name, others by path.
+"""Find studies by their folders: those of the package by name, others by path.
 
     studies/NAME/study.py              ``STUDY``, the record
     studies/NAME/figures.py            functions that draw its figures
@@ -32,7 +32,7 @@ SKELETON = HOME / "skeleton"
 
 
 class Heading(NamedTuple):
-    """What a command line says of a study before it is loaded."""
+    """The fields of a study that the command line needs before it loads the study."""
 
     name: str
     question: str
@@ -48,7 +48,7 @@ def headings() -> tuple[Heading, ...]:
 
 
 def _heading(path: Path) -> Heading:
-    """Read from the text of the record: ``--help`` should not load numpy."""
+    """The heading of a study, read from its source: ``--help`` should not load NumPy."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if (
@@ -67,19 +67,19 @@ def _heading(path: Path) -> Heading:
 
 
 def names(together: bool = False) -> list[str]:
-    """Studies of the package; ``together``: those of ``run all``."""
+    """Names of the studies of the package; ``together``: only those of ``run all``."""
     return [heading.name for heading in headings() if heading.together or not together]
 
 
 def study(name: str) -> Study:
-    """The study of this name, or in the folder of this path."""
+    """The study with this name, or the study in the folder at this path."""
     if name in names():
         record: Study = import_module(f"thermoloom.studies.{name}.study").STUDY
         return replace(record, folder=HOME / name)
     if is_folder(name):
         return _outside(Path(name))
     raise UserError(
-        f"{name}: no such study, nor a folder with a {RECORD}; known: {', '.join(names())}"
+        f"{name}: no such study, and no folder with a {RECORD}; known: {', '.join(names())}"
     )
 
 
@@ -105,7 +105,7 @@ def _outside(folder: Path) -> Study:
 
 @contextmanager
 def errors_of(folder: Path) -> Iterator[None]:
-    """Errors in the files of a study outside the package, in one line that says where."""
+    """Turn errors in the files of an outside study into one line with file and line number."""
     try:
         yield
     except UserError:
@@ -124,7 +124,7 @@ def errors_of(folder: Path) -> Iterator[None]:
 
 
 def errors_named(record: Study) -> AbstractContextManager[None]:
-    """``errors_of`` a study outside the package; those of the package are our bugs."""
+    """``errors_of`` for a study outside the package; errors in the package keep a traceback."""
     return nullcontext() if record.source is None else errors_of(record.folder)
 
 
@@ -136,7 +136,7 @@ def load_module(record: Study, name: str) -> ModuleType:
 
 
 def write_skeleton(folder: Path) -> None:
-    """A study to copy, which runs as it is; named after its folder."""
+    """Write a study to start from, which runs unchanged and is named after its folder."""
     if folder.exists():
         raise UserError(f"--new {folder}: exists already; choose another name")
     if not folder.name.isidentifier():

@@ -1,6 +1,6 @@
-"""Tables become figures, saved as PNG (200 dpi) and PDF beside the tables; nothing simulates.
+"""Draw figures from tables, as PNG (200 dpi) and PDF beside the tables; nothing is simulated.
 
-The pieces that figures share: panels, response curves, images, legends.
+Also the pieces that figures share: panels, response curves, images, legends.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from thermoloom.studies.verdicts import mark
 Draw = Callable[[StudyTables], Figure]
 DrawTable = Callable[[Axes, Table], None]
 MARK_HEIGHT = 0.28
-"""Inches above a figure that the mark of a short run takes."""
+"""Height in inches of the mark above the figures of a short run."""
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our look, whatever the user's own matplotlib settings are."""
+    """Draw in the style of the package, whatever the user's matplotlib settings are."""
     # a file name in a script that the font lacks is drawn as boxes, without a warning
     glyphs = warnings_become("ignore", message="Glyph .* missing from")
     with glyphs, matplotlib.style.context(["default", STYLE]):
@@ -62,7 +62,7 @@ def render(name: str, draw: Draw, tables: StudyTables, pdf: bool = True) -> dict
 
 
 def _marked(figure: Figure, text: str) -> Bbox:
-    """A run that is too short must not pass for the paper's: a tinted figure with a line above."""
+    """Tint the figure of a run that is too short, and write a line above it; returns its box."""
     width, height = figure.get_size_inches()
     figure.set_facecolor(MARK_BACK)
     line = figure.text(0.5, 1 + 0.4 * MARK_HEIGHT / height, text, ha="center", va="center",
@@ -96,7 +96,7 @@ def in_rows(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]
 
 
 def panel(axes: Axes, letter: str, title: str = "") -> None:
-    """(a) in bold and the panel's title, in one line above it."""
+    """The letter in bold, as in (a), and the title, in one line above the panel."""
     axes.set_title(f"({letter})", loc="left", fontweight="bold", x=0.0, ha="left")
     if title:
         axes.annotate(
@@ -128,7 +128,7 @@ def finish_all(row: Iterable[Axes], titles: Iterable[str], axis: str = "y") -> N
 
 
 def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -> Axes:
-    """A small panel within a panel, for what the whole hides."""
+    """A small panel within a panel, for details that the full range hides."""
     small = axes.inset_axes(place)
     small.tick_params(labelsize=5.5, length=2)
     small.margins(y=margin)
@@ -137,7 +137,7 @@ def inset(axes: Axes, place: tuple[float, float, float, float], margin: float) -
 
 
 def empty(axes: Axes, text: str) -> None:
-    """A place where something would be, and why it is not."""
+    """An empty panel with the reason why nothing is drawn there."""
     axes.axis("off")
     axes.text(
         0.5, 0.5, text, ha="center", va="center", color=FAINT, style="italic",
@@ -155,7 +155,7 @@ def nothing(why: str) -> Figure:
 def drawn(
     axes: Axes, saved: StudyTables, table: str, draw: DrawTable, why: str = "not measured"
 ) -> None:
-    """A table of the experiment drawn, or why there is none."""
+    """Draw a saved table, or say why there is none."""
     if saved.has(table):
         draw(axes, saved.table(table))
     else:
@@ -240,7 +240,7 @@ def evenly(axes: Axes, values: NDArray[Any]) -> dict[float, int]:
 
 
 def legend_above(axes: Axes, share: float, **options: Any) -> None:
-    """A legend in a share of the axis that is kept free above the data."""
+    """A legend above the data, in a share of the axis that is added for it."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + share * (high - low))
     axes.legend(**{"loc": "upper left", "fontsize": 6.5} | options)
@@ -327,7 +327,7 @@ def draw_reference(
     line: str = ":",
     label: str | None = None,
 ) -> None:
-    """The heat at one value of a screen, with which all others are compared, across the panel."""
+    """A line across the panel at the heat of one value, with which all others are compared."""
     for heat in only(saved.table("curves"), screen=screen, value=value)["heat"]:
         if np.isfinite(heat):
             axes.axhline(heat, color=FAINT, linewidth=1, linestyle=line, zorder=0, label=label)

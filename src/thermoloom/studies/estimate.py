@@ -1,4 +1,4 @@
-"""Time and disk that studies will take, from rates measured here in a few seconds.
+"""Estimate the time and disk space of studies, from rates measured here in a few seconds.
 
     time ≈ [Σ_computers cycles · K · t(learner) + Σ_samples K · t(generation)] / workers
            + a constant for every study
@@ -37,7 +37,7 @@ OVERHEAD = 8.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Remaining trainings and samples, and what they take."""
+    """Remaining trainings and samples, with the seconds and bytes that they take."""
 
     trainings: int
     samples: int
@@ -46,8 +46,9 @@ class Estimate:
 
 
 def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) -> Estimate:
-    """Time and disk for these studies in a results folder; a training that several of them need
-    counts once, and finished work does not.
+    """Time and disk space for these studies in a results folder.
+
+    A training that several studies need counts once, and finished work does not count.
     """
     trainings: dict[Path, Settings] = {}
     samples: dict[tuple[Path, str], Settings] = {}
@@ -77,7 +78,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
 
 
 def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
-    """One of those that differ in the strength of their update noise alone."""
+    """One computer of each set that differs only in the strength of its update noise."""
     return {
         (model.without_update_noise, model.imperfections.update_noise > 0): model
         for model in models

@@ -1,4 +1,4 @@
-"""What the cases of a study left in a results folder; nothing here computes.
+"""Read the results of the cases of a study from a results folder; nothing is computed here.
 
     results/runs/patterns-ID            patterns, read by every task
     results/runs/training-ID            parameters, validation curve, archive of samples
@@ -77,7 +77,7 @@ class Record:
         """A table that the measure saved."""
         return self.run.load_table(name)
 
-    # what a sampled computer left
+    # results of a sampled computer
 
     @cached_property
     def samples(self) -> Table:
@@ -121,7 +121,7 @@ class Record:
 
 
 def order_of(settings: Settings) -> SampleRequest:
-    """The samples of a computer."""
+    """The request for the samples of a computer: their number and seed."""
     return SampleRequest(settings.generation.samples, settings.generation_seed)
 
 
@@ -161,7 +161,7 @@ class Gathered:
 
     @property
     def finite(self) -> Gathered:
-        """Without the computers that diverged, which are named among the missing."""
+        """The cases that did not diverge; the others are named among the missing."""
         diverged = [left_out(r.case, self.folder) for r in self.records if r.diverged]
         records = [record for record in self.records if not record.diverged]
         return Gathered(self.folder, records, [*self.missing, *diverged])
@@ -200,7 +200,7 @@ def gather(cases: Iterable[Case], folder: Path) -> Gathered:
 
 
 def left_out(case: Case, folder: Path) -> str:
-    """A line about a case that tables cannot have."""
+    """A line that names a case missing from the tables, and the reason."""
     return f"{case.name} is left out ({why_missing(folder / case.path)})"
 
 
@@ -213,7 +213,7 @@ def save_rows(run: RunDirectory, name: str, rows: Sequence[Mapping[str, Any]]) -
 
 
 def stacked(tables: Iterable[tuple[Mapping[str, Any], Table]]) -> Table:
-    """Tables one under the other, with columns that name the owner of each row."""
+    """Tables one under the other, with the labels of each table as further columns."""
     parts = list(tables)
     lengths = [len(next(iter(columns.values()))) for _, columns in parts]
     owner = {key: np.repeat([labels[key] for labels, _ in parts], lengths) for key in parts[0][0]}

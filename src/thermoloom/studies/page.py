@@ -23,7 +23,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass
 class Contents:
-    """Headings as they are written; in a report on one study, its parts are the chapters."""
+    """The headings written so far; in a report on one study, its parts are the chapters."""
 
     single: bool
     entries: list[tuple[int, str, str]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Chapter:
 
 
 def build(parts: Sequence[Chapter], verdicts: Mapping[str, int]) -> str:
-    """The page of one study or of a few, from their summaries and pictures."""
+    """The page of one or more studies, from their summaries and pictures."""
     contents = Contents(single=len(parts) == 1)
     templates = _templates([part.study.folder for part in parts])
     frame, chapters, count = templates.get_template("chapter.html.j2"), [], 0
@@ -89,7 +89,7 @@ def _all_ours(summary: Mapping[str, Any]) -> bool:
 
 
 def _templates(folders: Sequence[Path]) -> Environment:
-    """The chapter of the i-th study is ``i/chapter.html.j2``; a plain one where it has none."""
+    """The chapter of the i-th study is ``i/chapter.html.j2``, or a plain one if it has none."""
     plain = FileSystemLoader(TEMPLATES / "plain")
     chapters = {
         str(i): ChoiceLoader([FileSystemLoader(folder), plain]) for i, folder in enumerate(folders)

@@ -1,4 +1,4 @@
-"""Figures of an experiment of pairs: trajectories, paired comparison, samples, energies."""
+"""Figures of a study of pairs: trajectories, paired comparison, samples, energies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from thermoloom.studies.drawing import (
 )  # fmt: skip
 
 MOST_ROWS = 10
-"""Targets that have a row of images; of more, the first."""
+"""Most targets with a row of images; of more targets, only the first have one."""
 
 
 # --- denoising trajectories ---
@@ -49,7 +49,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
     targets, shape = about["targets"][:MOST_ROWS], about["shape"]
     if "snapshots" not in arrays:
         figure = Figure(figsize=(WIDTH, 1.2))
-        empty(figure.add_subplot(), "no trajectory was replayed for this model")
+        empty(figure.add_subplot(), "no trajectory was replayed for this computer")
         return figure
     snapshots, steps = arrays["snapshots"], arrays["steps"]
     limits = grey_scale(snapshots) if snapshots.size else (0.0, 1.0)
@@ -93,8 +93,9 @@ def draw_trajectories(saved: StudyTables) -> Figure:
 
 
 def _no_sample(about: dict[str, Any], target: str) -> str:
-    how = "the classifier assigns" if about["classified"] else "nearest pattern assigns"
-    return f"{target}: {how} no sample to it"
+    if about["classified"]:
+        return f"{target}: the classifier assigns no sample to it"
+    return f"{target}: nearest pattern of no sample"
 
 
 # --- paired comparison ---

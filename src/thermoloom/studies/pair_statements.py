@@ -1,4 +1,4 @@
-"""Statements that every study of pairs judges: heat, and what becomes of quality."""
+"""Statements that every study of pairs judges: heat, and changes of quality."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thermoloom.measures.statistics import PairedComparison
 from thermoloom.studies import verdicts
 from thermoloom.studies.verdicts import Criterion, Evidence, Statements
 
-FOLLOWS = "follows from the number of pairs in which online is lower, so it is not judged"
+FOLLOWS = "follows from the number of pairs with less heat online, so it is not judged"
 NO_CLASSIFIER = "there is no classifier for this visible layer"
 
 
@@ -53,9 +53,9 @@ def lower_heat(said: Statements, evidence: Evidence) -> dict[str, Any]:
 
 
 def change(said: Statements, evidence: Evidence, key: str, measure: str) -> dict[str, Any]:
-    """A statement about online − batch of one measure of quality, by the thresholds it has.
+    """Judge a statement about online − batch of one measure of quality by its thresholds.
 
-    A measure that depends on the classifier is judged by all of them.
+    A measure that depends on the classifier is judged by all classifiers.
     """
     compared = evidence.models.compare(f"quality.{measure}")
     if compared is None:
@@ -79,7 +79,7 @@ def change(said: Statements, evidence: Evidence, key: str, measure: str) -> dict
 
 
 def _criteria(said: Statements, key: str, pairs: PairedComparison) -> list[Criterion]:
-    """A criterion for each threshold: one is about the interval, the others about the mean."""
+    """A criterion for each threshold; ``distance_from_zero`` is about the interval alone."""
     return [
         said.check(key, name, half_widths(pairs))
         if name == "distance_from_zero"

@@ -1,6 +1,6 @@
 """Tables and numbers of a study of pairs.
 
-Tables that it leaves behind (CSV, one row as named):
+Tables that it saves (CSV), and the subject of each row:
 
     models   a computer: heat, quality, energies, norms, losses
     samples  a denoising trajectory
@@ -52,7 +52,7 @@ def save_tables(pairs: Pairs, run: RunDirectory) -> None:
 
 
 def _model_columns(models: Sequence[Record]) -> dict[str, Any]:
-    """Seed-level numbers, without the times: a table does not depend on where it was computed."""
+    """Seed-level numbers, without timings: a table does not depend on where it was computed."""
     rows = [
         {**m.labels}
         | {
@@ -78,7 +78,7 @@ def _cross_columns(cross: Sequence[tuple[int, EnergyDrop]]) -> dict[str, Any]:
 
 
 def _save_pictures(pairs: Pairs, run: RunDirectory) -> None:
-    """Images of the displayed computer: nearest samples of each target, snapshots on the way."""
+    """Images of the displayed computer: nearest samples of each target, and snapshots."""
     record, patterns = pairs.displayed, pairs.patterns
     nearest = nearest_samples(record.samples, patterns, DISPLAYED)
     displayed = [sample for samples in nearest.values() for sample in samples]
@@ -262,7 +262,7 @@ def path_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def class_rows(pairs: Pairs) -> list[dict[str, Any]]:
-    """Class counts over all ten classes, one row per model; empty without a classifier."""
+    """Class counts over all ten classes, one row per computer; empty without a classifier."""
     return [
         {**record.labels, "counts": record.results["class_counts"]}
         for record in pairs.records
@@ -271,9 +271,9 @@ def class_rows(pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def timing(pairs: Pairs) -> dict[str, float]:
-    """Seconds of work by stage, summed over all models and processes.
+    """Seconds of work by stage, summed over all computers and processes.
 
-    Paths are made inside training; their share is estimated from those made for diagnostics.
+    Paths are simulated during training; their share is estimated from those of diagnostics.
     """
     spent = [record.results["timing"] for record in pairs.records]
     total = {stage: sum((s.get(stage, 0.0) for s in spent), 0.0) for stage in STAGES}
@@ -310,7 +310,7 @@ def panel_of(pairs: Pairs) -> list[dict[str, Any]] | None:
 
 
 def summarize_pairs(pairs: Pairs, run: RunDirectory) -> dict[str, Any]:
-    """The tables saved, and the numbers that every study of pairs reports."""
+    """Save the tables; return the numbers that every study of pairs reports."""
     save_tables(pairs, run)
     return {
         "pairs": len(pairs.seeds),

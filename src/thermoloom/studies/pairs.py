@@ -1,6 +1,6 @@
 """Pairs of computers, batch and online, trained on the same paths: one pair is one observation.
 
-Beside them stands the optimum θ*: solved once, sampled with the random numbers of every pair.
+The optimum θ* is compared with them: solved once, sampled with the random numbers of every pair.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thermoloom.studies.study import Plan
 OPTIMUM = "optimum"
 """Label of θ* in the column ``rule``."""
 REPLAYED = 5
-"""Pairs whose archives are replayed: all of the paper's."""
+"""Most pairs whose archives are replayed; the paper has this number of pairs."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PairPlan(Plan):
         if self.settings.machine.steps < 2:
             raise UserError(
                 f"machine.duration = {self.settings.machine.duration:g}: a trajectory of one step, "
-                "in which online and batch are the same rule; take at least two"
+                "for which online and batch are the same rule; use at least two steps"
             )
 
     def computer(self, rule: str, seed: int) -> Settings:
@@ -51,7 +51,7 @@ class PairPlan(Plan):
         return self.settings.updated({"training": {"rule": rule, "seed": seed, "period": None}})
 
     def optimum(self, seed: int) -> Settings:
-        """θ* as it is sampled beside the pair of this training seed.
+        """Settings of θ*, sampled with the random numbers of the pair of this training seed.
 
         Solving does not depend on the seed, so there is one solution for all of them.
         """
@@ -84,7 +84,7 @@ class PairPlan(Plan):
 
     @property
     def replay_cases(self) -> list[Case]:
-        """The archives of the first pairs generated once more, as many as the paper has."""
+        """Replays of the archives of the first ``REPLAYED`` pairs."""
         cycles = SAMPLE_IN_CYCLES * self.settings.generation.samples
         return [
             Case(
@@ -140,7 +140,7 @@ class Pairs:
 
     @cached_property
     def cross(self) -> list[tuple[int, EnergyDrop]]:
-        """Every potential on every ensemble of its pair, by seed; of machines of one stage."""
+        """Energy drops of both ensembles of a pair in both potentials, by seed; one stage only."""
         drops = []
         for seed in self.seeds if self.plan.settings.machine.stages == 1 else []:
             pair = {rule: self.computers[rule, seed] for rule in RULES}
@@ -180,7 +180,7 @@ def _reason(gathered: Gathered, rule: str, seed: int) -> str:
 
 
 def complete_pairs(plan: PairPlan, folder: Path) -> int:
-    """How many pairs are trained and measured."""
+    """Number of pairs that are trained and measured."""
     done = [(case, Record.of(case, folder)) for case in plan.pair_cases]
     measured = [case.labels["seed"] for case, r in done if r is not None and not r.diverged]
     return sum(measured.count(seed) == len(RULES) for seed in plan.seeds)

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page from what studies saved. It never simulates.
+"""Write the report: one self-contained HTML page from saved tables. Nothing is simulated.
 
     report DIR   DIR is a study (results/comparison) or a results folder with several
 
@@ -51,7 +51,7 @@ def write_report(path: Path, drawn: Collection[str] = ()) -> Written:
     folders = _with_results(path)
     if not folders:
         raise UserError(
-            f"{path}: no study with results here; run one with thermoloom run comparison"
+            f"{path}: no study with results here; run one, such as thermoloom run comparison"
         )
     began, chapters = time.perf_counter(), []
     for folder in folders:

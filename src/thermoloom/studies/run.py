@@ -1,4 +1,4 @@
-"""A study from plan to verdicts: tasks, tables, summary, statements.
+"""Run a study from plan to verdicts: tasks, tables, summary, statements.
 
 results/NAME/settings.toml   the plan, as a settings file
 results/NAME/*.csv           tables
@@ -44,17 +44,17 @@ OnInterim = Callable[[RunDirectory, dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Performed:
-    """What a run of a study leaves for the user."""
+    """Results of a run of a study, for the user."""
 
     path: Path
     """Directory of the study."""
     summary: dict[str, Any]
-    """Empty where so many tasks failed that there is nothing to sum up."""
+    """Empty if so many tasks failed that there is nothing to summarize."""
     failures: list[str]
     """``task: reason`` of every task that failed."""
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall-clock time of the tasks together, and of the tables."""
+    """Wall-clock seconds of all tasks together, and of the tables."""
 
 
 def compute(
@@ -65,7 +65,7 @@ def compute(
     progress: Progress | None = None,
     on_interim: OnInterim | None = None,
 ) -> Performed:
-    """Tasks, tables, summary and verdicts of a study; finished cases are not computed again.
+    """Run the tasks of a study and save tables, summary and verdicts; finished cases are kept.
 
     ``on_interim(run, summary)`` is called with the results so far while more seeds are computed.
     """
@@ -135,11 +135,11 @@ def summarized(study: Study, plan: Plan, folder: Path, run: RunDirectory) -> dic
 
 @dataclass
 class _Interim:
-    """Results so far: with the first complete seed, then as more come in.
+    """Save results so far: after the first complete seed, then as more seeds come in.
 
-    Made between two tasks by the process that holds the study's run, with files that are written
-    atomically, so a kill leaves the earlier results. It takes a thirtieth of the time at most: all
-    cores are busy with tasks.
+    The process that holds the study's run saves them between two tasks and writes every file
+    atomically, so a kill leaves the earlier results. This takes at most a thirtieth of the time,
+    because all cores are busy with tasks.
     """
 
     study: Study
@@ -159,7 +159,8 @@ class _Interim:
         if not self.seen < ready < wanted:
             return
         began, self.seen = monotonic(), ready
-        so_far = {"interim": {"seeds": ready, "of": wanted}, "missing": []}  # they are on their way
+        # the other seeds are not missing: they are being computed
+        so_far = {"interim": {"seeds": ready, "of": wanted}, "missing": []}
         with contextlib.suppress(UserError):  # reported at the end if it is still wrong
             summary = summarized(self.study, self.plan, self.folder, self.run) | so_far
             save_summary(self.run, summary)
@@ -175,10 +176,10 @@ def compute_share(
     resources: Resources = LOCAL,
     progress: Progress | None = None,
 ) -> Performed:
-    """The i-th of n shares of the tasks that need no other's results, for job arrays; no tables.
+    """Run the i-th of n shares of the tasks that need no results of others; save no tables.
 
-    The shares depend on the plan and n alone, not on what is in the folder already, so all of them
-    can run at the same time; ``compute`` then finds them done and goes on.
+    For job arrays: the shares depend only on the plan and n, not on the contents of the folder, so
+    all shares can run at the same time. ``compute`` then continues from their results.
     """
     number, count = share
     clock = Clock()
@@ -197,7 +198,7 @@ def compute_share(
 
 
 def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
-    """Refuse all that can be known to fail, with nothing written yet; returns the workers."""
+    """Refuse a plan that is certain to fail, before anything is written; return the workers."""
     models = study.computers(plan, folder)
     together = 1 if resources.cluster else min(resources.processes, len(models))
     _check_models(models, together)
@@ -207,7 +208,7 @@ def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
 
 
 def _check_models(models: Iterable[Settings], together: int) -> None:
-    """Computers that cannot be trained, sampled or measured here, so many at a time."""
+    """Refuse computers that cannot be trained, sampled or measured, ``together`` at a time."""
     kinds = {
         (model.machine, model.patterns, model.measures, model.generation): model for model in models
     }
@@ -221,19 +222,19 @@ def _check_models(models: Iterable[Settings], together: int) -> None:
 
 
 def _check_resources(resources: Resources, settings: Settings) -> int:
-    """Refuse a cluster that does not answer or see what it needs; the number of workers."""
+    """The number of workers; refuse a cluster that does not answer or lacks a needed folder."""
     if resources.cluster is None:
         return resources.processes
     if settings.measures.classifier and not resources.shared:
         raise UserError(
-            "measures.classifier: a cluster without --shared-disk does not see that folder; run "
-            "here, or with --shared-disk"
+            "measures.classifier: a cluster without --shared-disk cannot read that folder; run "
+            "locally, or with --shared-disk"
         )
     return check_cluster(resources.cluster)
 
 
 def describe(study: Study, plan: Plan, run: RunDirectory) -> dict[str, Any]:
-    """What was run, with what, where, and how to do it again."""
+    """Study, settings, software and host of a run, and the command that repeats it."""
     settings = plan.as_dict()
     for name in study.varied:
         section, _, key = name.partition(".")
@@ -253,6 +254,6 @@ def describe(study: Study, plan: Plan, run: RunDirectory) -> dict[str, Any]:
 
 
 def save_summary(run: RunDirectory, summary: dict[str, Any]) -> None:
-    """summary.json, every number of the page."""
+    """Write summary.json, with every number of the page."""
     text = json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False)
     run.save_bytes(SUMMARY, text.encode() + b"\n")

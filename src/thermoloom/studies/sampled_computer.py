@@ -2,7 +2,7 @@
 
 Computers that share their noising paths are trained together, in one task. With many workers a
 training and its samples are several tasks (``schedule``). Numbers do not depend on this: a path
-does not depend on who learns from it, and the samples of a piece are those of the archive.
+does not depend on the computers that learn from it, and a piece holds the archive's samples.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _advance(report: Report, models: list[Settings]) -> Callable[[float, float |
 
 
 def piece(settings: Settings, number: int) -> tuple[int, int]:
-    """(first sample, samples) of a piece: a group of the engine, so that no bit depends on it."""
+    """(first sample, number of samples) of a piece: a group of the engine, so no bit changes."""
     first = number * samples_together()
     return first, min(samples_together(), settings.generation.samples - first)
 
@@ -179,14 +179,14 @@ def _piece_settings(settings: Settings, number: int) -> dict[str, Any]:
 
 
 def piece_paths(folder: Path, settings: Settings) -> list[Path]:
-    """Where the pieces of a computer's samples are; none if they are no more than one piece."""
+    """Run directories of the pieces of a computer's samples; none if one piece holds all."""
     count = math.ceil(settings.generation.samples / samples_together())
     numbers = range(count if count > 1 else 0)
     return [run_path(folder / RUNS, PIECE, _piece_settings(settings, n)) for n in numbers]
 
 
 def draw_piece(workdir: Path, report: Report, case: dict[str, Any], number: int) -> dict[str, Any]:
-    """Samples of one piece, stored until the archive of all of them is made."""
+    """Draw the samples of one piece, stored until the archive of all pieces is written."""
     settings = Case.from_json(case).settings
     place = piece_paths(workdir, settings)[number]
     with RunDirectory.create(place, PIECE, _piece_settings(settings, number)) as run:
@@ -205,7 +205,7 @@ def draw_piece(workdir: Path, report: Report, case: dict[str, Any], number: int)
 
 
 def _join_pieces(workdir: Path, settings: Settings, clock: Clock) -> None:
-    """The archive of a computer from its pieces, where all of them are there and it is not."""
+    """Write the archive of a computer from its pieces, unless it exists or a piece is missing."""
     training, order = RunDirectory.open(trained_path(workdir, settings)), order_of(settings)
     pieces = [finished(path) for path in piece_paths(workdir, settings)]
     runs = [run for run in pieces if run is not None]
@@ -227,10 +227,10 @@ def _measure(
     on_progress: Callable[[float], None],
     known_terms: dict[Path, list[Terms]],
 ) -> None:
-    """Samples of a trained computer, their quality and its diagnostics, in the run of the case.
+    """Sample a trained computer; save quality and diagnostics in the run of the case.
 
     A training that diverged, or samples that are not finite, are recorded as diverged.
-    ``known_terms``: terms of trainings on the additional paths, whatever their samples.
+    ``known_terms``: terms on the additional paths by training; samples do not change them.
     """
     settings = case.settings
     with RunDirectory.create(workdir / case.path, case.kind, case.identity) as run:
@@ -271,7 +271,7 @@ def _measure(
 def record_samples(
     run: RunDirectory, settings: Settings, generated: Generated, patterns: Patterns, clock: Clock
 ) -> dict[str, Any] | None:
-    """The table of samples, their heat and quality; None where they diverged, which is noted."""
+    """Save the table of samples; return heat and quality, None if the samples diverged."""
     if not np.isfinite(generated.final_states).all():
         run.diverged(settings.training.cycles, {"stage": "generation"})
         return None
@@ -299,7 +299,7 @@ def _terms_on_paths(
 ) -> list[Terms]:
     """(pattern, terms) on every additional path; the seconds per path are recorded as well.
 
-    Paths side by side, single-threaded linear algebra: the same bits whatever the threads.
+    Paths run side by side, each on one thread, so the bits do not depend on the threads.
     """
     machine = settings.built
     drive = drive_of(patterns, machine)
@@ -353,7 +353,7 @@ def _diagnosed(
     terms: list[Terms],
     clock: Clock,
 ) -> dict[str, Any]:
-    """Numbers of a computer beside those of its samples."""
+    """Energies, norms, losses and path terms of a computer."""
     values = [term for _, term in terms]
     return {
         "initial_energy": mean_energies(generated.initial_energy),
@@ -377,8 +377,8 @@ def _diagnosed(
 def replay(job: Job) -> dict[str, Any]:
     """Generate an archive again, compare it to the bit, save snapshots of the nearest samples.
 
-    θ is read anew after the call and compared, entry by entry, with what was read before it and
-    with what the call has used.
+    A copy of θ made before the call is compared, entry by entry, with the θ that the call used and
+    with θ read again after the call.
     """
     began = time.perf_counter()
     settings, order = job.settings, order_of(job.settings)

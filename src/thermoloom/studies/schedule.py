@@ -1,7 +1,7 @@
-"""Cases become tasks: those that can be computed now, cut for any number of workers.
+"""Turn the cases that can be computed now into tasks, cut for any number of workers.
 
 Computers that share their noising paths stay in one task while there is work for all workers, and
-are tasks of their own towards the end, or where there are many workers. With more workers than
+become separate tasks towards the end, or where there are many workers. With more workers than
 trainings, samples are drawn in separate tasks, too.
 """
 
@@ -50,7 +50,7 @@ def _measure_task(case: Case) -> Task:
 
 
 def in_products(machine: Machine, cycles: float) -> float:
-    """Training cycles of a machine in a unit for all machines: products with couplings."""
+    """Cost of training cycles in a unit common to all machines: products with couplings."""
     couplings = [block for block in layout(machine).blocks if block.columns in machine.groups]
     forces = sum(block.size * (1 if block.symmetric else 2) for block in couplings)
     return cycles * machine.steps * forces
@@ -86,7 +86,8 @@ def _computer_tasks(cases: Iterable[Case], folder: Path, workers: int) -> list[T
 def cost(training: Training, beside: Sequence[Training] = ()) -> float:
     """Approximate cost of training and sampling a computer, in plain training cycles.
 
-    Beside another strength of update noise, no separate training is needed.
+    A computer that differs from one of ``beside`` only in the strength of its update noise costs
+    no separate training.
     """
     settings = training[0].settings
     errors = settings.imperfections
@@ -99,17 +100,17 @@ def cost(training: Training, beside: Sequence[Training] = ()) -> float:
 
 
 def _trained_as_one(a: Settings, b: Settings) -> bool:
-    """Whether two computers differ, but for their samples, in the strength of noise alone."""
+    """Whether two computers differ, apart from samples, only in the strength of update noise."""
     noisy = a.imperfections.update_noise > 0 and b.imperfections.update_noise > 0
     clean, other = a.without_update_noise, b.without_update_noise
     return noisy and replace(clean, generation=b.generation) == other
 
 
 def cut(groups: Mapping[Hashable, Sequence[Training]], workers: int) -> Iterator[list[Case]]:
-    """Groups of trainings that share paths, cut so that all workers have work to the end.
+    """Cut groups of trainings that share paths so that all workers have work to the end.
 
-    A task is no more than a worker's share of the remaining cost: groups at first, single
-    trainings at the end, and from the start where there are as many workers as trainings.
+    A task costs no more than a worker's share of the remaining cost: groups at first, single
+    trainings at the end, or from the start if there is a worker for each training.
     """
     remaining = sum(
         cost(training, group[:i]) for group in groups.values() for i, training in enumerate(group)
@@ -175,7 +176,7 @@ def _tasks_before_measuring(cases: list[Case], folder: Path) -> list[Task]:
             continue
         for number, path in enumerate(piece_paths(Path(), settings)):
             first, samples = piece(settings, number)
-            detail = f"samples {first} to {first + samples - 1} of {settings.generation_seed}"
+            detail = f"samples {first} to {first + samples - 1} of seed {settings.generation_seed}"
             tasks[path] = Task(
                 name=f"{name_of(cases)}, {detail}",
                 function="thermoloom.studies.sampled_computer:draw_piece",

@@ -1,4 +1,4 @@
-"""Screens: response curves over one setting, on the same noising paths and generation numbers.
+"""Screens: response curves over one setting, on shared noising paths and random numbers.
 
     case     labels {screen, variant, value, seed}; the computers of a screen share their paths
     tables   curves.csv, one row per point; conditions.csv, one per condition and seed;
@@ -42,7 +42,7 @@ def condition(
     measure: Measure | None = None,
     **case: Any,
 ) -> Case:
-    """A point of a screen; ``variant``: which of its curves.
+    """A point of a screen; ``variant`` names its curve.
 
     The computers of a curve are one group, unless ``case`` names another.
     """
@@ -58,13 +58,13 @@ def check_grid(
     high: float = math.inf,
     reference: float | None = None,
 ) -> None:
-    """A grid has no value twice and none out of bounds, and contains its reference."""
+    """Refuse a grid with repeated values, values out of bounds, or without its reference."""
     if not values or len(set(values)) < len(values):
-        wrong = "at least one value, none of them twice"
+        wrong = "must have at least one value, none of them twice"
     elif min(values) < low or max(values) > high:
         wrong = f"values must be from {low:g} to {high:g}"
     elif reference is not None and reference not in values:
-        wrong = f"must contain {reference:g}, to which all others are compared"
+        wrong = f"must contain {reference:g}, with which all others are compared"
     else:
         return
     raise UserError(f"{SECTION}.{name} = {list(values)}: {wrong}")
@@ -100,12 +100,12 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def has_panel(settings: Settings) -> bool:
-    """Whether the panel judges, too: it knows MNIST classes only."""
+    """Whether the panel also judges the samples: it knows only the classes of MNIST."""
     return settings.patterns.are_digits and is_classified(settings)
 
 
 def _measures(settings: Settings) -> list[str]:
-    """Columns of quality: those of the main classifier, and those of the panel where it judges."""
+    """Columns of quality: by the main classifier, and by the panel where it judges."""
     members = panel_records() if has_panel(settings) else {}
     return [*MEASURES, *(on_panel(measure, name) for measure in CLASSIFIED for name in members)]
 
@@ -113,7 +113,7 @@ def _measures(settings: Settings) -> list[str]:
 def summarize_screens(
     responses: Responses, plan: Plan, gathered: Gathered, run: RunDirectory
 ) -> dict[str, Any]:
-    """The tables saved, and the numbers that every study of screens reports."""
+    """Save the tables; return the numbers that every study of screens reports."""
     _save_tables(responses, run)
     seeds = sorted({m.seed for m in responses.measured})
     return {

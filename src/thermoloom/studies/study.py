@@ -59,13 +59,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.settings.solved:
-            raise UserError("solver, training.rule: set by the study itself")
+            raise UserError("solver, training.rule: set by the study itself; leave them out")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UserError(
-                f"{SECTION}.seeds = {shown(list(self.seeds))}: at least one, each only once"
+                f"{SECTION}.seeds = {shown(list(self.seeds))}: name at least one, each only once"
             )
         if len(self.seeds) > MOST_SEEDS:
-            raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} of them; at most {MOST_SEEDS:,}")
+            raise UserError(f"{SECTION}.seeds: {len(self.seeds):,} seeds; at most {MOST_SEEDS:,}")
         for entry in fields(self):
             value, key = getattr(self, entry.name), f"{SECTION}.{entry.name}"
             if value == () and entry.name not in self.optional:
@@ -75,7 +75,7 @@ class Plan:
                 raise UserError(f"{key} = {value}: must be at least {least}")
 
     def options(self) -> dict[str, Any]:
-        """The fields of the plan but for the settings, as JSON."""
+        """The fields of the plan except the settings, as JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         options: dict[str, Any] = json.loads(json.dumps(values))
         return options
@@ -95,7 +95,7 @@ class Plan:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Values that do not count for the identity, so that plans may get new fields."""
+        """Values that do not count in the identity, so that plans can gain fields."""
         return cls().as_dict()
 
     def updated(self, values: Mapping[str, Mapping[str, Any]]) -> Self:
@@ -152,8 +152,8 @@ class Study:
     presets: Mapping[str, Plan]
     """Plans by name. The first is the default: ``full`` or ``paper``; ``quick`` takes a minute."""
     cases: Callable[[Any, Path], Sequence[Case]]
-    """``cases(plan, folder)``: everything to be computed, as far as the results folder tells.
-    Asked again whenever cases are done, until nothing new comes."""
+    """``cases(plan, folder)``: all cases that can be known from the results folder so far.
+    Called again whenever cases are done, until it returns no new ones."""
     summarize: Callable[[Any, Gathered, RunDirectory], dict[str, Any]]
     """``summarize(plan, gathered, run)``: save tables in the study's run and return the summary.
     It never simulates."""
@@ -161,8 +161,8 @@ class Study:
     foreseen: Callable[[Any], Sequence[Settings]] | None = None
     """Computers that the plan will need, where ``cases`` cannot yet know all of them."""
     complete_seeds: Callable[[Any, Path], int] | None = None
-    """``complete_seeds(plan, folder)``: where it is there, tables and a page appear with the first
-    complete seed and are renewed as others come in."""
+    """``complete_seeds(plan, folder)``: how many seeds are complete. With it, tables and a page
+    appear after the first complete seed and are renewed as others come in."""
     varied: tuple[str, ...] = VARIED
     """Settings that the study sets itself; the user cannot."""
     order: int = 1000
@@ -209,7 +209,7 @@ class Study:
     ) -> dict[str, Mapping[str, Any]]:
         """The user's values, without defaults of settings that the study sets itself.
 
-        So any study takes a file with all settings; a changed one is refused.
+        So any study accepts a file with all settings; a changed value is refused.
         """
         # settings.toml of a run holds the preset's values
         usual = (Settings().as_dict(), self.presets[preset].settings.as_dict())
@@ -220,17 +220,17 @@ class Study:
                 continue
             if not any(_same(accepted[section][key], defaults[section][key]) for defaults in usual):
                 options = ", ".join(f"{SECTION}.{key}" for key in self.presets[preset].options())
-                raise UserError(f"{name}: set by the study itself; it has {options}")
+                raise UserError(f"{name}: set by the study itself; its own settings: {options}")
             accepted[section] = {k: v for k, v in accepted[section].items() if k != key}
         return accepted
 
     def preset_of(self, plan: Plan) -> str | None:
-        """The preset that a plan is, if it is one."""
+        """Name of the preset that equals this plan; None if none does."""
         plan = plan.updated({"patterns": {"content": ""}})
         return next((name for name, preset in self.presets.items() if preset == plan), None)
 
     def rerun(self, plan: Plan, path: Path) -> str:
-        """The command that does it again, from any directory."""
+        """The command that repeats a run, from any directory."""
         preset, folder = self.preset_of(plan), path.absolute()
         options = ["--preset", preset] if preset else ["--config", str(folder / "settings.toml")]
         study = self.name if self.source is None else str(self.folder)
@@ -238,7 +238,7 @@ class Study:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equality of settings, where files have lists for tuples."""
+    """Equality of settings; files hold lists in place of tuples."""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return list(a) == list(b)
     return bool(a == b)

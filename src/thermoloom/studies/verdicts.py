@@ -1,4 +1,4 @@
-"""A statement, a threshold and a number of ours make a verdict.
+"""Judge statements: a sentence, a threshold and a number of ours give a verdict.
 
     holds                       the number is on the right side of the threshold, with its error
     differs                     it is on the wrong side, with its error
@@ -13,13 +13,13 @@ A study's ``statements.toml`` holds the sentences:
                                 put into words (measured)
     [quantities.KEY]            a number of the paper: value, interval (95 %), sentence
     [predictions.KEY]           a sentence of our theory
-    threshold.NAME              how our number must lie to a limit, for the statement to hold:
-                                below, above, at_most, at_least, within (±) or beyond (±) it;
-                                its unit, and the reason: whether the paper has it or we chose
-                                it. One with a plain value tells what the sentence is about
+    threshold.NAME              where our number must lie for the statement to hold: below,
+                                above, at_most, at_least, within (±) or beyond (±) a limit;
+                                the unit of the limit, and its reason: from the paper, or our
+                                choice. A plain value only says what the sentence is about
     consequence                 what the sentence follows from; it is judged but not counted
-    needs                       lengths without which nothing is judged; [needs] holds for all
-                                entries that have none of their own, {} needs nothing
+    needs                       least lengths of a run that is judged; [needs] applies to all
+                                entries without needs, {} needs nothing
 
 Nothing measured is ever taken from this file.
 """
@@ -73,8 +73,12 @@ COLOURS = {
 }  # fmt: skip
 """Kind of each verdict; the first six are those of statements, in the order of a tally."""
 SIGNS = {"good": "✓", "fair": "≈", "bad": "✗", "none": "·"}
-"""Beside the colour, for readers who do not see it."""
-DISTANCES = {"good": "to spare:", "fair": "to be resolved, it lacks", "bad": "it misses that by"}
+"""Shown beside the colour, for readers who cannot see it."""
+DISTANCES = {
+    "good": "margin:",
+    "fair": "the interval crosses the limit by",
+    "bad": "misses the limit by",
+}
 """What the distance of a criterion's number from its limit means, by the kind of the verdict."""
 FILE = "statements.toml"
 
@@ -106,12 +110,12 @@ SIDES = {
     "below": "below", "above": "above", "at_most": "at most", "at_least": "at least",
     "within": "within ±", "beyond": "beyond ±",
 }  # fmt: skip
-"""How a criterion's number must lie to its limit; the last two are about its magnitude."""
+"""Where a number must lie relative to its limit; the last two are about its magnitude."""
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number and the limit that decides about it: how a statement could have failed.
+    """A number and its limit: one condition for a statement to hold.
 
     It holds if the whole interval lies on the right side of the limit, differs if all of it lies on
     the wrong side, and is not resolved if the interval contains the limit.
@@ -127,7 +131,7 @@ class Criterion:
     interval: Interval | None = None
     """95 % interval; None where the number has no error, infinite where its error is unknown."""
     about: str = ""
-    """Which of several numbers that the same limit decides about."""
+    """Name of the number, where one limit applies to several numbers."""
 
     @property
     def _inside(self) -> tuple[float, float]:
@@ -150,7 +154,7 @@ class Criterion:
 
     @property
     def distance(self) -> float | None:
-        """From the nearest number that would have changed the verdict; None if there is none."""
+        """Distance to the nearest number that would change the verdict; None if there is none."""
         ends = [abs(end) for end in self._inside]
         return min(ends) if math.isfinite(min(ends)) else None
 
@@ -168,19 +172,19 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence of the paper and what our numbers say of it."""
+    """A sentence of the paper, and the verdict of our numbers on it."""
 
     key: str
     sentence: str
     where: str
     verdict: str
     measured: str
-    """Ours in words; {name:format} stands for a number of ``values``."""
+    """Our numbers in words; {name:format} stands for a number of ``values``."""
     values: dict[str, Any] = field(default_factory=dict)
     thresholds: list[dict[str, Any]] = field(default_factory=list)
-    """What the sentence is about, such as an amplitude; it decides nothing."""
+    """Values that the sentence is about, such as an amplitude; they decide nothing."""
     criteria: list[dict[str, Any]] = field(default_factory=list)
-    """What decides the verdict, by the main classifier."""
+    """The criteria that decide the verdict, by the main classifier."""
     panel: list[dict[str, Any]] = field(default_factory=list)
     """Verdict and numbers by every classifier, the main one first; empty where none is needed."""
     consequence: str = ""
@@ -200,12 +204,12 @@ class Statements:
 
     @classmethod
     def beside(cls, module_file: str) -> Statements:
-        """Those of the study that a module belongs to: ``Statements.beside(__file__)``."""
+        """The statements of the study of a module: ``Statements.beside(__file__)``."""
         return cls(Path(module_file).parent)
 
     @cached_property
     def entries(self) -> dict[str, Any]:
-        """The file; nothing where a study has none."""
+        """The content of the file; empty if the study has none."""
         return tomllib.loads(self._file.read_text("utf-8")) if self._file.exists() else {}
 
     def entry(self, key: str) -> dict[str, Any]:
@@ -217,7 +221,7 @@ class Statements:
         raise KeyError(f"{self._file}: has no {key}")
 
     def needs(self, key: str) -> dict[str, int]:
-        """Lengths without which an entry cannot be judged: its own, or those of the study."""
+        """Least lengths of a run for which an entry is judged: its own, or those of the study."""
         needs = self.entry(key).get("needs", self.entries.get("needs", {}))
         return {name: value for name, value in needs.items() if name != "reason"}
 
@@ -228,7 +232,7 @@ class Statements:
     def check(
         self, key: str, name: str, value: float, interval: Interval | None = None, about: str = ""
     ) -> Criterion:
-        """A number against the threshold of this name."""
+        """Compare a number with the threshold of this name."""
         entry, limit = self.entry(key)["threshold"][name], self.limit(key, name)
         side = _limit(entry)[0]
         return Criterion(name, value, side, limit, entry["unit"], entry["reason"], interval, about)
@@ -236,7 +240,7 @@ class Statements:
     def check_change(
         self, key: str, name: str, change: ResponseChange, about: str = "", unit: float = 1.0
     ) -> Criterion:
-        """A change along a response curve, in units of so many per cent of its reference."""
+        """A change along a response curve, in units of ``unit`` per cent of its reference."""
         low, high = change.percent_interval or (change.percent, change.percent)
         return self.check(key, name, change.percent / unit, (low / unit, high / unit), about)
 
@@ -248,7 +252,7 @@ class Statements:
     def check_pairs(
         self, key: str, name: str, pairs: PairedComparison, about: str = ""
     ) -> Criterion:
-        """The mean difference of pairs, per cent of the reference where the threshold says so.
+        """The mean difference of pairs, in per cent of the reference if that is the unit.
 
         One pair has no interval, so it cannot resolve anything.
         """
@@ -306,7 +310,7 @@ class Statements:
     def statement(
         self, key: str, verdict: str, measured: str = "", /, **values: Any
     ) -> dict[str, Any]:
-        """A ``Statement`` as a dictionary, with its sentence; what diverged is ∞.
+        """A ``Statement`` as a dictionary, with its sentence; a number that diverged is ∞.
 
         ``measured``: our numbers in words, as in the file unless given; ``values``: the numbers.
         """
@@ -359,7 +363,7 @@ class Statements:
         }
 
     def missing(self, key: str, reason: str) -> dict[str, Any]:
-        """A statement that this run cannot speak to, and why."""
+        """A statement that this run did not measure, and why."""
         return self.statement(key, NOT_MEASURED, reason)
 
     def judgeable(self, row: dict[str, Any], lengths: Mapping[str, int]) -> dict[str, Any]:
@@ -486,13 +490,13 @@ def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def weakest(verdicts: Sequence[str]) -> str:
-    """The verdict on several things that must all hold; on nothing, not measured."""
+    """The verdict on several criteria that must all hold; without criteria, not measured."""
     ranked = (NOT_MEASURED, DIFFERS, UNRESOLVED, HOLDS)
     return next((verdict for verdict in ranked if verdict in verdicts), NOT_MEASURED)
 
 
 def holds_if(condition: bool) -> str:
-    """A verdict without anything between."""
+    """A verdict with only two outcomes: holds or differs."""
     return HOLDS if condition else DIFFERS
 
 
@@ -503,19 +507,19 @@ _COUNTED = {
     DIFFERS: ("differs", "differ"),
     DEPENDS: ("depends on the classifier", "depend on the classifier"),
     UNRESOLVED: ("is not resolved", "are not resolved"),
-    TOO_SHORT: ("cannot be judged by so short a run", "cannot be judged by so short a run"),
+    TOO_SHORT: ("cannot be judged from so short a run", "cannot be judged from so short a run"),
     NOT_MEASURED: ("was not measured", "were not measured"),
 }  # fmt: skip
 
 
 def counted(verdict: str, count: int) -> str:
-    """What stands after the number of statements with this verdict: 1 holds, 18 hold."""
+    """The words after the number of statements with this verdict: 1 holds, 18 hold."""
     one, many = _COUNTED.get(verdict, (verdict, verdict))
     return one if count == 1 else many
 
 
 def tally(counts: Mapping[str, int]) -> str:
-    """``18 hold, 2 have the same sign but are not resolved, 1 differs``; nothing if none."""
+    """``18 hold, 2 are not resolved, 1 differs``; empty without statements."""
     return ", ".join(f"{n} {counted(verdict, n)}" for verdict, n in counts.items() if n)
 
 

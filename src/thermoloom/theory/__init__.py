@@ -1,1 +1,1 @@
-"""What can be known about learning without a single trajectory."""
+"""Theory: predictions of learning and generation without a simulated trajectory."""

@@ -1,9 +1,9 @@
-"""Which windows are best: those whose optima have the least expected loss together.
+"""The best windows: those whose optima have the least total expected loss.
 
     min Σ_t L*(e_{t−1}, e_t)   over 0 = e₀ < e₁ < … < e_T = K
 
 L*(a, b) is the expected loss at the optimum of a stage that learns from the steps a … b alone. The
-sum is one over windows, so dynamic programming finds the best edges on a grid exactly, from the
+total is a sum over windows, so dynamic programming finds the best edges on a grid exactly, from the
 G(G + 1)/2 optima of a grid of G pieces.
 """
 

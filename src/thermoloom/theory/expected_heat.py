@@ -3,7 +3,7 @@
     Q = Σ_t V_t(x_b) − V_t(x_a),      from step a to step b is the window of stage t
 
 Generation goes from b to a, so this is the heat that it would give off if it retraced noising
-paths, which is what training asks of it. Units of a noising path are independent, so for i ≠ j
+paths, as training demands. Units of a noising path are independent, so for i ≠ j
 
     ∂E[Q]/∂J_ij = E[m_i(b) m_j(b) − m_i(a) m_j(a)]       mean over patterns, m = E[x | pattern]
 

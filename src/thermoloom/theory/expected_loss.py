@@ -115,7 +115,7 @@ class TimeModes:
         return self.modes_of(*self.interpolation(fields))
 
     def modes_of(self, odd: Array64, even: Array64, dtype: Any = np.float64) -> PathModes:
-        """The same from interpolations; m and d in this precision."""
+        """Moments of the noising paths from interpolations; m and d in this precision."""
         drifts, squares = [], []
         for where, drift, square in self._of_theta:
             of_drift, of_square = odd[:, where], even[:, where]
@@ -246,7 +246,7 @@ def expected_losses(
 ) -> Iterable[ExpectedLoss]:
     """The expected loss of every stage, or of other windows, in one pass over the patterns.
 
-    With few wires each has a pass of its own when it is reached, so that one is in memory at once.
+    With few wires, each loss takes a separate pass when it is reached: only one is in memory.
     """
     windows = list(machine.stage_windows if windows is None else windows)
     moments_by_window = _moments(machine, fields, marginals, windows, words)
@@ -376,8 +376,8 @@ def dense_moments(
 def linear_moments(
     machine: Machine, modes: list[TimeModes], fields: Fields, words: Fields | None
 ) -> list[Dense]:
-    """The same where the means of all units are proportional to their fields: the correlations of
-    the fields, with each other and with the clamped units, are those of every window.
+    """``dense_moments`` where the means of all units are proportional to their fields: the
+    correlations of the fields, with each other and with the clamped units, serve every window.
     """
     count, n = len(fields), machine.units
     labels = machine.size_of("label")

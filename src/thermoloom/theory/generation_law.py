@@ -101,7 +101,7 @@ class GenerationLaw:
 
 
 def transport_scale(machine: Machine) -> float:
-    """μk_BT t_f: a squared distance travelled by it is one nat of entropy at least."""
+    """μk_BT t_f: the squared distance whose transport produces at least one nat of entropy."""
     return machine.mobility * machine.kT * machine.duration
 
 
@@ -186,7 +186,7 @@ def prepared_entropy(machine: Machine) -> float:
     if points > _MOST_POINTS:
         raise UserError(
             f"machine.dt = {machine.dt:g}: steps too short to follow the density of a unit "
-            f"({points} points); its entropy is unknown"
+            f"({points} points, at most {_MOST_POINTS}); use a larger machine.dt"
         )
     x = np.linspace(-reach, reach, points)
     spacing = x[1] - x[0]

@@ -45,7 +45,7 @@ _FARTHEST = 40.0
 
 
 def _quiet(rows: float) -> None:
-    """Tell nobody."""
+    """Discard the report."""
 
 
 @linear_algebra()

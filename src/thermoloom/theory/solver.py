@@ -174,9 +174,9 @@ def _relative_size(loss: ExpectedLoss, gradient: Array64, first: Array64) -> flo
 
 class CompletelyWired:
     """J with J S + (J S)ᵀ = R: the optimum of a machine in which every unit is coupled to every
-    one, itself included. It differs from ours by masks only, so it preconditions our equations.
+    unit, itself included. It differs from ours by masks only, so it preconditions our equations.
 
-    Clamped units are eliminated first; what is left, J C + C J with C the covariance of the free
+    Clamped units are eliminated first; the remainder, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Only the couplings of some
     units, the hub, are needed: those of hidden units, where visible ones are not coupled.
     With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
@@ -255,7 +255,7 @@ class CompletelyWired:
         return Q @ (J @ Q[hub].T), forces.astype(np.float64)
 
     def _between_all(self, residual: Array64, lyapunov: Lyapunov) -> Array64:
-        """The same with J_ii = 0, which is exact where all pairs are wired."""
+        """J of a flat R, with J_ii = 0, which is exact where all pairs are wired."""
         form, n = self._loss.layout, self._loss.machine.units
         R = np.empty((n, n), np.float32)
         clamped = np.zeros((n, form.positions["one"].stop - n))
@@ -289,8 +289,8 @@ class CompletelyWired:
 
 
 class FewWires:
-    """The same for a machine with few wires: clamped units are eliminated likewise, and J C + C J
-    on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
+    """The preconditioner of a machine with few wires: clamped units are eliminated likewise, and
+    J C + C J on the wires is replaced by its diagonal, J_ij (C_ii + C_jj).
     """
 
     def __init__(self, loss: ExpectedLoss) -> None:

@@ -31,8 +31,8 @@ def check_training(settings: Settings, drive: Drive) -> None:
         )
     if settings.device.bits != UNQUANTIZED:
         raise UserError(
-            f"device.bits = {settings.device.bits}: couplings are written in so many bits after "
-            "training; train in float32, or with imperfections.bits"
+            f"device.bits = {settings.device.bits}: applies to couplings written after training; "
+            "train in float32, or set imperfections.bits"
         )
     check_learning(settings, drive)
 

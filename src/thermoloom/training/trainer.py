@@ -4,7 +4,7 @@
                θ, state ← learner.update(θ, state, path)
 
 A path does not depend on θ, so learners that differ in rule, learning rate or injected errors share
-it, and what equal learners learn from it.
+it, and equal learners share the result.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Trainee:
         state = self.reached.state
         begins = {} if state is None else self.learner.init(self.parameters)
         if any(not _alike(state, name, array) for name, array in begins.items()):
-            raise UserError("the state of the learner is not one of this learning rule")
+            raise UserError("the state of the learner does not fit this learning rule")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a checkpoint."""
@@ -252,7 +252,7 @@ def check_cycles(cycles: NDArray[Any]) -> None:
     """Refuse cycles of a validation curve that are not whole and rising."""
     whole = np.isfinite(cycles).all() and not (cycles % 1).any()
     if not whole or (cycles < 0).any() or (np.diff(cycles) <= 0).any():
-        raise ValueError("the cycles of the validation curve do not rise")
+        raise ValueError("the cycles of the validation curve do not increase")
 
 
 def _alike(state: State | None, name: str, array: NDArray[Any]) -> bool:

@@ -30,7 +30,7 @@ from thermoloom.threads import COMPILING
 if config.DISABLE_JIT:
     raise UserError(
         "NUMBA_DISABLE_JIT = 1: the kernels would take hours in plain Python; unset it, or take "
-        "the engine numpy"
+        "the portable engine"
     )
 
 
@@ -52,7 +52,11 @@ config.CACHE_DIR = _kernels_of_these_sources()
 
 
 def compiler(lightly: bool = False, in_vectors: bool = True, **options: Any) -> Any:
-    """A decorator that compiles kernels; ``lightly``, ``in_vectors``: when compiled alone."""
+    """A decorator that compiles kernels.
+
+    ``lightly``: with fewer optimizations; ``in_vectors``: with loops in vector registers. Both hold
+    for the kernel itself, not inside kernels that call it.
+    """
     compiled = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
     def decorate(function: Any) -> Any:

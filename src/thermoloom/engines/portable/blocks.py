@@ -37,13 +37,13 @@ from thermoloom.rules import Learning, in_block
 from thermoloom.streams import rounding_uniforms
 
 Memory = dict[str, Blocks]
-"""θ, and what else a rule remembers for every coupling, by name."""
+"""θ, and the other numbers that a rule remembers for every coupling, by name."""
 THETA = "0 θ"
 """Name of θ, which sorts before all others: JAX sorts names."""
 
 
 class Rule(NamedTuple):
-    """What a kernel is compiled for."""
+    """The settings for which a kernel is compiled."""
 
     machine: Machine
     period: int
@@ -88,9 +88,10 @@ def learn_blocks(
     library: NumPy, rule: Rule, z: Memory, wires: Blocks, sensing: list[list[Blocks]] | None,
     rate: Array, word: Array | None, keys: Array, blocks: tuple[Array, ...],
 ) -> Any:  # fmt: skip
-    """θ and all else that the rule remembers after blocks of steps: x′, uncoupled residuals and
-    normals of the error, each (blocks, trainings, B, N), and the counters of the rounding stream
-    (blocks, 2), which matter on a grid, where B = 1.
+    """θ, and all else that the rule remembers, after blocks of steps.
+
+    ``blocks``: x′, uncoupled residuals and normals of the error, each (blocks, trainings, B, N),
+    and the counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
     """
     machine, scale, xp = rule.machine, rule.machine.residual_scale, library.xp
 

@@ -39,7 +39,7 @@ class Learner(engines.Learner):
     rule: Rule
 
     def init(self, theta: Parameters) -> State:
-        """Zeros for each memory of a linear rule, or what a user's own rule begins with."""
+        """Zeros for each memory of a linear rule, or the initial state of a user's own rule."""
         if not self.rule.own.step:
             names = [f"memory_{m:02}" for m in range(self.rule.own.linear.memories)]
             return {name: np.zeros_like(theta.vector) for name in names}
@@ -57,12 +57,12 @@ class Learner(engines.Learner):
         return lesson
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
-        """Residuals (K, N) of units that are coupled to nothing, and what θ gets at the end."""
+        """Residuals (K, N) of units that are coupled to nothing, and a final change of θ."""
         alone = uncoupled_residuals(self.library, self.rule.machine, path.states)
         return alone + residual_errors(self.library, self.settings, path.number), 0.0
 
     def finish(self, theta: Parameters, vector: Any, state: State) -> Lesson | None:
-        """θ with what was learned, as it is at the end of the trajectory; None: it diverged."""
+        """θ and state at the end of a trajectory, on the grid and after drift; None: θ diverged."""
         if not np.isfinite(vector).all():
             return None
         learned, machine, grid = replace(theta, vector=vector), self.rule.machine, self.rule.grid
@@ -138,7 +138,7 @@ def learn_together(
 
 
 def stored(library: NumPy, machine: Machine, stages: Sequence[Memory]) -> list[State]:
-    """What each training remembers in every stage, by name: (stages, size of θ)."""
+    """The memory of each training in every stage, by name: (stages, size of θ)."""
     vectors = {
         name: np.stack([couplings.vector_of(library, machine, z[name]) for z in stages], axis=1)
         for name in stages[0]

@@ -117,7 +117,10 @@ class NoiseResponse(Learner):
 
     def __post_init__(self) -> None:
         if self.rule.machine.sparse:
-            raise UserError("imperfections.update_noise: take complete wiring, or residual_noise")
+            raise UserError(
+                "imperfections.update_noise: needs a wire for every pair; take complete wiring, or "
+                "use residual_noise"
+            )
 
     def updates(self, states: Array) -> int:
         """n: updates that W takes at once, from the first of these states on; a power of two."""

@@ -255,7 +255,7 @@ for (const name of ["dragover", "drop", "dragleave"]) addEventListener(name, eve
 });
 addEventListener("paste", event => { const file = event.clipboardData?.files[0]; if (file) { turn("complete"); open(file); } });
 find("complete").addEventListener("click", () => {
-  if (!known.mask.some(Boolean)) { notice("Hold some pixels first: paint them with the brush, or take a half."); return; }
+  if (!known.mask.some(Boolean)) { notice("Hold some pixels first: paint them with the brush, or choose a half."); return; }
   const {visible} = machines[which]; // a layer that is not an image may not fill its rectangle
   generate({known: {pixels: base64(known.ink.subarray(0, visible)), mask: base64(known.mask.subarray(0, visible)), hold: find("hold").checked}});
 });
@@ -286,7 +286,7 @@ function words({temperature, bits, noise, dead_wires, dead_units}) {
   if (noise) found.push(`noise ${Math.round(100 * noise)} %`);
   if (dead_wires) found.push(`${Math.round(100 * dead_wires)} % dead wires`);
   if (dead_units) found.push(`${Math.round(100 * dead_units)} % dead units`);
-  return found.join(", ") || "nothing";
+  return found.join(", ") || "none";
 }
 const noiseOf = ({computer, samples, seed, classes}) => JSON.stringify([computer, samples, seed, classes]);
 let intact = null, history = ""; // the last run without damage, and what the runs of the table have in common
@@ -303,7 +303,7 @@ function remember() {
   if (asked.known) return;
   if (!asked.damage) { intact = {noise, row: row(broken.none, verdicts)}; return; }
   if (noise !== history) body.replaceChildren();
-  if (!body.rows.length && intact?.noise === noise && words(asked.damage) !== "nothing") body.prepend(intact.row);
+  if (!body.rows.length && intact?.noise === noise && words(asked.damage) !== "none") body.prepend(intact.row);
   history = noise;
   body.prepend(row(asked.damage, verdicts));
   while (body.rows.length > 8) body.lastElementChild.remove();
@@ -460,9 +460,9 @@ function unit(head, bytes) {
   const parts = [make("h3", {textContent: `Force on ${head.name}, step ${head.step}${player.scene.stages > 1 ? `, stage ${player.scene.stages - head.stage} of ${player.scene.stages}` : ""}`})];
   parts[0].style.marginTop = 0;
   parts.push(equation("F<sub>i</sub> = −V′<sub>onsite</sub>(x<sub>i</sub>) − Σ<sub>j</sub> J<sub>ij</sub> x<sub>j</sub> − b<sub>i</sub>"), bars);
-  parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force and does not follow it."
+  parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force but does not follow it."
     : `<i>x<sub>i</sub></i> = ${fixed(head.x)}. In this step the force moves it by μΔ<i>t F<sub>i</sub></i> = ${fixed(head.drift)}, the thermal kick by about ±${fixed(head.kick)}: `
-      + (Math.abs(head.drift) < head.kick ? "noise wins the single step, the force wins in the long run." : "the force wins at once.")}));
+      + (Math.abs(head.drift) < head.kick ? "noise dominates a single step, but the force dominates in the long run." : "the force dominates even a single step.")}));
   if (head.rule) parts.push(...rule(head));
   parts.push(partners(head));
   box.replaceChildren(...parts);
@@ -474,7 +474,7 @@ function rule(head) {
   const what = r.name === "bias" ? equation("b<sub>i</sub> ← b<sub>i</sub> − α r<sub>i</sub>")
     : equation("J<sub>ij</sub> ← J<sub>ij</sub> − α (r<sub>i</sub> x<sub>j</sub>′ + r<sub>j</sub> x<sub>i</sub>′), &nbsp; r<sub>i</sub> = [−Δx<sub>i</sub> + μΔt ∂<sub>i</sub>V(x′)] / 2k<sub>B</sub>T");
   const sum = `${fixed(r.after, 5)} ← ${fixed(r.J, 5)} − ${fixed(r.alpha)} × (${fixed(r.r_i)} × ${bracket(r.x_j)} + ${bracket(r.r_j)} × ${bracket(r.x_i)})`;
-  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would go on changing it" : "no more than its error: on average this wire is at rest";
+  const drift = Math.abs(r.mean) > 3 * r.error ? "so learning would continue to change this wire" : "consistent with zero: on average this wire does not change";
   return [title, what, equation(sum, true),
     make("p", {className: "note", textContent: `Step ${r.step} of a noising path of pattern “${r.pattern}”, along which learning runs. Here the update is ${fixed(r.update)}; `
       + `its mean over ${r.steps} steps of this stage is ${fixed(r.mean)} ± ${fixed(r.error)}, ${drift}.`})];

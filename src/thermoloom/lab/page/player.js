@@ -139,7 +139,7 @@ export class Player {
       return row;
     }));
     entries("parts-legend", [...this.machine.parts.map((name, c) => [partName(name), `--c${c % 7}`]), ["total", "--ink"]]);
-    entries("books-legend", [["heat given off", "--c2"], ["work done on it", "--c0"]]);
+    entries("books-legend", [["heat given off", "--c2"], ["work done on the machine", "--c0"]]);
   }
 
   choose(sample) {
@@ -150,11 +150,11 @@ export class Player {
 
   who() {
     find("units-of").textContent = `of sample ${this.sample + 1}`;
-    if (this.scene.forming) { find("whose").textContent = "Live: as it is computed."; return; }
+    if (this.scene.forming) { find("whose").textContent = "Live: shown while it is computed."; return; }
     const {samples, seconds, verdicts} = this.scene, right = verdicts.filter(v => v.asked !== null && v.asked === v.seen).length;
-    const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are recognized as the class requested. ` : "";
+    const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are recognized as the correct class. ` : "";
     find("whose").textContent = (this.chosen < 0 ? `${count}Curves: mean of ${samples} ${samples > 1 ? "samples" : "sample"}. `
-      : `Curves: sample ${this.chosen + 1} alone. `) + `Computed in ${show(seconds, 1)} s, shown slower.`;
+      : `Curves: sample ${this.chosen + 1} alone. `) + `Computed in ${show(seconds, 1)} s, shown in slow motion.`;
   }
 
   // --- time ---

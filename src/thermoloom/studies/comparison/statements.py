@@ -1,4 +1,4 @@
-"""The paper's main comparison: losses alike, less heat online, and where the energy goes."""
+"""The paper's main comparison: similar losses, less heat online, energies by part."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_share(key: str, name: str, part: int, total: int) -> list[Criterion]:
 
 
 def class_statements(evidence: Evidence) -> Found:
-    """Class coverage of the displayed model: one seed, as in the paper, by every classifier."""
+    """Class coverage of the displayed computer: one seed, as in the paper, by every classifier."""
     keys = ("mostly_targets", "uneven_classes", "off_target")
     patterns, samples = evidence.summary["patterns"], evidence.shown_samples
     if evidence.summary["classifier"] is None:
@@ -176,7 +176,8 @@ def _coverage_numbers(seen: Mapping[str, Counts]) -> dict[str, Any]:
 def path_statements(evidence: Evidence) -> Found:
     loss = evidence.models.compare("paths.reduced_loss")
     if loss is None:
-        return [said.missing(k, "no additional paths") for k in ("other_paths", "force_squared")]
+        keys, reason = ("other_paths", "force_squared"), "no additional paths were simulated"
+        return [said.missing(key, reason) for key in keys]
     ratios, heats, forces = (
         np.array(evidence.models.compared(f"paths.{key}").other)
         for key in ("log_ratio", "heat_like", "force_squared")
@@ -230,7 +231,7 @@ def norm_statements(evidence: Evidence) -> Found:
     blocks = ("visible_hidden", "hidden_hidden")
     visible, hidden = (evidence.models.compare(f"norms.{block}") for block in blocks)
     if visible is None or hidden is None:
-        return [said.missing("norms", "the machine is wired in another way")]
+        return [said.missing("norms", "the machine lacks one of the two coupling blocks")]
     vh, hh = visible.numbers, hidden.numbers
     share = 100 * min(vh["lower"], hh["lower"]) / vh["pairs"]
     criteria = [
@@ -255,7 +256,7 @@ def cross_statements(evidence: Evidence) -> Found:
     """Potentials compared on the same states, then states compared in the same potential."""
     keys = ("online_potential", "online_ensemble")
     if not evidence.summary["cross"]:
-        reason = "the drop of one potential is defined for machines of one stage"
+        reason = "an energy drop in one potential is defined only for machines of one stage"
         return [said.missing(key, reason) for key in keys]
     batch, online = RULES
     drops = evidence.drops

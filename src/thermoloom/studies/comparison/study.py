@@ -24,7 +24,7 @@ from thermoloom.studies.study import Figure, Study, brief
 
 
 def cases(plan: PairPlan, folder: Path) -> list[Case]:
-    """The optimum, the pairs, and the archives of the pairs once more."""
+    """The optimum, the pairs, and replays of the archives of the pairs."""
     return [*plan.optimum_cases, *plan.pair_cases, *plan.replay_cases]
 
 

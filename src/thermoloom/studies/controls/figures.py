@@ -28,7 +28,7 @@ def draw_heat(saved: StudyTables) -> Figure:
     finish(rates, "a", "learning rate", xlabel=rate)
     finish(rate_pairs, "b", "paired difference of the rules", xlabel=rate, ylabel=rules)
     finish(periods, "c", "update period", xlabel=period)
-    finish(period_pairs, "d", "paired difference to $M$ = 1", xlabel=period, ylabel=first)
+    finish(period_pairs, "d", "paired difference from $M$ = 1", xlabel=period, ylabel=first)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The paper on optimization: less heat online at every rate, more heat by full accumulation."""
+"""The paper's statements on optimization: heat by learning rate and by update period."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 def quantities(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
-    labels = {"rate": "batch − online at scale {value:g}", "period": "M = {value:g} minus M = 1"}
+    labels = {
+        "rate": "heat, batch − online, at scale {value:g}",
+        "period": "heat, M = {value:g} minus M = 1",
+    }
     return [
         said.quantity(
             f"{key}_{row['value']:g}",

@@ -40,7 +40,7 @@ class ControlsPlan(Plan):
     rate_cycles: int = 100
     rate_samples: int = 100
     periods: tuple[int, ...] = (1, 10, 100, 2500)
-    """M, steps between updates; unless set, the periods of a shorter machine end at its steps."""
+    """M, steps between updates. Unless set, periods are limited to the steps of the machine."""
     period_cycles: int = 80
     period_samples: int = 120
 

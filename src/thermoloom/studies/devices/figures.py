@@ -22,7 +22,7 @@ GAP = 2
 """Pixels between images."""
 WORDS = {WRITTEN: "θ* as written", LEARNING: "after recalibration"}
 COLOURS = (SKY, ORANGE, INK, BLUE, GREY)
-"""By strength; all alike where there are more."""
+"""Colours by strength; with more strengths than colours, all curves are alike."""
 
 Rows = list[dict[str, Any]]
 

@@ -52,8 +52,8 @@ NONE = "none"
 """Imperfection of the ideal device."""
 WRITTEN, LEARNING = "written", "learning"
 QUALITY = "absolute_correlation"
-"""Measure of samples without a requested class: the classifier still accepts much that no longer
-looks like a pattern."""
+"""Measure of samples without a requested class. The classifier is no such measure: it accepts many
+samples that no longer look like a pattern."""
 ASKED = "asked"
 """Measure of samples of a requested class."""
 MEASURED = {
@@ -65,11 +65,11 @@ COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", ASKED, f"{ASKED}_sem", 
 RESOLVED = 3
 """Standard errors that a loss of quality must exceed to count."""
 MENDED, PARTLY = 0.9, 0.25
-"""Recovered parts of a loss from which on a device counts as mended, and as mended in part."""
+"""Least recovered part of a loss for a device to count as mended, and as mended in part."""
 SAVED = 8
 """Number of samples of each computer whose images are saved."""
 SLOW = 2
-"""Cost of a device whose couplings are not as written, by that of one whose couplings are."""
+"""Cost of a device that changes the couplings written on it, relative to one that does not."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class DevicesPlan(Plan):
         super().__post_init__()
         rising = tuple(sorted(set(self.trajectories)))
         if self.trajectories != rising or rising[0] < 1:
-            raise UserError(f"{SECTION}.trajectories: must rise, from 1 on")
+            raise UserError(f"{SECTION}.trajectories: must be at least 1 and increasing")
         for name in LABELS:
             for strength in getattr(self, name):
                 Device(**{name: strength})
@@ -144,7 +144,7 @@ def optimum_of(settings: Settings) -> Settings:
 
 
 def recalibration(job: Job, trajectories: list[int]) -> dict[str, Any]:
-    """θ* written on a device and sampled; then the rule continues there, sampled on the way."""
+    """Write θ* on a device and sample it; then continue the rule there and sample on the way."""
     settings = job.settings
     start = job.parameters(optimum_of(settings))
     rows: list[dict[str, Any]] = []
@@ -236,7 +236,7 @@ def summarize(plan: DevicesPlan, gathered: Gathered, run: RunDirectory) -> dict[
 
 
 def device_name(row: Mapping[str, Any]) -> str:
-    """Imperfection and strength, for people."""
+    """Imperfection and strength, as tables and figures name a device."""
     return f"{row['label']} {row['strength']:g}" if row["strength"] else str(row["label"])
 
 
@@ -329,7 +329,7 @@ hundredth trajectory."""
 
 STUDY = Study(
     name="devices",
-    title="Devices that are not as they should be",
+    title="Imperfect devices",
     question="Beyond the paper: how much may devices vary, and what can learning correct?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK, "ten": TEN},
     cases=cases,

@@ -27,7 +27,7 @@ Indices = NDArray[np.intp]
 
 
 def classification(job: Job, images: int) -> dict[str, Any]:
-    """Accuracy by the expected path, by one sampled path, and of linear classifiers beside it."""
+    """Accuracy of the machine by the expected path and one sampled path, and of linear models."""
     theta, machine, reference = job.parameters(), job.settings.machine, reference_images(job)
     visible, classes = reference.patterns[:images], reference.classes[:images]
     fields = np.concatenate([visible, np.zeros((len(visible), machine.hidden), np.float32)], axis=1)
@@ -63,7 +63,7 @@ def classification(job: Job, images: int) -> dict[str, Any]:
 
 
 def linear_classifiers(patterns: Patterns, images: Float32) -> dict[str, Indices]:
-    """Classes of images by linear models of the same patterns; none without scikit-learn."""
+    """Classes of images by linear models of the same patterns; empty without scikit-learn."""
     if not has_scikit():
         return {}
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

@@ -14,7 +14,7 @@ from thermoloom.theory.solver import solve_optimum
 
 
 class Axis(NamedTuple):
-    """What is varied along a curve, in words, and how its values are spaced."""
+    """Label and scale of the axis of a curve: the setting that is varied along it."""
 
     label: str
     scale: str = "log"
@@ -37,7 +37,7 @@ CURVES = {
 
 
 def varied_machine(job: Job, patterns: int, noise: float | None = None) -> dict[str, Any]:
-    """A machine solved on the first ``patterns`` (0: all), and its samples."""
+    """Solve a machine on the first ``patterns`` (0: all), and judge its samples."""
     learned, machine = first_patterns(job.patterns, patterns), job.settings.machine
     optimum = solve_optimum(machine, labelled_drive(learned, machine), TOLERANCE)
     return judged_samples(job, optimum.parameters, noise) | {
@@ -48,7 +48,7 @@ def varied_machine(job: Job, patterns: int, noise: float | None = None) -> dict[
 
 
 def optimized_windows(job: Job, pieces: int, noise: float | None = None) -> dict[str, Any]:
-    """The machine with the windows of least expected loss, whose edges lie between ``pieces``."""
+    """Solve the machine with the windows of least expected loss, made of equal ``pieces``."""
     machine, drive = job.settings.machine, labelled_drive(job.patterns, job.settings.machine)
     windows = best_windows(machine, drive, pieces)
     optimum = solve_optimum(replace(machine, windows=windows), drive, TOLERANCE)

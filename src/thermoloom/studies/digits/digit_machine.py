@@ -79,7 +79,7 @@ def _beside(
     job: Job, theta: Parameters, samples: RequestedImages, states: NDArray[np.float32],
     noise: float | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The same samples with the thermal noise of the data; and the machine before development."""
+    """Measures of the same samples with the thermal noise of the data, and before development."""
     machine, classifier = theta.machine, job.settings.measures.classifier
     of_data = machine.kT / float(machine.potential.curvature(0.0)) if noise is None else noise
     missing = max(of_data - thermal_variance(machine, samples.images), 0.0)

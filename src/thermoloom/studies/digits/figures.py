@@ -1,4 +1,4 @@
-"""Figures of the machine for ten digits: samples, trajectories, what makes it work."""
+"""Figures of the machine for ten digits: samples, trajectories, effects of its settings."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DrawCurve = Callable[[Axes, NDArray[np.float64], Table], None]
 
 
 def draw_sheet(saved: StudyTables) -> Figure:
-    """Samples as they came, a column for each class."""
+    """The first samples in order, a column for each class."""
     arrays, about = saved.arrays("images")
     return _grid(arrays["sheet"], about["shape"], about["classes"])
 
 
 def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str]) -> Figure:
-    """Images in rows of as many as there are names, on one grey scale, one pixel apart."""
+    """Images on one grey scale, one pixel apart, in rows with a column for each name."""
     height, width = shape
     columns = len(names)
     rows = -(-len(images) // columns)
@@ -42,7 +42,7 @@ def _grid(images: NDArray[np.float32], shape: Sequence[int], names: Sequence[str
 
 
 def draw_unlabelled(saved: StudyTables) -> Figure:
-    """Samples of the machine without labels, as they came."""
+    """The first samples of the machine without labels, in order."""
     if not saved.run.has("unlabelled.safetensors"):
         return nothing("not measured")
     arrays, about = saved.arrays("unlabelled")
@@ -169,7 +169,7 @@ def _positions(axes: Axes, table: Table, scale: str) -> NDArray[np.float64]:
 def _rates(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
     diversity = table["diversity"].astype(float) / table["data_diversity"].astype(float)
     _correct_class(axes, x, table)
-    axes.plot(x, diversity, "s--", color=ORANGE, label="diversity / data's")
+    axes.plot(x, diversity, "s--", color=ORANGE, label="diversity (data: 1)")
     axes.plot(x, table["negatives"].astype(float), "^:", color=GREEN, label="negatives")
     diverged = np.array([str(flag) in ("True", "1") for flag in table["diverged"]])
     axes.plot(x[diverged], np.zeros(diverged.sum()), "x", color=INK)

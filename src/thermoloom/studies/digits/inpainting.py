@@ -19,7 +19,7 @@ SHOWN = 10
 
 
 def inpainting(job: Job, images: int) -> dict[str, Any]:
-    """Complete so many images, in a random style and in the one nearest to the known half.
+    """Complete this number of images, in a random style and in the one nearest to the known half.
 
     Errors are mean squared, in the hidden half, without the variance of thermal noise.
     """

@@ -1,4 +1,4 @@
-"""Samples as all measures of this study judge them: by the correct class, diversity and energy."""
+"""Judge samples, for all measures of this study: correct class, diversity, heat and work."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Other models of the same images, drawn from and judged alike.
+"""Other models of the same images, sampled and judged in the same way.
 
-    images     training images, drawn as they are: what no model can surpass
+    images     training images, drawn unchanged: no model can surpass them
     gaussian   a Gaussian for each class
     rank-R     … with the R leading directions of its covariance only
     mixture    a mixture of Gaussians with diagonal covariances for each class, as many as styles
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from thermoloom.errors import warnings_become
+from thermoloom.errors import UserError, warnings_become
 from thermoloom.generation import generate
 from thermoloom.machine.machine import Machine
 from thermoloom.measures.class_accuracy import NOISE_SEED, RequestedImages
@@ -52,7 +52,7 @@ LEARNING = ("images", "gaussian", *(f"rank-{rank}" for rank in RANKS), "shared",
 MACHINES = ("paper", "labelled")
 PEERS = (*LEARNING, *MACHINES)
 RIDGE = 1e-3
-"""Added to the variance of every pixel, so that few images have a covariance of full rank."""
+"""Added to the variance of every pixel: the covariance of few images then has full rank."""
 UNITS, ROUNDS, GIBBS = 512, 10, 200
 """Hidden units, passes through the images and Gibbs steps of the Boltzmann machines."""
 SHEET = 100
@@ -65,14 +65,14 @@ def has_scikit() -> bool:
 
 
 def available(peers: tuple[str, ...]) -> list[str]:
-    """The peers that can be computed here."""
+    """The peers that can be computed with the packages installed here."""
     return [peer for peer in peers if has_scikit() or peer not in SCIKIT]
 
 
 def peer_model(
     job: Job, peer: str, data_samples: int, patterns: int, noise: float | None = None
 ) -> dict[str, Any]:
-    """Learn the patterns, draw, judge; machines with hidden units learn the first ``patterns``."""
+    """Learn the patterns, draw and judge; machines learn only the first ``patterns``."""
     if peer in MACHINES:
         learned = first_patterns(job.patterns, patterns)
         samples = _machine_samples(job, learned)
@@ -121,7 +121,7 @@ def draw_images(patterns: Patterns, classes: Indices, styles: int, seed: int) ->
 
 
 def draw_gaussian(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """Mean and covariance of each class."""
+    """Images from a Gaussian with the mean and covariance of each class."""
 
     def draw(images: Float32, count: int, target: int) -> NDArray[Any]:
         wide = images.astype(np.float64)
@@ -134,7 +134,7 @@ def draw_gaussian(patterns: Patterns, classes: Indices, styles: int, seed: int) 
 
 
 def draw_rank(patterns: Patterns, classes: Indices, styles: int, seed: int, rank: int) -> Float32:
-    """Mean of each class, and the leading directions of its covariance."""
+    """Images from a Gaussian with the leading directions of the covariance of each class."""
 
     def draw(images: Float32, count: int, target: int) -> NDArray[Any]:
         wide = images.astype(np.float64)
@@ -152,7 +152,7 @@ def draw_rank(patterns: Patterns, classes: Indices, styles: int, seed: int, rank
 def _drawn_means(
     patterns: Patterns, classes: Indices, styles: int, rng: np.random.Generator
 ) -> tuple[Float32, Float32]:
-    """The mean of each image's style, and that of a style of each class, as often as it occurs."""
+    """The mean of each pattern's style, and means of styles drawn as often as they occur."""
     labels = np.array(patterns.classes)
     machine = Machine(
         visible=patterns.patterns.shape[1], labels=int(labels.max()) + 1, styles=styles
@@ -164,12 +164,12 @@ def _drawn_means(
 
 
 def draw_means(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """The mean of a style, drawn as often as it occurs."""
+    """The means of styles, each drawn as often as it occurs."""
     return _drawn_means(patterns, classes, styles, np.random.default_rng(seed))[1]
 
 
 def draw_shared(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """The mean of a style, drawn as often as it occurs, and the covariance that all share."""
+    """Images from Gaussians around the means of styles, with one covariance for all styles."""
     rng = np.random.default_rng(seed)
     of_each, drawn = _drawn_means(patterns, classes, styles, rng)
     deviations = patterns.patterns - of_each
@@ -182,7 +182,7 @@ def draw_shared(patterns: Patterns, classes: Indices, styles: int, seed: int) ->
 
 
 def draw_mixture(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """A Gaussian mixture per class: as many components as styles, of ten images or more each."""
+    """Images from a Gaussian mixture per class: a component per style, or one per ten images."""
     from sklearn.mixture import GaussianMixture
 
     def draw(images: Float32, count: int, target: int) -> NDArray[Any]:
@@ -194,7 +194,7 @@ def draw_mixture(patterns: Patterns, classes: Indices, styles: int, seed: int) -
             max_iter=20,
             random_state=seed + target,
         )
-        with warnings_become("ignore"):  # that it has not converged after so many rounds
+        with warnings_become("ignore"):  # the fit may not converge in so few rounds
             drawn: NDArray[Any] = model.fit(images).sample(count)[0]
         # they come component by component; the order must not depend on the component
         return drawn[np.random.default_rng([seed, target]).permutation(count)]
@@ -203,11 +203,11 @@ def draw_mixture(patterns: Patterns, classes: Indices, styles: int, seed: int) -
 
 
 def draw_rbm(patterns: Patterns, classes: Indices, styles: int, seed: int) -> Float32:
-    """Grey values as probabilities; the last mean of Gibbs sampling from random images."""
+    """Images from Boltzmann machines that learn grey values: means after the last Gibbs step."""
     from sklearn.neural_network import BernoulliRBM
 
     if patterns.pixels is None:
-        raise ValueError("images of bytes are needed")
+        raise UserError("study.peers: rbm needs images of 8-bit grey values; leave it out")
     grey, labels = patterns.pixels.astype(np.float32) / 255, np.array(patterns.classes)
 
     def draw(images: Float32, count: int, target: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The field's protocol for binarized images: Fréchet distance from all training images.
+"""The published protocol for binarized images: Fréchet distance from all training images.
 
     reference   law of the features of the training images; the known distances, checked by the gate
     model       512 images of each class, black and white, and their distance from that law
@@ -77,7 +77,7 @@ def extractor(job: Job, network: str) -> Extract:
 def protocol_reference(job: Job, network: str, sha256: str, gate: list[float]) -> dict[str, Any]:
     """Law of the features of all training images, and the known distances from it.
 
-    They must be those of the gate if the network is the field's.
+    With the field's network, these distances must be those of the gate.
     """
     extract, source = extractor(job, network), job.settings.patterns
     law = feature_law(_grey(job, "train", source.threshold), extract)

@@ -11,6 +11,7 @@ from thermoloom.studies.verdicts import Evidence, Rows, Statements, own_quantity
 said = Statements.beside(__file__)
 Headline = tuple[str, str, float | None, str, str]
 """Key, label, number, unit and note."""
+STYLES = {"die": "random style", "nearest": "nearest style"}
 
 
 def judge(evidence: Evidence) -> dict[str, Rows]:
@@ -70,12 +71,13 @@ def _of_machine(machine: dict[str, Any]) -> list[Headline]:
     samples = f"{measured['images']} samples"
     same_noise = f"{samples}; images with the same noise: {100 * reference['asked']:.1f} %"
     return [
-        ("asked", "samples recognized as the class requested", _percent(measured["asked"]), "%",
+        ("asked", "samples recognized as the requested class", _percent(measured["asked"]), "%",
          same_noise),
-        ("negatives", "negatives among them", _percent(measured["negatives"]), "%", ""),
+        ("negatives", "negatives (dark and bright swapped) among the samples",
+         _percent(measured["negatives"]), "%", ""),
         ("diversity", "diversity within a class, relative to the data's",
          _ratio(measured["diversity"], reference["diversity"]), "", "both with thermal noise"),
-        ("die", "… of the means of the drawn styles alone",
+        ("die", "diversity of the means of the drawn styles, relative to the data's",
          _ratio(means["diversity"], reference["diversity"]), "", "without noise"),
         ("frechet", "Fréchet distance in the classifier's 128 features", measured["frechet"], "",
          f"{samples}, {measured['data']} images"),
@@ -85,7 +87,7 @@ def _of_machine(machine: dict[str, Any]) -> list[Headline]:
 def _of_inpainting(inpainting: dict[str, Any] | None) -> list[Headline]:
     return [
         (f"kept {row['known']} {row['style']}",
-         f"class kept, {row['known']} half known, style: {row['style']}",
+         f"inpainting: correct class, {row['known']} half known, {STYLES[row['style']]}",
          _percent(row["kept"]), "%", f"{row['images']} images")
         for row in (inpainting["rows"] if inpainting else ())
     ]  # fmt: skip

@@ -1,16 +1,16 @@
 """Ten digits on demand: a machine that draws the digit requested, and what makes it work.
 
-Without further settings it learns the hundred bundled digits. With ``patterns.source = mnist`` or
+By default the machine learns the hundred bundled digits. With ``patterns.source = mnist`` or
 ``dataset`` it learns all of a labelled data set and is compared with test images. The machine was
 chosen from many candidates, by the same classifier and the same kind of images; the curves show
 some of them.
 
-    digit_machine       the machine itself        inpainting, classification   need it
-    varied_machine      curves: one setting changed each
+    digit_machine       the machine itself; ``inpainting`` and ``classification`` use its computer
+    varied_machine      curves: machines with one setting changed
     online_learning     the online rule on its way to the optimum
     peer_model          other models of the same images
     unlabelled_machine  no class is requested
-    protocol_model      models under the field's protocol, as an option
+    protocol_model      models under the published protocol, as an option
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ class DigitsPlan(Plan):
     few_samples: int = 200
     """Samples of each machine of the curves."""
     quartic_patterns: int = 2000
-    """Patterns that machines with quartic units learn at most: their moments cost more."""
+    """Most patterns that machines with quartic units learn: their moments cost more."""
     peers: tuple[str, ...] = PEERS
     noise: float | None = None
     """Variance of the thermal noise that data and peers receive before samples are compared with
     them; if not given, that of the reference potential."""
     protocol: str = ""
-    """The field's protocol for binarized images (patterns.threshold = 0.1): an ONNX file of the
+    """The published protocol for binarized images (patterns.threshold = 0.1): an ONNX file of the
     FID-Inception network, or ``classifier`` for features of the study's classifier."""
     protocol_samples: int = 512
     """Images of each class under the protocol."""
@@ -130,7 +130,7 @@ class DigitsPlan(Plan):
     online_styles: int = 30
     online_amplitude: float = ONLINE_AMPLITUDE
     online_amplitudes: tuple[float, ...] = (1.0, 10.0, 30.0, 100.0)
-    """Label amplitudes that are compared after the first of these numbers of trajectories."""
+    """Label amplitudes that are compared after the first number of ``online_cycles``."""
     online_rate: float = ONLINE_RATE
     online_decay: float = 2000.0
     online_samples: int = 500
@@ -142,7 +142,7 @@ class DigitsPlan(Plan):
             raise UserError(f"{SECTION}.peers: {unknown[0]}: must be among {', '.join(PEERS)}")
         self._check_protocol()
         if tuple(self.online_cycles) != tuple(sorted(set(self.online_cycles))):
-            raise UserError(f"{SECTION}.online_cycles: must rise")
+            raise UserError(f"{SECTION}.online_cycles: must be increasing")
         for code in self.codes:
             code_settings(code)
         source = self.settings.patterns
@@ -168,9 +168,9 @@ class DigitsPlan(Plan):
         source = self.settings.patterns
         if source.threshold is None or source.source == "bundled" or source.resize:
             raise UserError(
-                f"{SECTION}.protocol: compares black and white images of a data set with test "
-                "images, as they are; use patterns.source = 'mnist' or 'dataset' and "
-                "patterns.threshold = 0.1"
+                f"{SECTION}.protocol: compares black and white images of a data set with its test "
+                "images; use patterns.source = 'mnist' or 'dataset', patterns.threshold = 0.1 and "
+                "patterns.resize = false"
             )
         if len(self.gate) != 2:
             raise UserError(f"{SECTION}.gate = {list(self.gate)}: expected two distances")
@@ -371,7 +371,7 @@ def _cost(settings: Settings, solutions: int = 1) -> float:
 
 
 def cases(plan: DigitsPlan, folder: Path) -> list[Case]:
-    """The machine and what it does with images, peers, the online rule, the curves."""
+    """The machine, completed and classified images, peers, the online rule, the curves."""
     plan.check_machine()
     return [
         plan.machine_case,
@@ -405,7 +405,9 @@ def summarize(plan: DigitsPlan, gathered: Gathered, run: RunDirectory) -> dict[s
     part_of = {record.case.measure: record for record in gathered}
     machine, optimum = part_of.get(digit_machine), gathered.one(rule="optimum")
     if machine is None:
-        raise UserError(f"{gathered.folder}: the machine was not measured; run it again")
+        raise UserError(
+            f"{gathered.folder}: the digit machine was not measured; run the study again"
+        )
     parts = {
         "inpainting": part_of.get(inpainting),
         "classification": part_of.get(classification),
@@ -438,7 +440,9 @@ def summarize(plan: DigitsPlan, gathered: Gathered, run: RunDirectory) -> dict[s
         if rows:
             save_rows(run, name, rows)
     uncomputable = [peer for peer in plan.peers if peer not in available(plan.peers)]
-    needing = [f"{peer}: needs scikit-learn (the extra peers)" for peer in uncomputable]
+    needing = [
+        f"{peer} is left out: it needs scikit-learn (the extra peers)" for peer in uncomputable
+    ]
     energies = {name: machine.results[name] for name in ("heat", "work")}
     return {
         "missing": [*gathered.missing, *needing],
@@ -490,7 +494,7 @@ def _peer_rows(machine: Record, gathered: Gathered) -> list[dict[str, Any]]:
 
 
 def _protocol_rows(gathered: Gathered) -> list[dict[str, Any]]:
-    """Distances under the field's protocol: known ones, then those of models."""
+    """Distances under the published protocol: known ones, then those of models."""
     records = [record for record in gathered if "protocol" in record.labels]
     rows = [row for record in records for row in record.results.get("rows", [record.results])]
     return [
@@ -505,7 +509,7 @@ def _online_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def _columns(results: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """These results; None where one is not there, such as those of samples that diverged."""
+    """The results of these names; None for a missing one, as where samples diverged."""
     return {name: results.get(name) for name in names}
 
 
@@ -553,9 +557,9 @@ STUDY = Study(
     figures=(
         Figure("sheet", "Ten digits on demand", "draw_sheet"),
         Figure("denoising", "From noise to all ten digits", "draw_denoising"),
-        Figure("confusion", "Asked, recognized, completed", "draw_confusion"),
+        Figure("confusion", "Requested, recognized, completed", "draw_confusion"),
         Figure("curves", "What makes it work", "draw_curves"),
-        Figure("curve-energies", "What it costs", "draw_curve_energies"),
+        Figure("curve-energies", "Heat and work of the same machines", "draw_curve_energies"),
         Figure("online", "The local rule", "draw_online"),
         Figure("unlabelled", "Without labels", "draw_unlabelled"),
     ),

@@ -1,4 +1,4 @@
-"""Styles: groups of alike patterns within a class, each with a label unit of its own.
+"""Styles: groups of similar patterns within a class, each with its own label unit.
 
 A class is requested by one of its styles. The mean of a style is the image without fluctuations.
 """
@@ -44,7 +44,7 @@ def label_words(patterns: Patterns, machine: Machine) -> Float32:
 
 @lru_cache(maxsize=2)
 def _styles(patterns: Patterns, grouping: Machine) -> Indices:
-    """Grouping 60,000 images takes longer than most measures."""
+    """The style of each pattern, cached: grouping 60,000 images takes longer than most measures."""
     return styles_of(patterns, grouping)
 
 

@@ -1,4 +1,4 @@
-"""Without labels the machine must choose a class itself: hidden units hold one word per class."""
+"""A machine without labels, which chooses a class itself: hidden units hold a word per class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ most this part of it: a superposition resembles two words alike."""
 
 
 def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
-    """Which word do the hidden units choose, and does the image show its class?
+    """Solve and sample a machine without labels; compare words of hidden units with images.
 
     The correct class of a sample is that of the word which its hidden units resemble most.
     """

@@ -68,7 +68,7 @@ def draw_frontier(tables: StudyTables) -> Figure:
     plane.legend(fontsize=6, loc="lower left")
     heats.legend(fontsize=6)
     quality.legend(fontsize=6)
-    titles = ("least loss at every heat", "what generation does", "quality and heat")
+    titles = ("least loss at every heat", "heat of generation", "quality and heat")
     finish_all((plane, heats, quality), titles)
     return figure
 
@@ -164,7 +164,7 @@ def draw_schedules(tables: StudyTables) -> Figure:
         axes.set_xticks(searched["duration"], [f"{t:g}" for t in searched["duration"]])
         axes.minorticks_off()
         axes.set_xlabel("duration $t_f$")
-    titles = ("heat at equal quality", "ramps and windows found", "distance from the image")
+    titles = ("heat at equal quality", "ramps and windows", "distance from the image")
     finish_all((heats, ramps, quality), titles)
     heats.legend(fontsize=6, loc="lower left")
     ramps.legend(fontsize=6)

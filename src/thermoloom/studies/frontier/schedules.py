@@ -32,7 +32,7 @@ from thermoloom.theory.solver import solve_optimum
 from thermoloom.threads import threads
 
 TOLERANCE = 1e-3
-"""|∇L(θ)|/|∇L(0)| below which heat and miss no longer change."""
+"""|∇L(θ)|/|∇L(0)| of a solve: below it, heat and miss no longer change."""
 SLACK = 1e-3
 """Two misses are equal up to this fraction."""
 BOUNDS = ((0.3, 1.0), (math.log(0.4), math.log(4.0)))
@@ -88,7 +88,8 @@ def least_heat(
 ) -> tuple[Machine, Performance, int]:
     """The schedule of least heat whose miss is ``allowed``; of least miss, where none reaches it.
 
-    Also how many were solved. COBYLA of SciPy: no derivatives, and bounds on a second function.
+    Returns the machine, its performance and the number of solves. The search is SciPy's COBYLA,
+    which needs no derivatives and bounds a second function.
     """
     known: dict[tuple[float, ...], tuple[Machine, Performance]] = {}
 

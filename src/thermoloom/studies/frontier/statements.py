@@ -9,7 +9,7 @@ from thermoloom.studies.verdicts import Evidence, own_quantity
 
 EXCESS = {
     "excess": "loss above the optimum's",
-    "least_excess": "least that its expected heat allows",
+    "least_excess": "least loss above the optimum's at its expected heat",
 }
 SCHEDULES = {"unchanged": "even windows, the paper's ramp", "searched": "searched"}
 
@@ -22,7 +22,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
     rows = [
         *((f"heat_{w:g}", f"heat at λ = {w:g}", heat, "E₀", ".1f") for w, heat in ends.items()),
         ("least_heat", "least heat of the curve", summary["least"]["heat"], "E₀", ".2f"),
-        ("least_weight", "at λ", summary["least"]["weight"], "", ".2f"),
+        ("least_weight", "λ of least heat", summary["least"]["weight"], "", ".2f"),
     ]
     for row in summary["trained"]:
         for key, label in EXCESS.items():
@@ -30,7 +30,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
             rows.append((f"{name}_{key}", f"{name}: {label}", row[key], "nats", ".1f"))
     for kind, label in SCHEDULES.items() if summary["schedule"] else ():
         row = summary["schedule"][kind]
-        heat, above = f"heat on demand, {label}", f"Σ above the speed limit, {label}"
+        heat, above = f"heat on demand, {label}", f"entropy above the speed limit, {label}"
         rows.append((f"schedule_{kind}", heat, row["heat"], "E₀", ".1f"))
         rows.append((f"above_{kind}", above, row["percent_above"], "%", ".1f"))
     return {

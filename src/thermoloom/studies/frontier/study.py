@@ -4,8 +4,8 @@
 
 E[Q], the heat of noising paths run backwards, is linear in θ, so along the frontier it falls
 linearly with λ and the loss rises with the square of the heat saved. Heat and quality of the
-samples that computers generate are measured, all with the same random numbers; batch and online
-computers stand beside the curve.
+samples that computers generate are measured, all with the same random numbers. Batch and online
+computers are compared with the curve.
 
     variants    the machine with another t_f, k_BT or number of stages, at a few weights
     schedules   window edges, ramp and t_f of least heat at equal quality (``schedules``)
@@ -65,7 +65,7 @@ class FrontierPlan(PairPlan):
     """Weights of the frontier, the pairs beside it, other machines, and schedules."""
 
     weights: tuple[float, ...] = WEIGHTS
-    """λ, price of a k_BT of expected heat beside the loss; 0 is the optimum itself."""
+    """λ in E[L] + λ E[Q]/k_BT, the weight of the expected heat; 0 is the optimum itself."""
     few_weights: tuple[float, ...] = (0.0, 0.15, 0.4)
     """The weights at which other machines are solved."""
     durations: tuple[float, ...] = (1.25, 5.0)
@@ -77,9 +77,9 @@ class FrontierPlan(PairPlan):
     schedule_durations: tuple[float, ...] = (1.25, 2.5, 5.0, 10.0)
     """t_f at which the schedule of least heat is searched for, beside that of the machine."""
     schedule_stages: int = 4
-    """Stages of the machine whose schedule it is, where the plan's machine is not harmonic."""
+    """Stages of the machine whose schedule is searched for, if the plan's is not harmonic."""
     schedule_evaluations: int = 60
-    """Most schedules that are tried for each t_f."""
+    """Largest number of schedules that are tried for each t_f."""
     schedule_pixels: int = 196
     """Pixels of the images on which schedules are tried, a square; 0: all."""
 

@@ -1,4 +1,4 @@
-"""What the heat of an image is spent on."""
+"""Figure of the ledger: heat of an image, its bounds and its parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _draw_bounds(axes: Axes, means: Means) -> None:
     axes.bar(places, [row["heat"] for row in means], 0.62, color=GREY, label="heat")
     axes.bar(places, [row["speed_limit"] for row in means], 0.62, color=SKY, label="speed limit")
     axes.plot(places, [row["most_production"] for row in means], "_", color=INK, markersize=13,
-              label="most that is produced")  # fmt: skip
+              label="entropy produced, at most")  # fmt: skip
     axes.set_xticks(places, [row["rule"].replace(", ", "\n") for row in means], fontsize=6)
     axes.set_ylabel("per image ($k_BT$)")
     legend_above(axes, 0.3, ncols=2, columnspacing=0.9, handlelength=1.0)

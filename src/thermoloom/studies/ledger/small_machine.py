@@ -1,4 +1,4 @@
-"""Free energy of a small machine of the same kind: what its heat dissipates, with error bars.
+"""Free energy of a small machine of the same kind, which bounds its entropy production.
 
     Σ(t_f) = β⟨U_θ(x_0)⟩ − βΔF − D(p_tf ‖ equilibrium) ≤ β⟨U_θ(x_0)⟩ − βΔF
 
@@ -31,7 +31,7 @@ STEP = 5e-3
 
 
 def shrunk(settings: Settings, pixels: int) -> Settings:
-    """The machine with fewer pixels and as many times fewer hidden units; images are resized."""
+    """The machine with fewer pixels, hidden units in proportion, and resized images."""
     machine = settings.machine
     if pixels >= machine.visible:
         return settings

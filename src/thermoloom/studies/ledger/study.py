@@ -36,7 +36,7 @@ from thermoloom.studies.study import SECTION, Figure, Study, brief
 SWITCHES, REST = 40, 16.0
 """Jumps in which couplings are switched on, and the time after each."""
 MEANS = ("heat", "work", "step_error", "speed_limit", "share", "most_entropy", "most_production")
-"""Columns of which there are means by rule."""
+"""Columns that are averaged by rule."""
 DIFFERENCES = {
     "heat": "heat",
     "speed_limit": "speed limit: distance travelled",
@@ -126,7 +126,7 @@ def cases(plan: LedgerPlan, folder: Path) -> list[Case]:
 
 
 def summarize(plan: LedgerPlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
-    """One row per computer, and their summary."""
+    """Save one row per computer, and summarize the rows."""
     finite, pairs = gathered.finite, collect_pairs(plan, gathered)
     first_code = [r for case in plan.first_code_cases for r in finite.where(**case.labels)]
     computers = [*pairs.records, *optimum_records(gathered, pairs.seeds), *first_code]
@@ -160,7 +160,7 @@ def summarize(plan: LedgerPlan, gathered: Gathered, run: RunDirectory) -> dict[s
 def _free_energy(
     plan: LedgerPlan, gathered: Gathered
 ) -> tuple[dict[str, Any] | None, Sequence[str]]:
-    """The free energy, and why there is none although the plan has one."""
+    """The free energy, and a line that says why it is missing although the plan has one."""
     record = gathered.one(pixels=plan.free_energy_pixels)
     if record is not None:
         refusal = record.results["refused"]

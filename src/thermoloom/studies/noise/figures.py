@@ -40,7 +40,7 @@ AMPLITUDES = {
 
 
 def draw_heat(saved: StudyTables) -> Figure:
-    """(a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
+    """Heat against (a) update noise, (b) residual noise, (c) offset, (d) AR(1) correlation."""
     figure, panels = in_rows(2, 2, 4.5)
     level = rf"$\sigma_{{\rm res}}$ = {saved.summary['amplitude']:g}"
     titles = {
@@ -66,7 +66,7 @@ def draw_heat(saved: StudyTables) -> Figure:
 
 
 def draw_accumulated(saved: StudyTables) -> Figure:
-    """Heat against update noise, relative to that without, for each update period."""
+    """Heat against update noise, relative to the heat without noise, for each update period."""
     figure, (axes,) = in_rows(1, 1, 2.6)
     curves = {"M = 1": curve_of(saved, UPDATE)} | {
         variant(period): curve_of(saved, PERIODS, variant(period))

@@ -25,7 +25,7 @@ from thermoloom.studies.verdicts import Evidence, Statements, own_quantity
 
 said = Statements.beside(__file__)
 LOW_NOISE = 0.15
-"""σ_upd that counts as low, up to half of the paper's crossover; it does not say."""
+"""Largest σ_upd that counts as low: half of the paper's crossover. The paper gives no number."""
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them but a bracket of its grid."""
     near, marked = said.limit("near_baseline", "change"), said.limit("smallest_offset", "change")
-    note = "interpolated between the conditions of the grid"
-    bracket = f"{note}; in the paper between 0.30 and 0.35, a bracket and not an interval"
+    note = "interpolated between points of the grid"
+    bracket = f"{note}; the paper gives a bracket of its grid, 0.30 to 0.35, not an interval"
     label = f"σ_upd that raises heat by {near:.0f} %"
     amplitude = raised_at(curves[UPDATE], 1 + near / 100)
     rows = [own_quantity("crossover", label, amplitude, digits=".3f", note=bracket)]
@@ -56,9 +56,9 @@ def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         if curves[name].has(0):
             rows.append(own_quantity(key, label, curves[name].heat(0), unit="E₀", digits=".1f"))
     for name, label in (
-        (RESIDUAL, "heat at the largest σ_res, times the baseline"),
-        (OFFSET, "heat at the largest offset, times that without"),
-        (MEMORY, "heat at the largest ρ, times that at ρ = 0"),
+        (RESIDUAL, "heat at the largest σ_res, relative to the baseline"),
+        (OFFSET, "heat at the largest offset, relative to that without an offset"),
+        (MEMORY, "heat at the largest ρ, relative to that at ρ = 0"),
     ):
         curve = curves[name]
         if curve.has(0) and len(curve.values) > 1:
@@ -148,7 +148,7 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
 
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
-    """Near the baseline before the paper's crossover, far above it behind."""
+    """Near the baseline before the paper's crossover, far above it beyond."""
     key, ends = "crossover", (BELOW_CROSSOVER, BEYOND_CROSSOVER)
     if not curve.has(0, *ends):
         return said.missing(key, f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")
@@ -163,13 +163,13 @@ def crossing_over(curve: Curve) -> dict[str, Any]:
 
 
 def low_noise(curve: Curve) -> dict[str, Any]:
-    """The mean change over all low amplitudes, so that none of them is picked.
+    """The mean change over all low amplitudes, so that no single amplitude is picked.
 
     The distance to the patterns is reported too: the paper warns that less heat need not be better.
     """
     key, low = "low_noise", _up_to(curve, LOW_NOISE)
     if not low or not curve.has(0):
-        return said.missing(key, f"no amplitude up to {LOW_NOISE:.2f}")
+        return said.missing(key, f"no amplitude up to {LOW_NOISE:.2f} was tested")
     change = curve.mean_change(low, 0)
     lowest = min(_up_to(curve, BELOW_CROSSOVER), key=curve.heat)
     distance, reference = (curve.mean(value, "pattern_distance") for value in (lowest, 0))
@@ -188,7 +188,7 @@ def low_noise(curve: Curve) -> dict[str, Any]:
 def averaging(update: Curve, periods: dict[int, Curve]) -> dict[str, Any]:
     """Update noise that is accumulated over M steps, up to the paper's range of online training.
 
-    M = 1 stands beside it; another statement judges it.
+    M = 1 is listed too; another statement judges it.
     """
     key, last = "averaging", BELOW_CROSSOVER
     changes = {
@@ -219,7 +219,7 @@ def _smallest_step(curve: Curve) -> tuple[float, float]:
 
 
 def monotone(curve: Curve) -> dict[str, Any]:
-    """The smallest step of the grid must be a rise, the largest no more than part of the whole."""
+    """The smallest step of the grid must be a rise, the largest only a part of the whole rise."""
     key = "monotone"
     if len(curve.values) < 3 or not curve.has(0):
         return said.missing(key, "fewer than three amplitudes")
@@ -248,7 +248,7 @@ def monotone(curve: Curve) -> dict[str, Any]:
 
 
 def baselines(update: Curve, residual: Curve) -> dict[str, Any]:
-    """Two computers with samples of their own, so their errors add up."""
+    """Two computers with independent samples, so their errors add in quadrature."""
     key = "baselines"
     if not (update.has(0) and residual.has(0)):
         return said.missing(key, "a baseline is missing")
@@ -292,7 +292,7 @@ def orders(curve: Curve) -> dict[str, Any]:
     return said.judge(
         key,
         [said.check_change(key, "factor", curve.change(largest, 0), f"at {largest:g}", unit=100)],
-        "{ratio:.3g} times the heat without at μ_bias = {value:g}"
+        "{ratio:.3g} times the heat without an offset at μ_bias = {value:g}"
         + ("; more than {factor:.0f} times from {first:g} on" if reached else ""),
         ratio=ratio,
         value=largest,

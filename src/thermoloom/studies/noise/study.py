@@ -10,9 +10,9 @@ Both amplitudes run from 0 to 0.40 in steps of 0.05. The paper does not give its
 correlations. Offsets begin where their effect is small over 40 cycles (0.001) and end where it has
 grown by orders of magnitude. Correlations approach 1: the memory 1/(1 − ρ) of the error grows from
 1.4 to 100 steps. Within a screen the thermal seed, the error stream and the generation seed are the
-same for all conditions. The paper did not measure quality in the update-noise screen; here it is
-measured in all. Accumulated updates are not in the paper's figures: it says that errors average out
-there, too.
+same for all conditions. The paper did not measure quality in the update-noise screen; here all
+screens measure it. The paper has no figure of accumulated updates; its text says that errors
+average out there, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thermoloom.studies.study import Figure, Plan, Study
 UPDATE, RESIDUAL, OFFSET, MEMORY = "update noise", "residual noise", "offset", "AR(1)"
 SCREENS = (UPDATE, RESIDUAL, OFFSET, MEMORY)
 PERIODS = "accumulated update noise"
-"""A screen with a curve for each update period; the paper speaks of it but does not show it."""
+"""A screen with a curve for each update period, which the paper mentions but does not show."""
 BELOW_CROSSOVER = 0.30
 """σ_upd up to which the paper finds heat near its baseline."""
 BEYOND_CROSSOVER = 0.35
@@ -55,13 +55,13 @@ class NoisePlan(Plan):
     residual_correlation: tuple[float, ...] = (0.0, 0.3, 0.6, 0.9, 0.95, 0.99)
     """ρ, at residual noise of ``amplitude``."""
     amplitude: float = 0.2
-    """σ_res of the screens of offset and correlation."""
+    """σ_res in the screens of offset and correlation."""
     residual_cycles: int = 40
     residual_samples: int = 60
     periods: tuple[int, ...] = (10, 100, 2500)
     """M, steps over which noisy updates are accumulated; those of ``update_noise`` have M = 1."""
     period_noise: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4)
-    """σ_upd of accumulated updates; they are trained for ``update_cycles``."""
+    """σ_upd of accumulated updates; training takes ``update_cycles``."""
     period_samples: int = 60
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class NoisePlan(Plan):
         check_grid("period_noise", self.period_noise, low=0, reference=0)
 
     def computer(self, seed: int, cycles: int, samples: int, **errors: float) -> Settings:
-        """A computer trained online with these errors."""
+        """Settings of a computer trained online with these errors."""
         return self.settings.updated(
             {
                 "training": {"rule": "online", "period": None, "seed": seed, "cycles": cycles},

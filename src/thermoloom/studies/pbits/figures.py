@@ -151,7 +151,7 @@ def _last(points: Table, machine: str) -> float:
 
 
 def draw_ising(tables: StudyTables) -> Figure:
-    """(a) distance from the Ising law by barrier; (b) in time; (c) the time to cross."""
+    """(a) distance from the Ising law by barrier; (b) over time; (c) the time to cross."""
     figure, (barrier, course, crossing) = in_a_row((1.1, 1.1, 0.9), 2.8)
     units, largest = (tables.summary["settings"]["study"]["units"][n] for n in (0, -1))
     limit = only(tables.table("ising"), units=units)
@@ -168,7 +168,7 @@ def draw_ising(tables: StudyTables) -> Figure:
     _draw_crossing(crossing, limit)
     finish(barrier, "a", f"{units} units, after equal times", xlabel="barrier ($k_BT$)",
            ylabel="rms error of moments")  # fmt: skip
-    finish(course, "b", "in the course of time", xlabel="crossings of a lone unit; sweeps",
+    finish(course, "b", "over time", xlabel="time (crossings of a lone unit; sweeps)",
            ylabel="rms error of moments")  # fmt: skip
     finish(crossing, "c", "time to cross", xlabel="barrier ($k_BT$)",
            ylabel="steps between crossings")  # fmt: skip

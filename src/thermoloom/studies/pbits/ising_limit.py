@@ -8,7 +8,7 @@ unit and known by quadrature, the next order is
 
     ln P(s) = −m² Σ K_ij s_i s_j − m Σ h_i s_i + (v/2) Σ_i (m Σ_j K_ij s_j + h_i)² + const,
 
-in which m → 1 and v → 0 as 1/B. The price is time: a unit crosses its barrier once in
+in which m → 1 and v → 0 as 1/B. Higher barriers take longer: a unit crosses its barrier once in
 2π/(μ√(V″(w)|V″(0)|)) exp(B), Kramers' time.
 """
 
@@ -39,7 +39,7 @@ RELAXATION_STEP = 0.05
 PREPARATION = 20
 """Steps before the double wells are switched on."""
 READINGS = 40
-"""Times at which all units are read: evenly in log t, and evenly in the second half."""
+"""Number of times at which all units are read: evenly in log t, and evenly in the second half."""
 ITERATIONS = 600
 """Steps after which only the slowest mode is left: the next one falls by 5 % in each."""
 CHAIN_SWEEPS = (1, 2, 3, 5, 8, 12, 20, 30)
@@ -115,7 +115,7 @@ def law_moments(law: Array64, units: int) -> Array64:
 
 
 def sample_moments(signs: NDArray[Any]) -> Array64:
-    """The same of samples (S, n)."""
+    """Magnetizations and pair correlations of samples (S, n)."""
     rows = signs.astype(np.float64)
     pairs = rows.T @ rows / len(rows)
     return np.concatenate([rows.mean(axis=0), pairs[np.triu_indices(rows.shape[1], 1)]])
@@ -143,7 +143,7 @@ def drawn_patterns(law: Array64, units: int, samples: int, seed: int) -> Signs:
 
 
 def double_wells(units: int, barrier: float, steps: int) -> Machine:
-    """Units at x ≈ 0 that fall into wells at x = ±1 and stay there for so many steps."""
+    """A machine whose units start at x ≈ 0 and fall into wells at x = ±1, which last ``steps``."""
     depth = barrier * KT  # A of A(x² − 1)²; V″(±1) = 8A
     dt = RELAXATION_STEP / (8 * depth)
     wells = Development(J2=-2 * depth, J4=depth, learned=1.0, duration=steps * dt)
@@ -164,7 +164,7 @@ def double_wells(units: int, barrier: float, steps: int) -> Machine:
 def signs_in_time(
     spins: Spins, barrier: float, steps: int, samples: int, seed: int, read_at: list[int]
 ) -> Signs:
-    """Signs of all units at these steps of the double wells, (samples, steps, n)."""
+    """Signs of all units at the steps ``read_at`` of the double wells, (samples, steps, n)."""
     machine = double_wells(spins.units, barrier, steps)
     energies = {"visible_visible": spins.couplings, "visible_bias": spins.fields}
     arrays = {name: (KT * array).astype(np.float32) for name, array in energies.items()}
@@ -209,9 +209,9 @@ def crossing_steps(barrier: float, sites: int = 500, largest: float = 2.5) -> fl
 def measured_crossing_steps(
     barrier: float, steps: int, samples: int, units: int, seed: int
 ) -> float:
-    """The same from the signs of units without couplings: τ = 2(t₂ − t₁)/ln(C(t₁)/C(t₂)).
+    """Steps between crossings of units without couplings: τ = 2(t₂ − t₁)/ln(C(t₁)/C(t₂)).
 
-    C is their correlation over two lags, beyond the relaxation within a well.
+    C is the correlation of their signs over two lags, beyond the relaxation within a well.
     """
     lag = round(min(max(60.0, crossing_steps(barrier) / 4), steps / 5))
     read_at = list(range(lag, steps + 1, lag))[:READINGS]
@@ -227,7 +227,7 @@ def measured_crossing_steps(
 def ising_limit(
     job: Job, units: int, barrier: float, coupling: float, bias: float, samples: int, steps: int
 ) -> dict[str, Any]:
-    """Distance of the machine's signs from the Ising law, at the end and in the course of time."""
+    """Distance of the machine's signs from the Ising law, over time and at the end."""
     seed = job.settings.generation_seed
     spins = spins_on_a_sheet(units, coupling, bias, job.settings.training.seed)
     course = np.unique(np.geomspace(20, steps, READINGS).astype(int))

@@ -8,7 +8,7 @@ once, colour by colour. Training follows the gradient of the log-likelihood,
 
     ∂/∂w_ij = ⟨s_i s_j⟩ of images − ⟨s_i s_j⟩ of samples,
 
-with samples that are drawn as in generation, by so many sweeps from the noisy image.
+with samples that are drawn as in generation, by sweeps that start from the noisy image.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Spins = NDArray[np.int8]
 
 INSTALL = "p-bits need thrml: pip install 'thermoloom[pbits]'"
 CHAINS = 100
-"""Samples that are drawn together; all calls have as many, so that XLA compiles once."""
+"""Samples that are drawn together; every call has this number, so that XLA compiles once."""
 RATE, FIRST_DECAY, SECOND_DECAY = 0.02, 0.9, 0.99
 """Adam: first learning rate, which falls to 0, and decay of the running moments."""
 
@@ -48,7 +48,7 @@ class PbitParameters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PbitMachine:
-    """p-bits on given wires, with label units and a noisy image that they are coupled to."""
+    """p-bits on a list of wires, coupled to label units and to a noisy image."""
 
     units: int
     wires: NDArray[np.int64]
@@ -146,7 +146,7 @@ class PbitMachine:
         sweeps: int,
         seed: int,
     ) -> Spins:
-        """States (S, N) after so many sweeps, whatever the number of samples in batches."""
+        """States (S, N) after ``sweeps`` sweeps, computed in batches of ``CHAINS`` samples."""
         import jax
 
         batches = []
@@ -195,7 +195,10 @@ class PbitMachine:
         return theta
 
     def without_wires(self, images: Spins, label: NDArray[Any]) -> PbitParameters:
-        """Pixels that know their label alone: where training starts."""
+        """Parameters without couplings between pixels, from the mean image of each label.
+
+        Training starts from them.
+        """
         biases = np.arctanh(images.mean(axis=0).clip(-0.98, 0.98))
         words = np.eye(self.labels)[label]
         mean = (images.T @ words) / (words.sum(axis=0) + 2)  # as if two grey images were added

@@ -1,4 +1,4 @@
-"""Headline numbers, and sentences that they can contradict."""
+"""Headline numbers, and our own statements that they can contradict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thermoloom.studies.verdicts import Evidence, Statements, own_quantity
 
 said = Statements.beside(__file__)
 ENOUGH_CROSSINGS = 4
-"""Barriers that are crossed so often are judged as having had time."""
+"""Fewest crossings with which a barrier counts as having had enough time."""
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _limit(evidence: Evidence) -> list[dict[str, Any]]:
             )
         )
     else:
-        rows.append(said.missing("frozen", "every barrier was crossed"))
+        rows.append(said.missing("frozen", "every barrier was crossed, so none was too high"))
     crossed = crossings >= 1
     ratio = table["measured_crossing_steps"][crossed] / table["crossing_steps"][crossed]
     percent = float(100 * np.abs(ratio - 1).max())

@@ -85,17 +85,17 @@ class PbitPlan(Plan):
     overlap: float = 0.1
     """Correlation of a noisy pixel with its image in training; 0: no link to the noisy image."""
     data_samples: int = 2000
-    """Images that samples are compared with, at most."""
+    """Largest number of images that samples are compared with."""
     price_list: str = "z1"
-    """List of the detailed account: z1, dtca, random-bit or landauer."""
+    """Price list of the detailed account: z1, dtca, random-bit or landauer."""
     images_per_writing: int = 1000
-    """Images that are drawn with couplings once written."""
+    """Images that are drawn each time the couplings are written."""
     temperature: float = ROOM_TEMPERATURE
-    """Kelvin, at which k_BT is turned into joules."""
+    """Temperature in kelvin at which k_BT is converted to joules."""
     barriers: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0)
     """Heights of the double wells, in k_BT."""
     few_barriers: tuple[float, ...] = (1.5, 3.0)
-    """Heights for networks beyond the first."""
+    """Heights for all networks but the first, in k_BT."""
     units: tuple[int, ...] = (12, 20)
     """Units of the networks of double wells, at most 20."""
     coupling: float = 0.5
@@ -112,7 +112,9 @@ class PbitPlan(Plan):
         for key in ("durations", "sweeps", "barriers", "few_barriers"):
             values = getattr(self, key)
             if min(values) <= 0 or list(values) != sorted(set(values)):
-                raise UserError(f"{SECTION}.{key} = {list(values)}: must be positive and rise")
+                raise UserError(
+                    f"{SECTION}.{key} = {list(values)}: must be positive and increasing"
+                )
         if not 0 <= self.overlap < 1:
             raise UserError(f"{SECTION}.overlap = {self.overlap:g}: must be from 0 to below 1")
         for key in ("temperature", "images_per_writing", "training_sweeps", "ising_steps"):
@@ -127,8 +129,8 @@ class PbitPlan(Plan):
         machine = self.settings.machine
         for key, right, must in (
             ("hidden", machine.hidden == 0, "p-bits have no hidden units here; use 0"),
-            ("labels", machine.labels > 0, "classes are requested here; use label units"),
-            ("stages", machine.stages == 1, "one denoising step; use 1"),
+            ("labels", machine.labels > 0, "this study requests classes; use label units"),
+            ("stages", machine.stages == 1, "this study takes one denoising step; use 1"),
         ):
             if not right:
                 raise UserError(f"machine.{key} = {getattr(machine, key)}: {must}")
@@ -264,7 +266,7 @@ def best_point(points: Iterable[Mapping[str, Any]], machine: str) -> Mapping[str
 
 
 def _account(plan: PbitPlan, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the nearest image of each machine costs, event by event, by the list of the plan."""
+    """Cost of an image at the best point of each machine, event by event, by the plan's prices."""
     prices = price_list(plan.price_list, SECTION)
     rows = []
     for machine in (LANGEVIN, PBITS):

@@ -1,4 +1,4 @@
-"""Figure 5 of the paper, heat by bits of storage and of training, and quality beside it."""
+"""Figure 5 of the paper: heat by bits of storage and of training; and the quality at each depth."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def draw_quality(saved: StudyTables) -> Figure:
     titles = (
         "heats, and KS distance to 32 bits",
         "quality of stored computers",
-        "quality of computers trained in bits",
+        "quality of computers trained with few bits",
         "couplings that are not zero",
     )
     for axes, letter, title, xlabel in zip(figure.axes, "abcd", titles, labels, strict=True):
@@ -151,7 +151,7 @@ def _draw_quality(axes: Axes, saved: StudyTables, screen: str, lines: Mapping[st
                       marker=marker, markersize=3.5,
                       label=label if line == "-" else None)  # fmt: skip
     axes.axhline(100, color=FAINT, linewidth=1, linestyle="--", zorder=0)
-    axes.set_ylabel("of the 32-bit reference (%)")
+    axes.set_ylabel("relative to 32 bits (%)")
     if screen == TRAINING:
         for rounding, line in lines.items():
             axes.plot([], [], line, color=INK, label=NAMES[rounding])

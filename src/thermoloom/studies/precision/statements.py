@@ -23,7 +23,7 @@ from thermoloom.studies.verdicts import Criterion, Evidence, Statements
 
 said = Statements.beside(__file__)
 SUMMARIES = ("max_softmax", "pattern_distance", "pairwise_distance")
-"""Measures of quality that the paper's statements speak of."""
+"""Measures of quality that the paper's statements mention."""
 WORDS = {
     "heat": "heat",
     "max_softmax": "softmax",
@@ -98,11 +98,11 @@ def quantities(curves: Curves) -> list[dict[str, Any]]:
     """The headline numbers; the paper gives none of them."""
     rows, storage = [], curves.storage
     if storage.has(UNQUANTIZED, 2):
-        label = "heat with two-bit storage, of the reference"
+        label = "heat with two-bit storage, relative to the reference"
         percent = 100 * storage.ratio(2, UNQUANTIZED)
         rows.append(said.quantity("two_bit_heat", label, percent, unit="%", digits=".1f"))
     within = said.limit("lowest_tested", "close")
-    close = f"within {within:.0f} %"
+    close = f"within {within:.0f} % of the reference"
     screens = {"storage": (f"fewest bits of storage {close}", storage)} | {
         rounding: (f"fewest bits of training {close}, {rounding}", curve)
         for rounding, curve in curves.training.items()
@@ -250,7 +250,7 @@ def four_bit_quality(curve: Curve, classifiers: Sequence[str]) -> Row:
 def enough_bits(curves: Curves, rounding: str, key: str, classifiers: Sequence[str]) -> Row:
     curve = curves.training[rounding]
     if not curve.has(UNQUANTIZED, ENOUGH_BITS):
-        return said.missing(key, f"{ENOUGH_BITS} bits or the reference were not trained")
+        return said.missing(key, f"{ENOUGH_BITS} bits were not trained, or the reference was not")
     return _close(key, curve, ENOUGH_BITS, classifiers, heat=True)
 
 
@@ -260,7 +260,7 @@ def _nonzero(curve: Curve, block: str) -> dict[int, float]:
     return {bits: 100 * part for bits, part in parts.items() if part is not None}
 
 
-NOT_LOW = "none of 4, 6 and 8 bits was trained"
+NOT_LOW = "no computer was trained with 4, 6 or 8 bits"
 
 
 def zero_couplings(curves: Curves) -> Row:
@@ -291,7 +291,7 @@ def _nonzero_part(key: str, parts: Mapping[int, float], more: str = "", **values
 
 
 def recovered(curves: Curves, bits: float, classifier: str, heat: bool) -> tuple[float, float]:
-    """Part of the distance to the reference that stochastic rounding makes up for, per cent.
+    """Part of the distance to the reference that stochastic rounding recovers, per cent.
 
     The distance of heat, or the mean distance of all qualities; with half of its 95 % interval.
     """
@@ -316,7 +316,7 @@ def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
     key, trained = "stochastic_recovery", curves.training
     tested = [b for b in LOW_BITS if all(trained[r].has(UNQUANTIZED, b) for r in ROUNDINGS)]
     if not tested:
-        return said.missing(key, f"{NOT_LOW} both ways")
+        return said.missing(key, f"{NOT_LOW} by both roundings")
     heats = {b: recovered(curves, b, "", heat=True) for b in tested}
     qualities = {c: {b: recovered(curves, b, c, heat=False) for b in tested} for c in classifiers}
     criteria = {
@@ -330,7 +330,7 @@ def stochastic_recovery(curves: Curves, classifiers: Sequence[str]) -> Row:
     return said.judge_panel(
         key,
         criteria,
-        "part of the distance to the reference made up for, heat (quality): "
+        "part of the distance to the reference that is recovered, heat (quality): "
         + ", ".join(f"{{h{b}:.0f}} % ({{q{b}:.0f}} %) at {b} bits" for b in tested),
         **{f"h{b}": part for b, (part, _) in heats.items()},
         **{f"q{b}": part for b, (part, _) in qualities[""].items()},
@@ -341,7 +341,7 @@ def stochastic_quality(curves: Curves, classifiers: Sequence[str]) -> Row:
     """The quality that is farthest from the reference."""
     key, curve = "stochastic_quality", curves.training[STOCHASTIC]
     if not curve.has(UNQUANTIZED, 8):
-        return said.missing(key, "8 bits or the reference were not trained")
+        return said.missing(key, "8 bits were not trained, or the reference was not")
     farthest = {c: largest_change(curve, 8, c, heat=False) for c in classifiers}
     criteria = {
         c: [said.check_change(key, "change", change, f"({name})")]
@@ -360,7 +360,7 @@ def lowest_tested(curves: Curves, classifiers: Sequence[str]) -> Row:
     key, trained = "lowest_tested", curves.training
     wanted = (UNQUANTIZED, 8, ENOUGH_BITS)
     if not all(trained[rounding].has(*wanted) for rounding in ROUNDINGS):
-        return said.missing(key, "8 or 16 bits or the reference were not trained")
+        return said.missing(key, "8 or 16 bits were not trained, or the reference was not")
 
     def checked(classifier: str) -> list[Criterion]:
         criteria = []

@@ -1,4 +1,4 @@
-"""The paper on fifteen prototypes: less heat online again, and what becomes of quality."""
+"""The paper on fifteen prototypes: online training again saves heat, at similar quality."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FIFTEEN = PatternSettings(per_digit=5)
 
 
 def cases(plan: PairPlan, folder: Path) -> list[Case]:
-    """The pairs alone: the paper replays those of the main comparison."""
+    """The pairs alone; the paper replays only the pairs of the main comparison."""
     return plan.pair_cases
 
 
@@ -30,7 +30,7 @@ def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str
 STUDY = Study(
     name="prototypes",
     title="Fifteen prototypes",
-    question="Fifteen prototypes: does it persist with more patterns?",
+    question="Fifteen prototypes: is online heat lower with more patterns, too?",
     presets={
         "paper": PairPlan(
             settings=Settings(patterns=FIFTEEN), seeds=(101, 102, 103), paths_per_pattern=2

@@ -1,7 +1,7 @@
 """skeleton: does a warmer computer release more heat?
 
-A study to start from. It trains one computer per temperature and seed, samples it, and measures the
-samples once more by a function of its own. Change the question, the cases and the summary.
+A study to start from. It trains one computer per temperature and seed, samples it, and adds a
+measure of its own. Change the question, the cases and the summary.
 
     thermoloom run ./skeleton --preset quick
 """
@@ -31,7 +31,7 @@ class TemperaturePlan(Plan):
     """k_BT in E₀."""
 
     def computer(self, temperature: float, seed: int) -> Settings:
-        """Settings of one computer: those of the plan, and what this study varies."""
+        """Settings of one computer: those of the plan, with this temperature and seed."""
         return self.settings.updated(
             {"machine": {"kT": temperature}, "training": {"rule": "online", "seed": seed}}
         )
@@ -55,7 +55,7 @@ def cases(plan: TemperaturePlan, folder: Path) -> list[Case]:
 
 
 def contrast(job: Job, percentile: float) -> dict[str, Any]:
-    """A measure of our own: how far apart bright and dark pixels of a sample are.
+    """A measure of our own: mean difference between bright and dark pixels of a sample.
 
     It runs once for each of its cases, on any worker; whatever it returns is saved.
     """

@@ -121,7 +121,7 @@ class Split:
 
 
 def norm_rows(split: Split) -> list[dict[str, Any]]:
-    """|θ − θ*| of both rules by block: its mean over seeds, freed of noise, and its noise."""
+    """|θ − θ*| of both rules by block: its mean over seeds, corrected for noise, and its noise."""
     rows = []
     for rule in RULES:
         shift = split.mean_squares(split.means[rule] - split.optimum)
@@ -240,7 +240,7 @@ def seed_noise(job: Job, predictions: Mapping[str, str], seeds: list[int]) -> di
     """Noise of trained computers across seeds, and distances of their means from E[θ] and θ*.
 
     By rule, the noise as excess loss and the distances as mean squares of visible–hidden
-    couplings. And the shift of biases in which an offset ends where couplings move, too.
+    couplings. Also the final shift of biases by an offset where couplings move, too.
     """
     split = Split.of(job, seeds)
     loss = Expectation(job.settings.machine, job.drive.fields).loss

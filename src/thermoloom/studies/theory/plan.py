@@ -1,4 +1,4 @@
-"""How much is predicted and measured, and the cases that follow from it."""
+"""The plan of the study: lengths of predictions and measurements, and their cases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TheoryPlan(PairPlan):
     """Learning rates of short batch trainings, in units of the predicted critical one."""
     batch_scan_cycles: int = 45
     online_scan: tuple[float, ...] = (0.5, 0.8, 0.95, 1.05, 1.2)
-    """The same for online training."""
+    """Learning rates of short online trainings, in units of the predicted critical one."""
     online_scan_cycles: int = 6
     offset: float = 0.01
     """Residual offset μ_bias of the trainings that show the offset law."""

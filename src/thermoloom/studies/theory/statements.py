@@ -1,6 +1,6 @@
-"""Prediction, measurement, verdict: a row for everything that the theory says of training.
+"""Prediction, measurement and verdict: a row for each prediction of the theory about training.
 
-A row that could not be measured says so; nothing is left out.
+A quantity that was not measured keeps its row, with the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def quantities(topics: Sequence[Row], origin: Row | None) -> list[Row]:
         "difference": "heat difference, batch − online",
         "around_optimum": "… that noise around the optimum explains",
         "from_noise": "… from the noise of the computers around their means",
-        "from_mean": "… from where their means lie",
+        "from_mean": "… from the positions of their means",
         "predicted_mean": "… of the means that theory predicts",
     }
     return [count] + [
@@ -109,7 +109,7 @@ def solve_rows(evidence: Evidence) -> list[Row]:
     """θ* on the additional paths beside every trained computer, paired by path."""
     solved = evidence.summary["solved"]
     if solved is None:
-        return [unmeasured("optimum_beside_trained", "there are none")]
+        return [unmeasured("optimum_beside_trained", "no additional paths")]
     table = evidence.table("paths")
     best = only(table, rule="optimum")["loss"]
     above = table["loss"][table["rule"] != "optimum"].reshape(-1, len(best)) - best
@@ -204,7 +204,7 @@ def noise_rows(evidence: Evidence) -> list[Row]:
     """Spread of trained computers across seeds: by block, as excess loss, and of their mean."""
     noise = evidence.summary["noise"]
     if noise is None:
-        return [unmeasured("noise_of_block", "not all were trained")]
+        return [unmeasured("noise_of_block", "some computers are not trained")]
     table, rows = evidence.table("noise"), []
     for rule, numbers in noise["rules"].items():
         of_rule = numbers | {"rule": rule, "seeds": noise["seeds"]}
@@ -314,9 +314,9 @@ TOPICS: dict[str, Callable[[Evidence], list[Row]]] = {
 
 
 def conclusion(account: dict[str, Any]) -> dict[str, Any]:
-    """Whether noise around the optimum makes the difference, according to the account of the heat.
+    """Text on whether noise around the optimum explains the difference in heat.
 
-    A text with {name[key]:format} for the numbers of ``values``.
+    {name[key]:format} stands for a number of ``values``.
     """
     difference, around = account["difference"]["mean"], account["around_optimum"]["mean"]
     low, high = account["difference"]["interval"]

@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 def predictions_of(gathered: Gathered) -> dict[str, Record]:
-    """By rule; a rule whose prediction failed is not there."""
+    """Predictions by rule; a rule whose prediction failed is left out."""
     records = {rule: gathered.of(predicted_training).one(rule=rule) for rule in RULES}
     return {rule: record for rule, record in records.items() if record is not None}
 

@@ -9,11 +9,11 @@ from thermoloom.studies.wiring.study import TEN
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """How few wires, and how short, are enough for three digits; how often ten are correct."""
+    """Wires, and length of wire, that three digits need; how often ten digits are correct."""
     enough = [
         own_quantity(
             f"{row['machine']}_{row['wiring']}_{key}",
-            f"{row['machine']} digits, {row['wiring']}: {label} that is enough",
+            f"{row['machine']} digits, {row['wiring']}: {label} needed",
             row[key],
             unit="% of complete",
             digits=".2g",

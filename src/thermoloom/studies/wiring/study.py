@@ -1,11 +1,11 @@
-"""What a wire buys: quality, heat and correct class by the number and the length of wires.
+"""Wiring: quality, heat and correct class by the number and the length of wires.
 
 Two machines, each solved exactly on every wiring, some also trained by the online rule:
 
     three   the paper's machine and its three digits; no class is requested
     ten     harmonic visible units, four stages, a label unit for each class, ten images of each
 
-A grid has all wires up to a length; a random wiring of as many wires has no regard for length.
+A grid has all wires up to a length; a random wiring has wires of any length.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MACHINES: dict[str, dict[str, Any]] = {
     THREE: {},
     TEN: {key: getattr(HARMONIC, key) for key in _HARMONIC},
 }
-"""What differs from the machine of the settings."""
+"""Settings of each machine that differ from those of the plan."""
 ONLINE_SETTINGS: dict[str, dict[str, Any]] = {
     THREE: {},
     TEN: {
@@ -56,12 +56,12 @@ ONLINE_SETTINGS: dict[str, dict[str, Any]] = {
         "training": {"learning_rate": ONLINE_RATE},
     },
 }
-"""What differs for the online rule. The optimum and its samples do not depend on the amplitude of
-labels."""
+"""Settings that differ for the online rule. The optimum and its samples do not depend on the
+amplitude of labels."""
 PATTERNS = {THREE: 3, TEN: 0}
 """Number of patterns that each machine learns, the first of ten digits taken in turn; 0: all."""
 ENOUGH = 0.95
-"""A wiring is enough if it reaches this part of the quality of the complete wiring."""
+"""A wiring is enough if it reaches this fraction of the quality of the complete wiring."""
 TOLERANCE = 1e-4
 """|∇L(θ)|/|∇L(0)| at which θ* counts as solved; heat and images no longer change."""
 STAGES = ("solving or training", "sampling")
@@ -93,7 +93,9 @@ class WiringPlan(Plan):
         for key in ("radii", "degrees", "online_radii", "online_degrees"):
             values = getattr(self, key)
             if min(values) < 1 or list(values) != sorted(set(values)):
-                raise UserError(f"{SECTION}.{key} = {list(values)}: must be from 1 on, and rise")
+                raise UserError(
+                    f"{SECTION}.{key} = {list(values)}: must be at least 1 and increasing"
+                )
 
     def wirings(self, machine: str, rule: str) -> list[tuple[str, int, dict[str, Any]]]:
         """(wiring, radius or degree, settings of the machine), the complete one first."""
@@ -206,7 +208,7 @@ def summarize(plan: WiringPlan, gathered: Gathered, run: RunDirectory) -> dict[s
 
 
 def quality_column(machine: str, classified: bool) -> str:
-    """What counts as quality: the correct class where one is requested, else recognizability."""
+    """Column that measures quality: correct class where one is requested, else recognizability."""
     if not classified:
         return "absolute_correlation"
     return "asked" if machine == TEN else "max_softmax"
@@ -271,12 +273,12 @@ QUICK = WiringPlan(
 )
 STUDY = Study(
     name="wiring",
-    title="What a wire buys",
+    title="Wiring: number and length of wires",
     question="Beyond the paper: how many wires are needed, and how long are they?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK},
     cases=cases,
     summarize=summarize,
-    figures=(Figure("wiring", "What a wire buys", "draw_wiring"),),
+    figures=(Figure("wiring", "Quality and heat by wiring", "draw_wiring"),),
     order=10,
     varied=(
         *VARIED,
