@@ -129,7 +129,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         load_dataset(tmp_path)
     for reason, changes in {
         "path.*must name a folder of IDX": {"path": ""},
-        "threshold.*must be from 0 to 1": {"threshold": 1.5},
+        "threshold.*must be at least 0 and less than 1": {"threshold": 1.5},
     }.items():
         with pytest.raises(UserError, match=reason):
             source(folder, **changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -182,6 +183,21 @@ def test_the_skeleton_runs_as_it_is(tmp_path: Path) -> None:
     page = (tmp_path / "results/quick/my_study/report.html").read_text(encoding="utf-8")
     assert "A warmer computer releases more heat." in page
     assert (tmp_path / "results/quick/my_study/heats.png").exists()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["absolute", "relative"])
+def test_the_command_for_a_new_study_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = (Path() if inside else tmp_path) / "my studies" / "warmth"
+    said = CliRunner().invoke(app, ["run", "--new", str(folder)]).output
+    words = shlex.split(said.partition("run it with: ")[2])
+    assert words[:2] == ["thermoloom", "run"]
+    assert Path(words[2]).joinpath("study.py").exists()
+    help_page = CliRunner().invoke(app, [*words[1:3], "--help"]).output
+    assert "Does a warmer computer" in help_page
+    assert "completion" not in help_page
 
 
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(toy: Path, tmp_path: Path) -> None:

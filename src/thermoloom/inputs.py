@@ -24,7 +24,7 @@ LARGEST_COUNT = 2**31 - 1
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 """Positive numbers that float32 holds at its full precision; the kernels compute in it."""
 SETTINGS_BYTES = 1 << 20
-"""Longer settings files are refused; a file of all settings has a thousandth of this size."""
+"""Longer settings files are refused; a file of all settings has a hundredth of this size."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80

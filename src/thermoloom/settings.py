@@ -83,7 +83,7 @@ class PatternSettings(Section):
         self._require("path", self.source != "images" or self.path.strip() != "", must)
         must = "must name a folder of IDX files, arrays or pictures"
         self._require("path", self.source != "dataset" or self.path.strip() != "", must)
-        must = "must be from 0 to 1, and is for labelled data sets only"
+        must = "must be at least 0 and less than 1, and is for labelled data sets only"
         usable = self.threshold is None or (0 <= self.threshold < 1 and self.source != "images")
         self._require("threshold", usable, must)
         if self.path:

@@ -28,7 +28,7 @@ def lab(
         typer.Argument(
             help="Run directory, or a file that computer.save wrote; if left out, the lab solves a "
             "ten-digit machine on the bundled images.",
-            metavar="[RUN]",
+            metavar="RUN",
             parser=path_of("RUN"),
         ),
     ] = None,

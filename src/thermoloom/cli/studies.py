@@ -20,6 +20,7 @@ from thermoloom.cli.options import (
     option,
     path_of,
     path_option,
+    shell_word,
     takes,
 )
 from thermoloom.errors import UserError
@@ -48,7 +49,7 @@ class _Studies(TyperGroup):
             question = study(name).question
         if question is None:
             return super().get_command(ctx, name)
-        app = typer.Typer()
+        app = typer.Typer(add_completion=False)
         app.command(name, cls=_NamesPresets)(_command(name, question))
         return typer.main.get_command(app)
 
@@ -69,7 +70,8 @@ def run(
 ) -> None:
     if new is not None:
         write_skeleton(new)
-        typer.echo(f"wrote {new}; run it with: thermoloom run ./{new} --preset quick")
+        folder = ("" if new.is_absolute() else "./") + shell_word(new)
+        typer.echo(f"wrote {new}; run it with: thermoloom run {folder} --preset quick")
         raise typer.Exit
 
 

@@ -40,6 +40,7 @@ from thermoloom.computers.training_runs import (
     stored_curve,
     stored_parameters,
     unfinished,
+    why_not_done,
 )
 from thermoloom.errors import UserError
 from thermoloom.export.coupling_tables import decode_couplings, encode_couplings, is_table
@@ -160,18 +161,19 @@ def learning_at(path: Path) -> tuple[Settings, Patterns, dict[str, NDArray[Any]]
     run = RunDirectory.open(path)
     settings = settings_of(run)
     if not run.has("curve.csv"):
-        raise UserError(f"{path}: training is not done; continue it with thermoloom train")
+        raise UserError(f"{path}: {why_not_done(run)}")
     return settings, learned_patterns(run), curve_of(run)
 
 
 def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
-    data = read_file(path, MOST_BYTES, f"{kind} file, and no run directory")
+    data = read_file(path, MOST_BYTES, f"{kind} file or run directory")
     try:
         arrays, metadata = decode_arrays(data)
     except ValueError as error:
         raise DamagedFileError(f"{path}: not a {kind} file, or a damaged one ({error})") from None
     if metadata.get("kind") != kind:
-        raise UserError(f"{path}: holds no {kind}; name a file that computer.save wrote")
+        advice = "; name a file that computer.save wrote" if kind == "computer" else ""
+        raise UserError(f"{path}: holds no {kind}{advice}")
     return arrays, metadata
 
 

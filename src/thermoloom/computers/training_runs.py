@@ -220,7 +220,7 @@ def settings_of(run: RunDirectory) -> Settings:
 def parameters_of(run: RunDirectory) -> Parameters:
     """θ of a trained computer, on the device that it was trained for."""
     if run.state != "done":
-        raise UserError(f"{run.path}: {_why_not_done(run)}")
+        raise UserError(f"{run.path}: {why_not_done(run)}")
     with reading(run.path / "computer.safetensors"):
         return stored_parameters(settings_of(run), run.load_arrays("computer"))
 
@@ -257,7 +257,7 @@ def unfinished(run: RunDirectory) -> Trainee | None:
         return Trainee.restore(settings_of(run), checkpoint.arrays, checkpoint.cycle)
 
 
-def _why_not_done(run: RunDirectory) -> str:
+def why_not_done(run: RunDirectory) -> str:
     """Why a training has no computer, and how to obtain one."""
     if run.state == "diverged":
         return (

@@ -116,13 +116,14 @@ export class Player {
       const asked = verdict.asked === null ? "" : `requested ${named(verdict.asked)}, `;
       const seen = known ? `${verdict.by} says ${named(verdict.seen)} (${Math.round(100 * verdict.score)} %)` : "no verdict";
       button.type = "button";
-      button.title = `sample ${s + 1}: ${asked}${seen}, heat ${show(verdict.heat)} E₀`;
+      const energy = this.scene.forming ? "" : `${show(verdict.heat)} E₀`;
+      button.title = `sample ${s + 1}: ${asked}${seen}${energy && `, heat ${energy}`}`;
       button.setAttribute("aria-label", button.title);
       button.setAttribute("aria-pressed", String(s === this.chosen));
       line.className = "verdict" + (known && right ? "" : " wrong");
       const sign = document.createElement("b"), heat = document.createElement("span");
       sign.textContent = known ? named(verdict.seen) + (verdict.asked === null ? "" : right ? " ✓" : " ✗") : "?";
-      heat.textContent = this.scene.forming ? "" : show(verdict.heat) + " E₀";
+      heat.textContent = energy;
       line.append(sign, heat);
       button.append(canvas, line);
       button.addEventListener("click", () => this.choose(this.chosen === s ? -1 : s));
