@@ -1,4 +1,5 @@
-# make run    set up and run the main job         make test   set up, lint, type check, test
+# make setup  install everything into .venv        make run    set up, first page, main comparison
+# make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
 # make soak   set up, then hours of ill treatment make clean  remove the environment and caches
 # make docs   build the site into build/site
