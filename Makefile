@@ -1,7 +1,7 @@
 # make setup  install everything into .venv        make run    set up, first page, main comparison
 # make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
-# make soak   set up, then hours of ill treatment make clean  remove the environment and caches
+# make soak   set up, then hours of stress tests  make clean  remove the environment and caches
 # make docs   build the site into build/site
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there
 # make test-lowest test with the lowest allowed version of every dependency
@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-# uv installs the pinned packages in a tenth of the time that pip takes; where uv reaches none, pip does.
+# uv installs the pinned packages ten times faster than pip; if uv cannot reach them, pip installs them.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "thermoloom needs Python 3.11 or later (PYTHON=python3.12 make ...)"; exit 2; }
@@ -43,20 +43,20 @@ lint: $(READY)
 	$(BIN)/codespell
 	$(BIN)/python docs/build/check_prose.py
 
-# Kernels are compiled once, while one core has nothing to do, and not by every process of the tests.
+# Kernels are compiled once, on the core that lint leaves idle, rather than in every test process.
 test: $(READY)
 	@$(BIN)/python -c 'from thermoloom.engines import engine; engine().warm_up()' & \
 		$(MAKE) --no-print-directory lint && wait
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# An environment of its own: the lowest versions replace the pinned ones.
+# In a separate environment, where the lowest versions replace the pinned ones.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[cluster]' --group dev
 	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p no:cacheprovider --ignore tests/test_docs.py
 
-# PyTorch (CPU build where there is one) and JAX, in an environment of their own.
+# PyTorch (the CPU build where there is one) and JAX, in a separate environment.
 test-libraries:
 	$(PYTHON) -m venv .venv-libraries
 	.venv-libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' --group dev
@@ -81,7 +81,7 @@ docs: $(READY)
 wheel-test: $(READY)
 	$(BIN)/python -m pytest --wheel tests/test_wheel.py
 
-# The lock holds names, versions and hashes only: no address of any index.
+# The lock file contains only names, versions and hashes, not the address of any index.
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --python $(BIN)/python --generate-hashes --no-header \
 		--group dev --group docs --extra cluster --output-file requirements.lock pyproject.toml

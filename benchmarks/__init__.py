@@ -1,5 +1,5 @@
-"""How fast the engine is: against the machine's own limits and against what others would write.
+"""Speed of the engine, relative to the limits of the hardware and to code that a user would write.
 
 python -m benchmarks [--only GROUP,…] [--full] prints one table and writes bench.json;
-with --against CHECKOUT it measures in turns with another checkout and prints the ratios.
+with --against CHECKOUT it alternates with another checkout and prints the ratios.
 """

@@ -24,7 +24,7 @@ GROUPS = (
     "theory", "sweeps", "growth",
 )  # fmt: skip
 LONG = ("sweeps", "growth")
-"""Left out unless asked for, or with --full."""
+"""Run only with --only or --full."""
 
 
 def main() -> int:
@@ -58,17 +58,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         type=groups,
-        help=f"some of {','.join(GROUPS)} (all but {','.join(LONG)}, with --full all)",
+        help=f"some of {','.join(GROUPS)} (default: all but {','.join(LONG)}; with --full, all)",
     )
-    parser.add_argument("--full", action="store_true", help="whole lengths instead of scaled ones")
+    parser.add_argument("--full", action="store_true", help="full lengths instead of scaled ones")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="measure in turns with another checkout, and print the ratios of the medians",
+        help="alternate with another checkout and print the ratios of the medians",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="turns with --against (3)")
-    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="where the rows go")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds with --against (3)")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="output file")
     return parser.parse_args()
 
 
@@ -81,7 +81,7 @@ def groups(text: str) -> list[str]:
 
 
 def record(results: dict[str, Result], seconds: float) -> dict[str, Any]:
-    """bench.json."""
+    """Return the content of bench.json."""
     rows = [{"group": g} | row.as_dict() for g, result in results.items() for row in result.rows]
     profiles = {
         whole: [asdict(share) for share in parts]
@@ -146,7 +146,7 @@ def where(whole: str, parts: list[Share]) -> Table:
 
 
 def figures(value: float) -> str:
-    """Three figures, without exponents in the middle."""
+    """Format with three significant figures; large numbers without an exponent."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,7 +1,7 @@
-"""Two checkouts side by side: each measures its own rows, in processes of their own, in turns.
+"""Compare two checkouts: each measures its own rows in separate processes, alternating.
 
-Either runs its own ``benchmarks`` package, whatever its programming interface was; rows are
-compared by name. The ratio of the medians is in terms of cost: above 1, this checkout is dearer.
+Each checkout runs its own ``benchmarks`` package, whatever its interface; rows are compared by
+name. The ratio of the medians is a ratio of costs: above 1, this checkout is slower.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Comparison:
 def compare(
     other: Path, groups: Sequence[str], rounds: int, full: bool, say: Callable[[str], None]
 ) -> list[Comparison]:
-    """Medians over ``rounds`` turns of each group of rows, the one that begins in turns too."""
+    """Medians over ``rounds`` rounds of each group; the checkouts take turns at going first."""
     found: list[Comparison] = []
     for group in groups:
         rows: dict[Path, list[dict[str, Any]]] = {HERE: [], other: []}
         for turn in range(rounds):
             for checkout in (HERE, other) if turn % 2 else (other, HERE):
-                say(f"{group}, turn {turn + 1} of {rounds}: {checkout}")
+                say(f"{group}, round {turn + 1} of {rounds}: {checkout}")
                 rows[checkout] += _rows(checkout, group, full)
         for name in dict.fromkeys(row["name"] for row in rows[HERE]):
             here, there = ([r for r in rows[c] if r["name"] == name] for c in (HERE, other))
@@ -61,7 +61,7 @@ def _compared(group: str, here: list[dict[str, Any]], there: list[dict[str, Any]
 
 
 def _rows(checkout: Path, group: str, full: bool) -> list[dict[str, Any]]:
-    """Rows of one group as this checkout measures them."""
+    """Measure the rows of one group in a checkout."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
         command = [sys.executable, "-m", "benchmarks", "--only", group, "--out", str(out)]
@@ -79,7 +79,7 @@ def _rows(checkout: Path, group: str, full: bool) -> list[dict[str, Any]]:
 
 
 def table(comparisons: Sequence[Comparison], figures: Callable[[float], str]) -> Table:
-    result = Table(title="this checkout against the other", show_edge=False, pad_edge=False)
+    result = Table(title="this checkout and the other", show_edge=False, pad_edge=False)
     for heading in ("what", "here", "there", "unit", "cost here/there"):
         right = heading not in ("what", "unit")
         result.add_column(heading, justify="right" if right else "left", no_wrap=True)

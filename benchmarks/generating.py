@@ -1,4 +1,4 @@
-"""Generation of 200 samples: coupling work against the sgemm rate."""
+"""Generation of 200 samples: the rate of coupling forces relative to sgemm."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from thermoloom.training.trainer import Trainee, train
 
 SAMPLES = 200
 SHORT = 0.25
-"""Trajectory time, in t_f, that is enough to tell the rate."""
+"""Trajectory time, in units of t_f, that suffices to measure the rate."""
 
 
 def shortened(machine: Machine, fraction: float = SHORT) -> Machine:
-    """The same computer for a shorter time; preparation is shortened alike."""
+    """The same machine with a shorter duration, which also shortens the preparation."""
     return replace(machine, duration=fraction * machine.duration)
 
 
 def trained(settings: Settings) -> Parameters:
-    """θ after one cycle for each pattern: couplings as they are, not zeros."""
+    """θ after one cycle per pattern: realistic couplings instead of zeros."""
     short = settings.updated({"training": {"cycles": 3}})
     trainee = Trainee.new(short)
     train([trainee], default_drive(short))
@@ -47,7 +47,7 @@ def trained(settings: Settings) -> Parameters:
 
 
 def sampling(machine: Machine, theta: Parameters) -> Contestant:
-    """Generation of 200 samples from reset states to heats; counts one step of one sample."""
+    """Generation of 200 samples from reset states to heats, timed per step of one sample."""
     own = Parameters(machine, theta.vector)
     return clocked(lambda: generate(own, SAMPLES, 90101), SAMPLES * machine.steps)
 
@@ -84,7 +84,7 @@ def run(options: Options) -> Result:
 
 
 def profile(theta: Parameters) -> list[Share]:
-    """Where the time of a step goes: timers around what generation calls."""
+    """Where the time of a step goes, from timers around the functions that generation calls."""
     workers = min(all_threads(), -(-SAMPLES // kernels.GROUP))
     places = present(
         Place(kernels, "_prepare", "preparation", workers),

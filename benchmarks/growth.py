@@ -1,7 +1,7 @@
-"""How time and memory grow: 128 to 8,192 units in training, 1 to 10,000 patterns in the solver.
+"""Growth of time and memory: 128 to 8,192 units in training, 1 to 10,000 patterns in the solver.
 
-Each measurement has a process of its own. Limits: of time, the FLOP of the work at the sgemm rate
-of this run; of memory, what the work cannot do without (``benchmarks.memory``).
+Each measurement has its own process. The limit of time is the FLOP count at the sgemm rate of this
+run; the limit of memory is the least that the task needs (``benchmarks.memory``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def run(options: Options) -> Result:
     rate = 1 / sgemm(all_threads())()
     trained, solved = {}, {}
     for units in SIZES:
-        options.say(f"training of {units} units, in a process of its own")
+        options.say(f"training of {units} units, in its own process")
         trained[units] = measure(f"units {units}")
     for count in PATTERNS if options.full else PATTERNS[:-1]:
-        options.say(f"the optimum of {count} patterns, in a process of its own")
+        options.say(f"the optimum of {count} patterns, in its own process")
         solved[count] = measure(f"solve {count}")
     rows = []
     for units, spent in trained.items():
@@ -30,15 +30,15 @@ def run(options: Options) -> Result:
         rows += _rows(f"training step, {units} units", spent, "µs", per_step, rate)
     for count, spent in solved.items():
         rows += _rows(f"optimum of {count} patterns", spent, "s", 1.0, rate)
-    options.say("the optimum of 64 × 64 images, in a process of its own")
+    options.say("the optimum of 64 × 64 images, in its own process")
     images = measure("solve images")
     rows += [
         Row("optimum of 64 × 64 images", images.seconds, "s", bar=60.0,
-            note="4,096 units, every pair wired, four stages, 1,000 patterns"),
+            note="4,096 units, all pairs wired, four stages, 1,000 patterns"),
         Row("  its memory", _used(images), "MB"),
     ]  # fmt: skip
     _draw(trained, solved, rate)
-    return Result(rows, notes=[f"drawn in {FIGURE}"])
+    return Result(rows, notes=[f"figure written to {FIGURE}"])
 
 
 def _rows(name: str, spent: Spent, unit: str, scale: float, rate: float) -> list[Row]:
@@ -53,7 +53,7 @@ def _used(spent: Spent) -> float:
 
 
 def _draw(trained: dict[int, Spent], solved: dict[int, Spent], rate: float) -> None:
-    """Time and memory over units and over patterns, limits dashed."""
+    """Plot time and memory against units and patterns, with dashed limits."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""Rows, timers and limits that every group of benchmarks shares.
+"""Rows, timers and limits that all groups of benchmarks share.
 
-Everything that is compared is measured in turns, in one run, and the best of the turns counts:
-another process that takes a core for a while then disturbs all of them alike.
+Contestants are measured alternately in one run, and the best round of each counts: another process
+that takes a core for a while then disturbs all of them alike.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from thermoloom.threads import in_threads, thread_count, threads
 
 Seconds = float
 Contestant = Callable[[], Seconds]
-"""Does its work once and says how long it took, for whatever it counts as one."""
+"""Does its work once and returns the seconds per unit of work."""
 
 SGEMM_SIZE = 1024
 SETTLE_SECONDS = 0.05
-"""Thread pools go on spinning for some milliseconds after their work; the next one waits it out."""
+"""Pause before each measurement: thread pools keep spinning for some milliseconds after work."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number, how far it is from its limit, and the bar it has to clear."""
+    """One measured number, its limit, and the bar it has to clear."""
 
     name: str
     value: float
     unit: str
     better: str = "less"
-    """``less`` or ``more``: which way is good."""
+    """``less`` or ``more``: the better direction."""
     limit: float | None = None
-    """What the machine (or the sense of the number) allows at best, in the same unit."""
+    """The best value that the hardware (or the definition) allows, in the same unit."""
     bar: float | None = None
     note: str = ""
 
     @property
     def fraction(self) -> float | None:
-        """How much of the limit is reached; 1 is the limit itself."""
+        """Fraction of the limit that is reached; 1 is the limit itself."""
         if self.limit is None:
             return None
         return self.limit / self.value if self.better == "less" else self.value / self.limit
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of something whole, and the time it takes."""
+    """One part of a task, and the time it takes."""
 
     part: str
     value: float
@@ -75,28 +75,28 @@ class Share:
 
 @dataclass
 class Result:
-    """What a group of benchmarks gives."""
+    """Results of a group of benchmarks."""
 
     rows: list[Row] = field(default_factory=list)
     profiles: dict[str, list[Share]] = field(default_factory=dict)
-    """Where the time goes, for each whole."""
+    """Where the time of each task goes."""
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Options:
-    """How thorough to be."""
+    """How thoroughly to measure."""
 
     full: bool = False
-    """Whole lengths instead of scaled ones, where that takes long."""
+    """Full lengths instead of scaled-down ones in long benchmarks."""
     rounds: int = 5
-    """Turns that each contestant gets."""
+    """Rounds for each contestant."""
     say: Callable[[str], None] = lambda text: None
-    """Told what is being measured."""
+    """Receives a line about each measurement before it begins."""
 
 
 def clocked(work: Callable[[], object], count: int = 1, tries: int = 1) -> Contestant:
-    """A contestant that does ``work``, counts it as ``count`` and gives the best of its tries."""
+    """A contestant that returns the seconds of ``work`` per ``count``, best of its tries."""
 
     def once() -> Seconds:
         began = time.perf_counter()
@@ -107,7 +107,7 @@ def clocked(work: Callable[[], object], count: int = 1, tries: int = 1) -> Conte
 
 
 def limited(count: int, contestant: Contestant) -> Contestant:
-    """The same on so many threads, of ours and of linear algebra."""
+    """The contestant on ``count`` threads, both ours and those of linear algebra."""
 
     def run() -> Seconds:
         with threads(count):
@@ -117,7 +117,7 @@ def limited(count: int, contestant: Contestant) -> Contestant:
 
 
 def in_turns(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Seconds]:
-    """The best time of each over ``rounds`` turns, after one turn that does not count."""
+    """The best time of each contestant over ``rounds`` rounds, after one warm-up round."""
     best = dict.fromkeys(contestants, float("inf"))
     for turn in range(rounds + 1):
         for name, contestant in contestants.items():
@@ -129,7 +129,7 @@ def in_turns(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Se
 
 
 def sgemm(count: int) -> Contestant:
-    """NumPy's float32 product of two 1024 × 1024 matrices on ``count`` threads; counts one FLOP."""
+    """NumPy's float32 product of two 1024 × 1024 matrices on ``count`` threads, timed per FLOP."""
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, SGEMM_SIZE, SGEMM_SIZE), np.float32)
     out = np.empty_like(a)
@@ -137,7 +137,7 @@ def sgemm(count: int) -> Contestant:
 
 
 def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
-    """Copying ``nbytes`` on ``count`` threads, each its part, again and again; counts one byte."""
+    """Repeated copying of ``nbytes``, one part on each of ``count`` threads, timed per byte."""
     parts = [np.ones((2, nbytes // 4 // count), np.float32) for _ in range(count)]
 
     def copy(part: NDArray[np.float32]) -> None:
@@ -149,17 +149,17 @@ def memory_copy(nbytes: int, count: int, repetitions: int = 200) -> Contestant:
 
 
 def default_fields(settings: Settings) -> NDArray[np.float32]:
-    """Fields of the patterns of the settings, the three bundled ones unless they say otherwise."""
+    """Fields of the patterns in the settings, by default of the three bundled ones."""
     return unit_fields(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
 def default_drive(settings: Settings) -> Drive:
-    """Fields and label words of the patterns of the settings."""
+    """Fields and label words of the patterns in the settings."""
     return drive_of(load_patterns(settings.patterns, settings.machine), settings.machine)
 
 
 def many_fields(prototypes: int) -> NDArray[np.float32]:
-    """Fields of so many prototypes: three digits, all bundled ones, or these also moved about."""
+    """Fields of this many prototypes: three digits, all bundled ones, or also shifted copies."""
     settings = Settings()
     if prototypes <= 3:
         return default_fields(settings)[:prototypes]
@@ -179,18 +179,18 @@ def force_flops(machine: Machine) -> int:
 
 
 def update_flops(machine: Machine) -> int:
-    """One rank-2 update, 4 a coupling with each undirected edge once: 4 N_v N_h + 2 N_h²."""
+    """One rank-2 update, 4 per coupling, each undirected edge once: 4 N_v N_h + 2 N_h²."""
     v, h = machine.visible, machine.hidden
     return 4 * v * h + 2 * h * h
 
 
 def parameter_bytes(machine: Machine) -> int:
-    """θ in float32."""
+    """Size of θ in float32."""
     v, h = machine.visible, machine.hidden
     return 4 * (v * h + h * h + h)
 
 
-# Where the time goes: timers put around the engine's functions from outside.
+# Where the time goes: timers wrapped around the engine's functions.
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ class Place:
     owner: Any
     name: str
     part: str
-    """What the time is booked under."""
+    """The name under which its time is recorded."""
     side_by_side: int = 1
-    """On how many threads it runs at the same time."""
+    """Number of threads on which it runs at the same time."""
 
 
 class Stopwatch:
@@ -227,7 +227,7 @@ class Stopwatch:
         def timed_steps(*args: Any, **kwargs: Any) -> Generator[None, None, Any]:
             steps = function(*args, **kwargs)
             advance = self.around(place, steps.__next__)
-            while True:  # what passes between two steps is not its time
+            while True:  # time between two steps does not count
                 try:
                     advance()
                 except StopIteration as end:
@@ -252,14 +252,14 @@ def stopwatch(places: Sequence[Place]) -> Iterator[Stopwatch]:
 
 
 def present(*places: Place) -> list[Place]:
-    """Those that the engine still has under this name; the others' time is then left over."""
+    """Places that the engine still has; the time of the others is part of the remainder."""
     return [place for place in places if hasattr(place.owner, place.name)]
 
 
 def where_time_goes(
     places: Sequence[Place], work: Callable[[], object], count: int, repetitions: int = 4
 ) -> list[Share]:
-    """Parts of the fastest repetition in µs for each of ``count``; last, what is left over."""
+    """Parts of the fastest repetition, in µs per ``count``; the last one is the remainder."""
     fastest, parts = float("inf"), dict[str, Seconds]()
     for _ in range(repetitions):
         with stopwatch(places) as watch:
@@ -271,5 +271,5 @@ def where_time_goes(
 
 
 def all_threads() -> int:
-    """As many as the engine itself uses."""
+    """Number of threads that the engine uses."""
     return thread_count()

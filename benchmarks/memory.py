@@ -1,9 +1,9 @@
-"""Peak memory, each in a process of its own.
+"""Peak memory of tasks, each in its own process.
 
     peak of the process at the end − resident memory before the work began
 
-Memory before counts the interpreter, its libraries and compiled kernels. Where a peak of
-importing or compiling was higher, the difference is an upper bound.
+Memory before includes the interpreter, its libraries and compiled kernels. If importing or
+compiling had a higher peak, the difference is an upper bound.
 """
 
 from __future__ import annotations
@@ -45,31 +45,32 @@ STATUS = Path("/proc/self/status")
 
 
 class Spent(NamedTuple):
-    """What a process needed for its work."""
+    """Memory, time and FLOP that a process needed for its work."""
 
     before: float
-    """Bytes in memory when it began."""
+    """Bytes in memory when the work began."""
     peak: float
     """Most bytes in memory."""
     seconds: float
     flops: float = 0.0
-    """What the work cannot do without, float64 counted twice."""
+    """FLOP that the work cannot do without, float64 counted twice."""
     inherent: float = 0.0
-    """Bytes that it cannot do without."""
+    """Bytes that the work cannot do without."""
 
 
 def train_both() -> None:
-    """Online and batch on shared paths."""
+    """Train online and batch on shared paths."""
     rules = [{"training": {"rule": rule, "cycles": CYCLES}} for rule in ("online", "batch")]
     conditions = [Settings().updated(rule) for rule in rules]
     train([Trainee.new(c) for c in conditions], default_drive(conditions[0]))
 
 
 def solve(prototypes: int) -> tuple[float, float]:
-    """The exact optimum for so many prototypes; the FLOP and bytes it cannot do without.
+    """Solve for this many prototypes; return the FLOP and bytes that the optimum cannot do without.
 
-    Few patterns are kept as modes, m for each, and every step of the solver multiplies J with them
-    and back. Of many, Σ m mᵀ and Σ d mᵀ are summed up first, and a step multiplies J with these.
+    Few patterns are kept as modes m, and every step of the solver multiplies J by them and the
+    result by them again. For many, Σ m mᵀ and Σ d mᵀ are summed first, and a step multiplies J by
+    these.
     Memory: four vectors as long as θ, and the modes or sums.
     """
     from thermoloom.theory.expected_loss import TimeModes
@@ -88,7 +89,7 @@ def solve(prototypes: int) -> tuple[float, float]:
 
 
 def solve_images() -> None:
-    """The optimum of 64 × 64 images: every pair wired, four stages, 1,000 patterns."""
+    """Solve for 64 × 64 images: all pairs wired, four stages, 1,000 patterns."""
     from scipy.ndimage import gaussian_filter
 
     from thermoloom.theory.solver import solve_optimum
@@ -105,22 +106,22 @@ def solve_images() -> None:
 
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-"""Units of the machines whose training is watched as they grow."""
+"""Units of the machines of growing size."""
 
 
 def growing_machine(units: int) -> Machine:
-    """Visible and hidden units as 3 to 2, nearly as in the paper, and four blocks of steps."""
+    """Visible and hidden units at 3 to 2, nearly as in the paper, and four blocks of steps."""
     hidden = 2 * units // 5
     return replace(Machine(), visible=units - hidden, hidden=hidden, duration=0.288)
 
 
 def inherent_memory(machine: Machine) -> int:
-    """A path, its drives, and θ before and after it, in bytes."""
+    """Bytes of a path, its drives, and θ before and after it."""
     return 2 * 4 * (machine.steps + 1) * machine.units + 2 * parameter_bytes(machine)
 
 
 def train_growing(units: int) -> Spent:
-    """Noising paths of a machine of so many units, learned: the fastest of three."""
+    """Learn noising paths of a machine of this many units; the fastest of three tries."""
     machine, before = growing_machine(units), resident()
     learner = engine().learner(replace(Settings(), machine=machine))
     field, theta = np.ones(units, np.float32), Parameters.zeros(machine)
@@ -128,7 +129,7 @@ def train_growing(units: int) -> Spent:
     def learn() -> None:
         learner.update(theta, {}, engine().path(machine, field, 1, 0))
 
-    seconds = clocked(learn, tries=4)()  # the first touches its memory for the first time
+    seconds = clocked(learn, tries=4)()  # the first try also allocates its memory
     flops = machine.steps * (force_flops(machine) + update_flops(machine))
     return Spent(before, peak(), seconds, flops, inherent_memory(machine))
 
@@ -149,7 +150,7 @@ def large_machine(wiring: str, steps: int = 256) -> Machine:
 
 
 def train_large(wiring: str) -> Spent:
-    """Paths of a large machine, learned: the fastest of three, in seconds per wire and step."""
+    """Learn paths of a large machine; seconds per wire and step, the fastest of three tries."""
     machine, before = large_machine(wiring), resident()
     learner = engine().learner(replace(Settings(), machine=machine))
     field, theta = np.ones(LARGE, np.float32), Parameters.zeros(machine)
@@ -162,7 +163,7 @@ def train_large(wiring: str) -> Spent:
 
 
 def use_large(wiring: str) -> None:
-    """A cycle of 2,500 steps with its validation, ten samples, and the optimum of ten patterns."""
+    """Run a cycle of 2,500 steps with validation, draw ten samples, and solve for ten patterns."""
     from thermoloom.generation import generate
     from thermoloom.theory.solver import solve_optimum
 
@@ -192,14 +193,14 @@ def peak() -> float:
 
 
 def _status(key: str) -> float:
-    if not STATUS.exists():  # macOS gives the peak only, in bytes
+    if not STATUS.exists():  # macOS reports only the peak, in bytes
         return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
     return 1024.0 * int(lines[key].split()[0])
 
 
 def measure(work: str) -> Spent:
-    """Do ``work`` in a process of its own."""
+    """Do ``work`` in its own process."""
     command = [sys.executable, "-m", "benchmarks.memory", work]
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
@@ -207,7 +208,7 @@ def measure(work: str) -> Spent:
 
 
 def run(options: Options) -> Result:
-    options.say("memory of a training run, in a process of its own")
+    options.say("memory of a training run, in its own process")
     machine = Settings().machine
     memory = measure("training")
     inherent = inherent_memory(machine)

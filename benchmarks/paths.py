@@ -1,4 +1,4 @@
-"""Noising paths on one thread: what a normal costs, drawn, turned into a step and stored."""
+"""Noising paths on one thread: the cost of drawing a normal, taking its step and storing it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thermoloom.machine.machine import Machine
 from thermoloom.settings import Settings
 
 TRIES = 10
-"""In a turn: each takes some milliseconds only."""
+"""Tries per round; each takes only some milliseconds."""
 
 
 @jit
@@ -35,13 +35,13 @@ def _words(key, units, blocks, out):  # type: ignore[no-untyped-def]
 
 
 def random_words(units: int, steps: int) -> Contestant:
-    """Philox4x32-10 without turning its words into normals; counts one word."""
+    """Philox4x32-10 without turning its words into normals, timed per word."""
     out = np.zeros(units, np.uint64)
     return clocked(lambda: _words(np.uint64(1), units, steps // 4, out), units * steps, TRIES)
 
 
 def fused_path(machine: Machine, field: np.ndarray) -> Contestant:
-    """Preparation and noising path on one thread; counts one normal."""
+    """Preparation and noising path on one thread, timed per normal."""
     out = np.empty((machine.steps + 1, machine.units), np.float32)
     normals = 2 * machine.steps * machine.units
     return limited(
@@ -50,7 +50,7 @@ def fused_path(machine: Machine, field: np.ndarray) -> Contestant:
 
 
 def numpy_normals(units: int, steps: int) -> Contestant:
-    """NumPy's ziggurat in float32 into memory at hand; counts one normal."""
+    """NumPy's ziggurat in float32 into allocated memory, timed per normal."""
     rng = np.random.default_rng(101)
     out = np.empty((steps, units), np.float32)
     return clocked(lambda: rng.standard_normal(dtype=np.float32, out=out), out.size, TRIES)
@@ -60,7 +60,7 @@ def run(options: Options) -> Result:
     engine().warm_up()
     settings = Settings()
     machine = settings.machine
-    options.say("noising paths and normals on one thread, in turns")
+    options.say("noising paths and normals on one thread, alternating")
     best = in_turns(
         {
             "ours": fused_path(machine, default_fields(settings)[0]),

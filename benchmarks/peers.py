@@ -1,10 +1,10 @@
-"""The same stepwise online update as others would write it: NumPy, PyTorch, JAX.
+"""The stepwise online update as a user would write it in NumPy, PyTorch and JAX.
 
     r = [−Δx + μΔt (φ(x′) + J x′ + b)] / (2k_BT),   φ(x) = 2J₂x + 4J₄x³
     J ← J − α (r x′ᵀ + x′ rᵀ) without visible–visible and diagonal,   b ← b − α r_h
 
-A peer takes a path and gives a function that trains on it from θ = 0, in float32. The path is a
-gift: neither drawing it nor converting it is on the peer's clock.
+A peer takes a path and returns a function that trains on it from θ = 0, in float32. Neither drawing
+nor converting the path counts towards the peer's time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Peer(Protocol):
 
 
 def numpy_loop(machine: Machine, rate: float, path: Float32) -> Training:
-    """NumPy, the rule as it is written: float32, in place, ``np.outer``."""
+    """NumPy, the rule as written above: float32, in place, ``np.outer``."""
     n, alpha = machine.visible, np.float32(rate)
     two_j2, four_j4 = np.float32(2 * machine.J2), np.float32(4 * machine.J4)
     drift, inverse_2kT = np.float32(machine.mobility * machine.dt), np.float32(0.5 / machine.kT)
@@ -54,7 +54,7 @@ def numpy_loop(machine: Machine, rate: float, path: Float32) -> Training:
 
 
 def numpy_tuned(machine: Machine, rate: float, path: Float32) -> Training:
-    """NumPy, tuned: everything without θ at once, rank-2 updates as products into buffers."""
+    """NumPy, tuned: all terms without θ at once, rank-2 updates as products into buffers."""
     n = machine.visible
     alpha, c = np.float32(rate), np.float32(machine.residual_scale)
 
@@ -116,7 +116,7 @@ def torch_loop(machine: Machine, rate: float, path: Float32) -> Training:
 
 
 def jax_scan(machine: Machine, rate: float, path: Float32) -> Training:
-    """JAX: the step under ``lax.scan``, compiled as one."""
+    """JAX: the step under ``lax.scan``, compiled as a whole."""
     import jax
     import jax.numpy as jnp
 
@@ -157,7 +157,7 @@ def numpy_quantized(
 ) -> Training:
     """NumPy, vectorized, with couplings on a grid of b bits: n → n + round(move/Δ), clipped.
 
-    J_hh is rounded once an undirected edge and mirrored; n is kept in float32, which is exact.
+    J_hh is rounded once per undirected edge and mirrored; n is kept in float32, which is exact.
     """  # fmt: skip
     n, alpha, c = machine.visible, np.float32(rate), np.float32(machine.residual_scale)
     top = 2 ** (bits - 1) - 1
@@ -166,7 +166,7 @@ def numpy_quantized(
     rng = np.random.default_rng(0)
 
     def move(codes: Float32, change: Float32) -> None:
-        """codes ← codes − change, rounded and clipped, in place; ``change`` is used up."""
+        """codes ← codes − change, rounded and clipped, in place; ``change`` is overwritten."""
         if stochastic:
             np.subtract(rng.random(codes.shape, np.float32), change, out=change)
             codes += np.floor(change, out=change)
@@ -186,7 +186,7 @@ def numpy_quantized(
             change = np.outer(alpha / d_hh * r_h, h)
             change += change.T.copy()
             move(n_hh, change)
-            if stochastic:  # the two directions of an edge were drawn apart; the lower one counts
+            if stochastic:  # both directions of an edge were drawn; the lower one counts
                 n_hh *= below
                 n_hh += n_hh.T.copy()
             np.fill_diagonal(n_hh, 0)

@@ -1,4 +1,4 @@
-"""The portable engine in each array library, against the loop that a user would write in it."""
+"""The portable engine in each array library, compared with a loop that a user would write."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ STEPS = 400
 TOGETHER = 16
 """Trajectories that are simulated together."""
 SIDE_BY_SIDE = 64
-"""Trainings on one path that fill a GPU."""
+"""Number of trainings on one path that fill a GPU."""
 CYCLES = 3
-"""Cycles after which both engines are to have the same θ."""
+"""Cycles after which θ of the two engines is compared."""
 LOOPS: dict[str, tuple[str, Callable[..., Any], float]] = {
     "numpy": ("NumPy loop, tuned", peers.numpy_tuned, 1.3),
     "torch": ("PyTorch loop, in-place addr_", peers.torch_loop, 2.5),
 }
-"""The step-by-step loop in each library, and the bar against it."""
+"""The step-by-step loop in each library, and the required speedup."""
 WITH_PATHS = {"torch": 1.8}
-"""Bars of training with its paths, which the loop is spared."""
+"""Required speedup of training with its paths over a loop that is given them."""
 
 
 def run(options: Options) -> Result:
@@ -49,9 +49,9 @@ def run(options: Options) -> Result:
     settings = Settings().updated({"training": {"cycles": NEVER}})
     for name, (loop, peer, bar) in LOOPS.items():
         if find_spec(name) is None:
-            result.notes.append(f"{name}: left out, not installed")
+            result.notes.append(f"{name}: skipped, not installed")
             continue
-        options.say(f"portable:{name} and its loop, in turns")
+        options.say(f"portable:{name} and its loop, alternating")
         engine, path = select(name), first_steps(settings, STEPS)
         counts = sorted({1, all_threads()})
         contestants: dict[str, Contestant] = {}
@@ -66,12 +66,12 @@ def run(options: Options) -> Result:
             min(best[f"{part}/{count}"] for count in counts)
             for part in ("learner", "paths", "loop")
         )
-        note = f"{learner * 1e6:.0f} µs against {stepwise * 1e6:.0f} µs a step"
+        note = f"{learner * 1e6:.0f} µs against {stepwise * 1e6:.0f} µs per step"
         ratio = stepwise / learner
         result.rows.append(
             Row(f"portable:{name}, learner × {loop}", ratio, "×", "more", bar=bar, note=note)
         )
-        note = f"paths {paths * 1e6:.0f} µs a step and trajectory, {TOGETHER} together"
+        note = f"paths {paths * 1e6:.0f} µs per step and trajectory, {TOGETHER} together"
         ratio, bar_with_paths = stepwise / (learner + paths), WITH_PATHS.get(name)
         result.rows.append(
             Row("  with its paths", ratio, "×", "more", bar=bar_with_paths, note=note)
@@ -84,12 +84,12 @@ def run(options: Options) -> Result:
         options.say(f"portable:{name}:{device}")
         result.rows += accelerated(name, device, settings)
     if not accelerators():
-        result.notes.append("no GPU that PyTorch or JAX sees here: none measured")
+        result.notes.append("no GPU visible to PyTorch or JAX: none measured")
     return result
 
 
 def accelerators() -> list[tuple[str, str]]:
-    """(library, device) of the GPUs that PyTorch and JAX see here."""
+    """(library, device) of the GPUs that are visible to PyTorch and JAX."""
     seen = []
     if find_spec("torch"):
         import torch
@@ -103,7 +103,7 @@ def accelerators() -> list[tuple[str, str]]:
 
 
 def accelerated(name: str, device: str, settings: Settings) -> list[Row]:
-    """Training alone and side by side, paths and samples on a device; results return to memory."""
+    """Training (alone and side by side), paths and samples on a device; results are copied back."""
     engine, path = select(name, device), first_steps(settings, STEPS)
     learners = [engine.learner(_of_steps(settings, path))] * SIDE_BY_SIDE
     thetas, states = [Parameters.zeros(path.machine)] * SIDE_BY_SIDE, [{}] * SIDE_BY_SIDE
@@ -123,13 +123,13 @@ def accelerated(name: str, device: str, settings: Settings) -> list[Row]:
     best = in_turns({name: contestant for name, (contestant, _) in contestants.items()}, 3)
     return [
         Row(f"portable:{name}:{device}, {part}" if part == "learner" else part,
-            1e6 * best[part] / among, "µs a step")
+            1e6 * best[part] / among, "µs per step")
         for part, (_, among) in contestants.items()
     ]  # fmt: skip
 
 
 def _limit(name: str, count: int) -> Callable[[Contestant], Contestant]:
-    """Limits the threads of a contestant in its library."""
+    """A function that limits the threads of a contestant in its library."""
 
     def limited(contestant: Contestant) -> Contestant:
         def run() -> float:
@@ -146,19 +146,19 @@ def _limit(name: str, count: int) -> Callable[[Contestant], Contestant]:
 
 
 def _learner(engine: PortableEngine, settings: Settings, path: Path) -> Contestant:
-    """Learning from a path that exists; counts one step."""
+    """Learning from a given path, timed per step."""
     learner, theta = engine.learner(_of_steps(settings, path)), Parameters.zeros(path.machine)
     return clocked(lambda: learner.update(theta, {}, path), STEPS)
 
 
 def _of_steps(settings: Settings, path: Path) -> Settings:
-    """The settings of a training on paths as short as this one, at the same rate."""
+    """The settings of a training on paths as short as this one, at the same learning rate."""
     short = settings.updated({"machine": {"duration": path.machine.duration}})
     return short.updated({"training": {"learning_rate": settings.learning_rate}})
 
 
 def _paths(engine: PortableEngine, settings: Settings, path: Path) -> Contestant:
-    """Preparation and noising of trajectories together; counts one step of one of them."""
+    """Preparation and noising of trajectories together, timed per step and trajectory."""
     fields = default_fields(settings)[np.arange(TOGETHER) % len(default_fields(settings))]
     numbers = range(TOGETHER)
     return clocked(lambda: engine.paths(path.machine, fields, 1, numbers), STEPS * TOGETHER)

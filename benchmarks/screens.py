@@ -1,4 +1,4 @@
-"""Training with errors: what noise, offset, memory and rounding cost beside clean training."""
+"""Training with errors: the cost of noise, offset, memory and rounding over clean training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from thermoloom.settings import Settings
 from thermoloom.training.trainer import Trainee
 
 BITS = 16
-"""Enough for updates of every size to show; the cost does not depend on it."""
+"""Enough to represent updates of every size; the cost does not depend on it."""
 ROUNDING = {"nearest": 8.0, "stochastic": 6.0}
 AMPLITUDES = tuple(round(0.05 * i, 2) for i in range(9))
 """σ_upd of the update-noise screen."""
@@ -53,8 +53,8 @@ def run(options: Options) -> Result:
 
 
 def _residual_errors(options: Options) -> list[Row]:
-    """Errors that are known before a block: the block learner's own time, and their drawing."""
-    options.say("training with residual noise, offset and AR(1), in turns with clean training")
+    """Errors that are known before a block: the block learner, including the time to draw them."""
+    options.say("training with residual noise, offset and AR(1), alternating with clean training")
     conditions: dict[str, dict[str, float]] = {"clean": {}, **RESIDUAL_ERRORS}
     best = in_turns(
         {name: cycles(Trainee.new(settings_for(**errors))) for name, errors in conditions.items()},
@@ -67,7 +67,7 @@ def _residual_errors(options: Options) -> list[Row]:
 
 
 def _update_noise(options: Options, theta: Parameters) -> list[Row]:
-    """Nine amplitudes with their generations, in units of one clean training with its own."""
+    """Nine amplitudes with generation, relative to one clean training with generation."""
     options.say(f"update noise, {len(AMPLITUDES)} amplitudes on shared paths and errors")
     noisy = [Trainee.new(settings_for(update_noise=amplitude)) for amplitude in AMPLITUDES]
     machine = Settings().machine
@@ -95,14 +95,14 @@ def _update_noise(options: Options, theta: Parameters) -> list[Row]:
             bar=10.0,
             note=f"{SCREEN_CYCLES} cycles and {SAMPLES} samples each, scaled from a few cycles "
             f"and {short.steps} steps of generation; {screen:.0f} s against {one:.1f} s; "
-            f"{best['screen'] / machine.steps * 1e6:.0f} µs a step for all trainings; "
+            f"{best['screen'] / machine.steps * 1e6:.0f} µs per step for all trainings; "
             "limit: two trainings and all generations",
         )
     ]
 
 
 def _rounding(options: Options, theta: Parameters) -> list[Row]:
-    """Rounding after every step, against the same step in NumPy and a pass over J in memory."""
+    """Rounding after every step, compared with NumPy and with a pass over J in memory."""
     ranges = coupling_ranges(theta)
     cores = all_threads()
     machine = Settings().machine
@@ -114,7 +114,7 @@ def _rounding(options: Options, theta: Parameters) -> list[Row]:
         contestants[rounding] = cycles(Trainee.new(settings), count=2)
         for count in sorted({1, cores}):
             contestants[f"NumPy {rounding}/{count}"] = _numpy_steps(settings, count)
-    options.say(f"training on a grid of {BITS} bits and the same in NumPy, in turns")
+    options.say(f"training on a grid of {BITS} bits and the same in NumPy, alternating")
     best = in_turns(contestants, max(3, options.rounds // 2))
     rows = []
     for rounding, bar in ROUNDING.items():
@@ -129,7 +129,7 @@ def _rounding(options: Options, theta: Parameters) -> list[Row]:
                 "more",
                 limit=theirs / pass_over,
                 bar=bar,
-                note=f"{ours * 1e6:.0f} µs a step with its paths, NumPy {theirs * 1e6:.0f} µs "
+                note=f"{ours * 1e6:.0f} µs per step with its paths, NumPy {theirs * 1e6:.0f} µs "
                 f"without; limit: reading and writing each coupling once, {pass_over * 1e6:.0f} µs",
             )
         )
@@ -156,16 +156,16 @@ def _numpy_training(settings: Settings, steps: int) -> Callable[[], Parameters]:
 
 
 def _numpy_steps(settings: Settings, count: int) -> Contestant:
-    """The NumPy loop with so many threads in its linear algebra; counts one step."""
+    """The NumPy loop with this many threads in its linear algebra, timed per step."""
     steps = PEER_STEPS // 2
     return limited(count, clocked(_numpy_training(settings, steps), steps, PEER_TRIES))
 
 
 def _check_rounding(settings: Settings) -> None:
-    """Both must learn the same: to the level (nearest), or on average (stochastic)."""
+    """Check that both learn the same: to the level (nearest), or on average (stochastic)."""
     path = first_steps(settings, CHECK_STEPS)
     zero = Parameters.zeros(path.machine)
-    rate = {"training": {"learning_rate": settings.learning_rate}}  # a shorter path changes it
+    rate = {"training": {"learning_rate": settings.learning_rate}}  # a shorter path would change it
     ours, clean = (
         engine()
         .learner(replace(chosen.updated(rate), machine=path.machine))
@@ -177,10 +177,10 @@ def _check_rounding(settings: Settings) -> None:
         mine, other, exact = ours[name], theirs[name], clean[name]
         if settings.imperfections.rounding == "nearest":
             wrong = float(np.mean(np.abs(mine - other) > 1e-6 * np.abs(exact).max()))
-            agrees = wrong < 1e-3  # moves that are a half level to round-off may go either way
+            agrees = wrong < 1e-3  # moves of half a level may be rounded either way
         else:
             size = float(np.sum(exact * exact))
             slopes = [float(np.sum(a * exact)) / size for a in (mine, other)]
             agrees = all(abs(slope - 1) < 0.02 for slope in slopes)
         if not agrees:
-            raise RuntimeError(f"{settings.imperfections.rounding}: NumPy learns another θ")
+            raise RuntimeError(f"{settings.imperfections.rounding}: NumPy learns a different θ")

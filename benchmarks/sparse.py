@@ -1,8 +1,8 @@
-"""Machines with few wires: training and sampling wire by wire, against dense ones and the memory.
+"""Machines with few wires: training and sampling, relative to dense machines and memory bandwidth.
 
-A rule that goes step by step has to read and write every coupling at every step, and to read which
-two units it joins. Those bytes at the rate at which memory is copied are the limit of any such
-kernel; ours keeps a block of steps in the cache, and so may be faster than that.
+A stepwise rule has to read and write every coupling at every step, and to read which two units it
+joins. The time to copy these bytes is the limit of any such kernel; ours keeps a block of steps in
+the cache, and so may be faster.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WIRINGS = {
     "random, degree 24": {"topology": "random", "degree": 24},
     "grid, radius 5": {"topology": "grid", "radius": 5},
 }
-"""Of the paper's 784 + 512 units; the grid has about as many wires a unit."""
+"""With the paper's 784 + 512 units; the grid has about as many wires per unit."""
 COPIED = 1 << 28
-"""Bytes that are copied to find the rate of the memory: far more than caches hold."""
+"""Bytes copied to measure the memory bandwidth: far more than caches hold."""
 
 
 def on_wires(wiring: dict[str, object]) -> Settings:
@@ -42,7 +42,7 @@ def on_wires(wiring: dict[str, object]) -> Settings:
 
 
 def learning(settings: Settings) -> Contestant:
-    """One path learned, without making it; counts a step."""
+    """Learning from a given path, timed per step."""
     machine, theta = settings.machine, Parameters.zeros(settings.machine)
     path = engine().path(machine, default_fields(settings)[0], 101, 0)
     learner = engine().learner(settings)
@@ -63,9 +63,9 @@ def run(options: Options) -> Result:
     for name, settings in chosen.items():
         contestants[name] = cycles(Trainee.new(settings))
         contestants[f"{name}/learner"] = learning(settings)
-    options.say("training on few wires, in turns with the dense one")
+    options.say("training on few wires, alternating with dense training")
     best = in_turns(contestants, options.rounds)
-    rate = 2 / best["copy"]  # a byte that is copied is read and written
+    rate = 2 / best["copy"]  # a copied byte is read and written
     steps = dense.machine.steps
     result.rows = [
         Row(f"memory, {cores} threads", rate * 1e-9, "GB/s", "more", note="read and written"),
@@ -76,12 +76,12 @@ def run(options: Options) -> Result:
         learned = best[f"{name}/learner"]
         result.rows += [
             Row(f"{name}: a step with its paths", best[name] / steps * 1e6, "µs",
-                note=f"{found.wires:,} wires, {found.degree:.1f} a unit"),
+                note=f"{found.wires:,} wires, {found.degree:.1f} per unit"),
             Row("  × dense", best["dense"] / best[name], "×", "more", bar=5.0),
             Row("  the learner alone", learned * 1e6, "µs", limit=needed / rate * 1e6),
             Row(f"  its {needed / 1e3:.0f} kB a step", needed / learned / rate, "of memory rate",
                 "more", limit=1.0, bar=0.3,
-                note="couplings read and written and their ends read, once a step, x and r; a "
+                note="couplings read and written, their ends read, x and r, once per step; a "
                 "block of steps stays in the cache, so it may exceed 1"),
         ]  # fmt: skip
     result.rows += _sampling(options)
@@ -90,7 +90,7 @@ def run(options: Options) -> Result:
 
 
 def _large(options: Options) -> list[Row]:
-    """100,000 units with 24 wires each, in processes of their own."""
+    """100,000 units with 24 wires each, in separate processes."""
     rows = []
     for wiring in LARGE_WIRINGS:
         options.say(f"{LARGE:,} units, {wiring}")
@@ -105,7 +105,7 @@ def _large(options: Options) -> list[Row]:
 
 
 def _sampling(options: Options) -> list[Row]:
-    """200 samples of a machine with few wires beside the dense machine."""
+    """200 samples of a machine with few wires, compared with the dense machine."""
     few, dense = on_wires(WIRINGS["random, degree 24"]), Settings()
     contestants = {
         name: sampling(shortened(settings.machine), trained(settings))

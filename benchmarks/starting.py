@@ -1,7 +1,7 @@
-"""How long a user waits for the first answer: the command's help, a first training, the next one.
+"""Time until the first output: the command's help, a first training, and the next one.
 
-Each is a process of its own, by the clock. The first training finds an empty folder of kernels, so
-it compiles all that it needs; the next one finds them there.
+Each runs in its own process, in wall-clock time. The first training finds an empty kernel cache and
+compiles all kernels that it needs; the next one finds them in the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(options: Options) -> Result:
 
 
 def _trainings(folder: Path, number: int) -> tuple[Seconds, Seconds]:
-    """A first training of one cycle and the next one, with a folder of kernels of their own."""
+    """A first training of one cycle and the next one, with a separate kernel cache."""
     kernels = {"NUMBA_CACHE_DIR": str(folder / f"kernels-{number}")}
     commands = (
         ("train", "--cycles", "1", "--out", str(folder / f"{number}-{turn}")) for turn in range(2)
@@ -44,7 +44,7 @@ def _trainings(folder: Path, number: int) -> tuple[Seconds, Seconds]:
 
 
 def _seconds(folder: Path, *arguments: str, **environment: str) -> Seconds:
-    """The command line from its start to its end."""
+    """Run a command from start to end."""
     command = [sys.executable, "-m", "thermoloom", *arguments]
 
     def work() -> None:

@@ -1,7 +1,7 @@
-"""The five-pair comparison as a user runs it: whole time, two workers, a Dask cluster.
+"""The five-pair comparison as a user runs it: one worker, two workers, a Dask cluster.
 
-Each is one run of the command line in a results folder of its own, by the clock. The paper's
-lengths take a quarter of an hour (--full); without, a fifth of the cycles and samples shows that
+Each is one run of the command line in its own results folder, in wall-clock time. The paper's
+lengths take a quarter of an hour (--full). Otherwise, a fifth of the cycles and samples shows that
 everything works, but start-up, figures and report then weigh five times as much as they should.
 """
 
@@ -30,7 +30,7 @@ from thermoloom.training.trainer import Trainee
 PAIRS = 5
 WORKERS = 2
 PATIENCE = 30.0
-"""Seconds that a cluster may take to start."""
+"""Seconds allowed for a cluster to start."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run(options: Options) -> Result:
             with _cluster(folder) as address:
                 times["dask"] = _compare(folder / "dask", length, "--cluster", address)
         else:
-            result.notes.append("Dask: left out, distributed is not installed (extra cluster)")
+            result.notes.append("Dask: skipped, distributed is not installed (extra cluster)")
     result.rows = _rows(length, alone, times)
     result.profiles["the comparison, all processes together,"] = _split(summary["timing"])
     return result
@@ -140,10 +140,10 @@ def _split(timing: dict[str, Seconds]) -> list[Share]:
 
 @contextmanager
 def _cluster(folder: Path) -> Iterator[str]:
-    """A Dask scheduler and its workers on this machine; its address."""
+    """Run a Dask scheduler and its workers on this machine; yields its address."""
     from distributed import Client
 
-    connect: Any = Client  # it has no types
+    connect: Any = Client  # Client is untyped
     file = folder / "scheduler.json"
     where = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file)]
     processes = [_dask(folder, "scheduler", *where)]
@@ -166,7 +166,7 @@ def _cluster(folder: Path) -> Iterator[str]:
 
 
 def _dask(folder: Path, role: str, *options: str) -> subprocess.Popen[Any]:
-    """``dask scheduler`` or ``dask worker``, its scratch files in ``folder``."""
+    """Start ``dask scheduler`` or ``dask worker`` with its scratch files in ``folder``."""
     return subprocess.Popen(
         [sys.executable, "-m", "dask", role, *options, "--no-dashboard"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""The exact optimum, solved without a trajectory, beside the training that approaches it."""
+"""The exact optimum, solved without a trajectory, compared with training that approaches it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(options: Options) -> Result:
     engine().warm_up()
     settings = settings_for()
     fields = default_fields(settings)
-    options.say("the optimum of three prototypes, in turns with training")
+    options.say("the optimum of three prototypes, alternating with training")
     best = in_turns(
         {
             "training": cycles(Trainee.new(settings)),
@@ -27,7 +27,7 @@ def run(options: Options) -> Result:
         max(3, options.rounds // 2),
     )
     training = TRAINING_CYCLES * best["training"]
-    options.say("its memory, in a process of its own")
+    options.say("its memory, in its own process")
     rows = [
         Row(
             "optimum of 3 prototypes",

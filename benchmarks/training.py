@@ -1,4 +1,4 @@
-"""Online training, paths included, against the sgemm rate and against step-by-step loops."""
+"""Online training, paths included, compared with the sgemm rate and with step-by-step loops."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ _change_and_feel, _fill, _solve, _start_residuals, _take, _turn_states = (
 )
 NEVER = 10**9
 CYCLES = 4
-"""Cycles in a turn; the fastest counts."""
+"""Cycles per round; the fastest counts."""
 STAGED = {"stages": 4, "labels": 10}
-"""Settings of the machine that is to cost hardly more a step."""
+"""Settings of a machine that should cost hardly more per step."""
 PEER_STEPS = 200
 PEER_TRIES = 2
 CHECK_STEPS = 50
 SAME = 1e-5
-"""Relative difference of θ above which two programs do not do the same."""
+"""Largest relative difference of θ between programs that do the same."""
 
 
 def settings_for(**imperfections: Any) -> Settings:
-    """The paper's computer in online training without end, and without validation."""
+    """The paper's computer in unlimited online training without validation."""
     training = {"cycles": NEVER, "validation_every": NEVER}
     return Settings().updated({"training": training, "imperfections": imperfections})
 
 
 def cycles(*trainees: Trainee, count: int = CYCLES) -> Contestant:
-    """``count`` cycles on shared paths, through the front door; counts one cycle of them all."""
+    """``count`` cycles on shared paths through the public interface, timed per cycle of all."""
     drive = default_drive(trainees[0].settings)
 
     def fastest_cycle() -> Seconds:
@@ -85,7 +85,7 @@ def cycles(*trainees: Trainee, count: int = CYCLES) -> Contestant:
 
         train(trainees, drive, after_cycle)
         if any(trainee.diverged for trainee in trainees):
-            raise RuntimeError("a training that is benchmarked diverged")
+            raise RuntimeError("a benchmarked training diverged")
         return min(stop - start for start, stop in pairwise(moments))
 
     return fastest_cycle
@@ -93,17 +93,17 @@ def cycles(*trainees: Trainee, count: int = CYCLES) -> Contestant:
 
 @dataclass(frozen=True)
 class Opponent:
-    """A peer in one form, and the bar against it."""
+    """A peer in one form, and the required speedup over it."""
 
     name: str
     peer: peers.Peer
     package: str
     bar: float | None
     on: Callable[[int], AbstractContextManager[Any]] | None
-    """Limits its threads, where that is possible."""
+    """Limits its threads if that is possible."""
 
     def thread_counts(self) -> list[int]:
-        """One and all, to take the faster; 0 where it cannot be told."""
+        """One and all, of which the faster counts; 0 if the number cannot be set."""
         return sorted({1, all_threads()}) if self.on else [0]
 
 
@@ -130,7 +130,7 @@ def run(options: Options) -> Result:
     taking_part = [opponent for opponent in OPPONENTS if find_spec(opponent.package)]
     for opponent in OPPONENTS:
         if opponent not in taking_part:
-            result.notes.append(f"{opponent.name}: left out, {opponent.package} is not installed")
+            result.notes.append(f"{opponent.name}: skipped, {opponent.package} is not installed")
     options.say("checking that all peers learn the same θ")
     differences = {o.name: _difference(settings, o.peer) for o in taking_part}
     contestants: dict[str, Contestant] = {
@@ -141,7 +141,7 @@ def run(options: Options) -> Result:
     for opponent in taking_part:
         for count in opponent.thread_counts():
             contestants[f"{opponent.name}/{count}"] = _steps(settings, opponent, count)
-    options.say("online training and its peers, in turns")
+    options.say("online training and its peers, alternating")
     best = in_turns(contestants, options.rounds)
 
     step = best["ours"] / machine.steps
@@ -158,13 +158,13 @@ def run(options: Options) -> Result:
             "more",
             limit=1.0,
             bar=0.7,
-            note=f"{flops / step * 1e-9:.1f} GFLOP/s, the sweeps' own work not counted",
+            note=f"{flops / step * 1e-9:.1f} GFLOP/s, without the FLOP of the sweeps",
         ),
     ]
     more = 100 * (best["staged"] / best["ours"] - 1)
     labels, stages = STAGED["labels"], STAGED["stages"]
     result.rows.append(
-        Row(f"  + {stages} stages and {labels} labels", more, "%", bar=10.0, note="a step of both")
+        Row(f"  + {stages} stages and {labels} labels", more, "%", bar=10.0, note="step with both")
     )
     for opponent in taking_part:
         times = {n: best[f"{opponent.name}/{n}"] for n in opponent.thread_counts()}
@@ -177,7 +177,7 @@ def run(options: Options) -> Result:
                 "more",
                 limit=fastest / at_best,
                 bar=opponent.bar,
-                note=f"{_said(times)} a step without its paths; "
+                note=f"{_said(times)} per step without its paths; "
                 f"θ agrees to {differences[opponent.name]:.0e}",
             )
         )
@@ -202,12 +202,12 @@ def _difference(settings: Settings, peer: peers.Peer) -> float:
     pairs = [(theirs[name], ours[name]) for name in ours.arrays]
     worst = max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
     if not worst < SAME:
-        raise RuntimeError(f"{peer} learns another θ: relative difference {worst:.1e}")
+        raise RuntimeError(f"{peer} learns a different θ: relative difference {worst:.1e}")
     return worst
 
 
 def _steps(settings: Settings, opponent: Opponent, count: int) -> Contestant:
-    """A peer on so many threads; counts one step."""
+    """A peer on this many threads, timed per step."""
     path = first_steps(settings, PEER_STEPS)
     train = opponent.peer(path.machine, settings.learning_rate, path.states)
     timed = clocked(train, PEER_STEPS, PEER_TRIES)
@@ -228,7 +228,7 @@ def first_steps(settings: Settings, steps: int) -> Path:
 
 
 def _validation(settings: Settings, cycle: Seconds) -> Row:
-    """What watching the loss adds to a training of a hundred cycles, every ten."""
+    """The cost of validation every ten cycles, relative to a training of a hundred cycles."""
     drive = default_drive(settings)
     path = validation_path(settings, drive)
     loss = engine().watch(path)
@@ -254,7 +254,7 @@ def profile(settings: Settings) -> list[Share]:
     with threads(1):
         learner, theta = Learner(machine, settings.learning_rate), Parameters.zeros(machine)
         field = default_fields(settings)[0]
-        for cycle in range(3):  # sweeps are fewer once something is learned
+        for cycle in range(3):  # fewer sweeps are needed once something is learned
             theta = learner.learn(theta, engine().path(machine, field, 1, cycle))
         turns = [_parts_of_a_cycle(learner, theta, field, cycle) for cycle in range(3, 9)]
     fastest = min(turns, key=lambda parts: sum(parts.values()))
@@ -265,7 +265,7 @@ def profile(settings: Settings) -> list[Share]:
 def _parts_of_a_cycle(
     learner: Learner, theta: Parameters, field: peers.Float32, cycle: int
 ) -> dict[str, Seconds]:
-    """One trajectory as ``learner._learn`` does it, with a look at the clock between the parts."""
+    """One trajectory as ``learner._learn`` does it, timed part by part."""
     parts: dict[str, Seconds] = {}
 
     def timed(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Hours of ill treatment: interrupts, wrong inputs, damaged files, threads, slow viewers."""
+"""Hours of stress tests: interrupts, wrong inputs, damaged files, threads, slow viewers."""

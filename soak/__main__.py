@@ -1,7 +1,7 @@
 """python -m soak [--interrupts 100] [--inputs 1000] [--seed 1] [--only interrupts,files]
 
-Exit code 1 unless everything is refused in one line, done right, or stopped and continued to the
-same bytes.
+Exit code 0 if every trial is refused in one line, succeeds, or is stopped and continued to the same
+bytes; otherwise 1.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> int:
     def say(text: str) -> None:
         progress.print(f"… {text}", markup=False, soft_wrap=True)
 
-    # A shell's job in the background ignores Ctrl-C, and whatever it starts inherits that.
+    # A background job of a shell ignores Ctrl-C, and its children inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tally, began = Tally(say), time.monotonic()
     try:
@@ -66,7 +66,7 @@ def main() -> int:
 
 def perform(arguments: argparse.Namespace, tally: Tally, say: Callable[[str], None]) -> None:
     chosen = arguments.only or GROUPS
-    if "interrupts" in chosen:  # first: they need the cores and no kernels in this process
+    if "interrupts" in chosen:  # first: they need all cores, and no kernels loaded in this process
         interrupts.soak(arguments.interrupts, arguments.seed, tally, say)
     wanted = [group for group in CLASSES if group in chosen]
     if not wanted:
@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--interrupts", type=int, default=100, help="signals sent (100)")
     parser.add_argument("--inputs", type=int, default=1000, help="wrong inputs tried (1000)")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed tries the same (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the trials (1)")
     parser.add_argument("--only", type=groups, help=f"some of {','.join(GROUPS)}")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""One call of the command line, how it ended, and what to think of that."""
+"""One call of the command line, how it ended, and the verdict."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pathlib import Path
 
 GOOD = ("one line", "fine")
 BAD = ("more lines", "traceback", "hang", "silently wrong")
-"""``more lines``: noticed, but not in one line with exit code 2."""
+"""``more lines``: refused, but not in one line with exit code 2."""
 VERDICTS = (*GOOD, *BAD)
 
 TIMEOUT = 60.0
-"""Seconds before a call is interrupted; one that then goes on is hung, one that stops was busy."""
+"""Seconds before a call is interrupted; if it stops, it was busy, otherwise it hangs."""
 PATIENCE = 15.0
 """Seconds that an interrupted call may take to end."""
 MEMORY = 3 << 30
-"""Bytes that a call may allocate: a size that does not fit must be refused, not tried."""
+"""Bytes that a call may allocate; a size that does not fit must be refused, not tried."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Ended:
     out: str
     err: str
     busy: bool = False
-    """It was at work when its time was up, and stopped when told to."""
+    """The call was still running when its time was up, and stopped when interrupted."""
     hung: bool = False
 
     @property
@@ -55,7 +55,7 @@ class Tally:
     """Verdicts by class, and an example of each bad one."""
 
     say: Callable[[str], None]
-    """Tells bad ones as they come."""
+    """Reports bad verdicts as they come."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Tally:
 
 
 def verdict_of(ended: Ended) -> str | None:
-    """What is plain from the end alone; None where it depends on what was asked."""
+    """Verdict from the end alone; None if it depends on the command."""
     if ended.hung:
         return "hang"
     if ended.traceback:
@@ -85,16 +85,16 @@ def verdict_of(ended: Ended) -> str | None:
 
 
 def describe(arguments: list[str], ended: Ended, why: str = "") -> str:
-    """A call, and the last line that it left."""
+    """Format a call with its last line of output."""
     shown = " ".join(a if re.fullmatch(r"[!-~]+", a) else repr(a) for a in arguments)
     lines = (ended.err.strip() or ended.out.strip() or "-").splitlines()
     return f"{shown[:300]}  (exit code {ended.code}) → {why or lines[-1][:200]}"
 
 
 def prepare() -> None:
-    """Load everything once: a call is then a fork, and takes milliseconds.
+    """Load everything once, so that a call is a fork and takes milliseconds.
 
-    Kernels are loaded by one thread, so that there are no threads that a fork would lose.
+    One thread loads the kernels, because a fork would lose any others.
     """
     os.environ["THERMOLOOM_THREADS"] = "1"
     for module in ("cli", "studies.run", "studies.report", "measures.classifier"):
@@ -103,7 +103,7 @@ def prepare() -> None:
 
 
 class Forked:
-    """``thermoloom ARGUMENTS``, or a function, in ``folder``, in a forked process of its own."""
+    """``thermoloom ARGUMENTS``, or a function, in ``folder``, in its own forked process."""
 
     def __init__(self, work: list[str] | Callable[[], None], folder: Path) -> None:
         self._out = tempfile.TemporaryFile()  # noqa: SIM115  # ``printed`` closes it
@@ -118,11 +118,11 @@ class Forked:
         os.kill(self.pid, signum)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, or None if it is still at work after this time."""
+        """Return the exit code, or None if the process still runs after this time."""
         return _wait(self.pid, seconds)
 
     def printed(self) -> tuple[str, str]:
-        """Standard output and standard error of the ended process."""
+        """Return standard output and standard error of the ended process."""
         texts = []
         for file in (self._out, self._err):
             with file:
@@ -132,7 +132,7 @@ class Forked:
 
 
 def call(arguments: list[str], folder: Path, timeout: float = TIMEOUT) -> Ended:
-    """``thermoloom ARGUMENTS`` in ``folder``, to its end."""
+    """Run ``thermoloom ARGUMENTS`` in ``folder`` to its end."""
     process = Forked(arguments, folder)
     code, busy, hung = process.wait(timeout), False, False
     if code is None:
@@ -157,7 +157,7 @@ def _wait(pid: int, seconds: float) -> int | None:
 
 
 def _child(work: list[str] | Callable[[], None], folder: Path, out: int, err: int) -> None:
-    """The rest of this process's life is one call; as the interpreter, it prints what is raised."""
+    """Make one call and exit; like the interpreter, print the traceback of any exception."""
     code = 1
     try:
         os.chdir(folder)
@@ -182,6 +182,6 @@ def _child(work: list[str] | Callable[[], None], folder: Path, out: int, err: in
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # nothing may go on from here
+            with contextlib.suppress(Exception):  # this process must end here
                 stream.flush()
         os._exit(code)

@@ -1,7 +1,7 @@
 """Clamps and masks: the same image in another form is the same clamp, and a wrong one is refused.
 
-Every trial completes an image by a small computer: of grey images, of coloured ones or of a table.
-An image in another form (scaled, masked, a list, float16) must give the very bits of the plain one.
+In every trial a small computer completes an image: grey, coloured, or a row of a table. An image in
+another form (scaled, masked, a list, float16) must give exactly the result of the plain one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Subject:
 
     @property
     def scales_itself(self) -> bool:
-        """Whether an image of another contrast is the same image."""
+        """Whether an image with a different contrast is the same image."""
         return bool(self.computer.patterns.scale.kind == "sample")
 
 
@@ -50,7 +50,7 @@ def make() -> dict[str, Subject]:
     ):
         machine = tl.Machine(visible=24, hidden=2, duration=0.01, scale=scale)
         computer = machine.solve(rng.random((3, *shape)))
-        image = np.round(rng.random(shape) * 64)  # float16 has these numbers too
+        image = np.round(rng.random(shape) * 64)  # float16 can represent these numbers
         known = rng.random(shape) < 0.6
         expected = computer.generate(SAMPLES, clamp=image, mask=known).states
         subjects[name] = Subject(computer, image, known, expected)
@@ -90,7 +90,7 @@ def same(subject: Subject, rng: random.Random) -> dict[str, Arguments]:
 
 
 def wrong(subject: Subject, rng: random.Random) -> dict[str, Arguments]:
-    """Clamps and masks that say nothing, or two things."""
+    """Clamps and masks that are meaningless or contradictory."""
     image, known = subject.image, subject.known
     bad = rng.choice((np.nan, np.inf, -np.inf))
     place = rng.choice(np.argwhere(known).tolist())

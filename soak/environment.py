@@ -1,7 +1,7 @@
-"""Environment variables: ours refuse what they do not mean, and those of others change no result.
+"""Environment variables: invalid values of ours are refused, and those of others change no result.
 
-Our own are tried in forked processes. Python and the libraries read theirs at their start, so those
-are tried in fresh processes, which take seconds: one in twenty trials.
+Ours are tried in forked processes. Python and libraries read theirs when they start, so these are
+tried in fresh processes, which take seconds: one in twenty trials.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OTHERS = (
 
 
 def forked(folder: Path, name: str, value: str) -> Ended:
-    """The command with a variable of ours."""
+    """Run the command with one of our variables."""
     process = Forked(partial(with_variable, name, value), folder)
     code, hung = process.wait(TIMEOUT), False
     if code is None:
@@ -65,7 +65,7 @@ def with_variable(name: str, value: str) -> None:
 
 
 def fresh(folder: Path, variables: dict[str, str]) -> Ended:
-    """The command in a process that starts with these variables."""
+    """Run the command in a process that starts with these variables."""
     try:
         done = subprocess.run(
             thermoloom(*COMMAND), cwd=folder, env=os.environ | variables, capture_output=True,
@@ -74,7 +74,7 @@ def fresh(folder: Path, variables: dict[str, str]) -> Ended:
     except subprocess.TimeoutExpired:
         return Ended(-9, "", "", hung=True)
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-    # compiling is said on standard error, where kernels cannot be cached
+    # if kernels cannot be cached, a notice on standard error reports compilation
     lines = [line for line in err.splitlines() if not line.startswith("compil")]
     return Ended(done.returncode, out, "\n".join(lines))
 
@@ -100,7 +100,7 @@ def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> Non
 
 
 def result(folder: Path, run: Callable[..., Ended], *how: object) -> tuple[Ended, bytes]:
-    """How the command ended, and the computer that it left."""
+    """Return how the command ended, and the computer that it saved."""
     (folder / "small.toml").write_text(SMALL)
     ended = run(folder, *how)
     file = folder / RESULT

@@ -1,7 +1,7 @@
 """Damaged files: truncated, bits flipped, values edited; then a command that reads them.
 
-Good is: refused in one line, named as damaged by ``runs`` or ``runs verify``, or a result that is
-the same to the byte as without the damage (made again, or harmless).
+A good outcome is a refusal in one line, a report of the damage by ``runs`` or ``runs verify``, or a
+result that is byte-identical to that of the undamaged file (recomputed, or harmless damage).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def replaced(data: bytes, rng: random.Random) -> bytes:
 
 
 def other(data: bytes, rng: random.Random) -> bytes:
-    """Something else altogether under this name."""
+    """Entirely different content under this name."""
     array = io.BytesIO()
     np.savez(array, images=np.ones((2, 4, 4)))
     nonsense = (b"", b"[]", b"null", b"{}", b"\x00" * 100, array.getvalue(), b"[" * 100_000,
@@ -98,12 +98,12 @@ def other(data: bytes, rng: random.Random) -> bytes:
 
 
 def edited(data: bytes, rng: random.Random) -> bytes:
-    """JSON with one value of another type or size, or one key less or more."""
+    """JSON with one value of another type or size, or with one key fewer or more."""
     return json.dumps(mutated(json.loads(data), rng)[0], indent=2).encode()
 
 
 def mutated(tree: Any, rng: random.Random) -> tuple[Any, str]:
-    """Plain values with one of another type or size, or one less or more, and how."""
+    """Change, add or delete one value in a tree of plain values; return the tree and the change."""
     nodes: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -147,14 +147,14 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 @dataclass(frozen=True)
 class Good:
-    """Undamaged files, and what every command makes of them."""
+    """Undamaged files, and the outcome of every command on them."""
 
     folder: Path
     outcomes: dict[str, tuple[str, dict[str, bytes]]]
 
 
 def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes]]:
-    """What a command said and what it made, but for times and for what was there before."""
+    """Text and files that a command produced, without times and earlier files."""
     made = {
         "train": ("done/computer.safetensors", "done/curve.csv", "done/patterns.safetensors"),
         "continue": ("begun/computer.safetensors", "begun/curve.csv"),
@@ -170,7 +170,7 @@ def outcome(name: str, ended: Ended, folder: Path) -> tuple[str, dict[str, bytes
 
 
 class Killed(BaseException):
-    """Ends a training as SIGKILL does: nothing is saved for its sake."""
+    """Ends a training as SIGKILL does: nothing more is saved."""
 
 
 def make(folder: Path) -> Good:
@@ -199,7 +199,7 @@ def make(folder: Path) -> Good:
     begin_training(folder / "begun", Settings.from_dict(values))
     for _, target, _ in TARGETS:
         if not (folder / target).is_file():
-            raise RuntimeError(f"{target}: is no longer written; name another in soak/files.py")
+            raise RuntimeError(f"{target} is no longer written; name another file in soak/files.py")
     outcomes = {}
     for name, command in COMMANDS.items():
         with copied(folder) as copy:
@@ -208,7 +208,7 @@ def make(folder: Path) -> Good:
 
 
 def begin_training(path: Path, settings: Any) -> None:
-    """A training that was killed in its third cycle."""
+    """Start a training and kill it in its third cycle."""
     from thermoloom.computers.training_runs import train_runs
 
     def stop(_: Path, trainee: Any) -> None:
@@ -220,7 +220,7 @@ def begin_training(path: Path, settings: Any) -> None:
 
 
 class copied:
-    """A copy of a folder, for as long as it is needed."""
+    """A temporary copy of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -267,9 +267,9 @@ def judge(command: str, target: str, ended: Ended, folder: Path, good: Good) -> 
     if verdict is not None:
         return verdict, ""
     if ended.busy:
-        return "silently wrong", "goes on computing"
+        return "silently wrong", "continues to compute"
     name = Path(target).parts[0]
-    if command == "runs":  # lists what the manifests say; one bad one must not hide the others
+    if command == "runs":  # one bad manifest must not hide the other runs
         listed = all(run in ended.out for run in ("done", "begun", "results") if run != name)
         return ("fine", "") if listed and ended.code == 0 else ("silently wrong", "others hidden")
     if command == "verify":
@@ -294,12 +294,12 @@ def judge(command: str, target: str, ended: Ended, folder: Path, good: Good) -> 
         return "silently wrong", "; ".join(f"{a!r}, not {b!r}" for a, b in lines if a != b)[:300]
     other = [file for file in made if files.get(file) != made[file]]
     if other == [target] and "damaged" in call(COMMANDS["verify"], folder).out:
-        return "fine", ""  # it did not read that file, and whoever does will notice
+        return "fine", ""  # this command does not read the file, and verify reports it
     return "silently wrong", f"other {', '.join(other)}"
 
 
 def readable(path: Path) -> bool:
-    """Whether the damage made another image that is as good as the first."""
+    """Whether the damaged file is still a valid image."""
     try:
         if path.suffix == ".npy":
             array = np.load(path, allow_pickle=False)
@@ -315,7 +315,7 @@ def readable(path: Path) -> bool:
 
 
 def difference(before: bytes, after: bytes) -> str:
-    """Where two JSON files differ first."""
+    """The first difference between two JSON files."""
     pairs = zip(before.splitlines(), after.splitlines(), strict=False)
     first = next(((a, b) for a, b in pairs if a != b), (b"", b""))
     return " → ".join(line.decode(errors="replace").strip()[:80] for line in first)

@@ -1,8 +1,8 @@
-"""Commands interrupted by real signals at chosen moments, continued, and compared.
+"""Interrupt commands with real signals at chosen moments, continue them, and compare the results.
 
-ends = interrupt(command, folder, moments, signal.SIGINT)     one try a moment
-finish(command, folder)                                       then to its end
-contents(folder / "X", "**/computer.safetensors", …)          to compare with another one
+ends = interrupt(command, folder, moments, signal.SIGINT)     one try per moment
+finish(command, folder)                                       then run to the end
+contents(folder / "X", "**/computer.safetensors", …)          and compare with another folder
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 PATIENCE = 30.0
-"""Seconds after which a process that should end counts as hanging; it has 0.2 s of work left."""
+"""Seconds after which a process that should end counts as hanging; it needs about 0.2 s."""
 
 
 def thermoloom(*arguments: str) -> list[str]:
@@ -35,7 +35,7 @@ class End:
     code: int | None
     """Exit code, negative if a signal killed it; None if it hung and had to be killed."""
     seconds: float
-    """From the signal to the end."""
+    """Seconds from the signal to the end."""
     stdout: str
     stderr: str
 
@@ -66,8 +66,8 @@ def interrupt(
 ) -> list[End]:
     """Start ``command`` anew for each moment and send it the signal then, ``times`` in a row.
 
-    Moments are seconds from the program's first line (before that it is Python's own start), or
-    from when ``after()`` holds. Ends early once the command has finished by itself.
+    Moments are seconds from the program's first line (earlier, Python itself is starting), or from
+    when ``after()`` is true. Ends early once the command has finished by itself.
     """
     ends: list[End] = []
     for moment in moments:
@@ -81,7 +81,7 @@ def interrupt(
         time.sleep(moment)
         sent = time.monotonic()
         for _ in range(times):
-            process.send_signal(signum)  # does nothing if it has ended by itself
+            process.send_signal(signum)  # no effect if it has ended by itself
             time.sleep(0.01 if times > 1 else 0)
         code: int | None
         try:
@@ -99,7 +99,7 @@ def interrupt(
 
 
 def finish(command: list[str], folder: Path, timeout: float = 600) -> None:
-    """Run to the end, which must be a good one."""
+    """Run to the end; the exit code must be 0."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -107,7 +107,7 @@ def finish(command: list[str], folder: Path, timeout: float = 600) -> None:
 
 
 def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
-    """Files by their path in the folder; every pattern must find some."""
+    """Contents of files by path in the folder; every pattern must match at least one file."""
     found: dict[str, bytes] = {}
     for pattern in patterns:
         files = sorted(folder.glob(pattern))
@@ -119,12 +119,12 @@ def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
 def _wait(process: subprocess.Popen[str], condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while process.poll() is None and not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.002)
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether a process handles a signal: of SIGTERM, our first line does, Python does not."""
+    """Whether a process handles a signal; our first line handles SIGTERM, Python does not."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """Real signals at random moments of commands, each continued by the same command.
 
-Every signal must end its process soon, without a traceback and with the exit code of that signal;
-and after a few of them the same command, left alone, must leave the very bytes of a run that was
+Every signal must end its process soon, without a traceback and with the exit code of that signal.
+After a few signals the same command, undisturbed, must produce the same bytes as a run that was
 never interrupted.
 """
 
@@ -24,24 +24,24 @@ from soak.interrupting import PATIENCE, End, catches, finish, interrupt, thermol
 SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 LONGEST = 3600.0
 IN_A_ROW = 5
-"""Interrupts before a command is left alone to finish."""
+"""Interrupts before a command may finish undisturbed."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A command, what it needs beforehand, and its share of the interrupts."""
+    """A command, its prerequisite, and its share of the interrupts."""
 
     command: tuple[str, ...]
     fresh: float
-    """Share of interrupts of a process that has just been started: imports, kernels, the end."""
+    """Share of interrupts of a new process, also while it imports, loads kernels and exits."""
     warm: float
-    """Share of interrupts of a process forked with everything loaded: the work alone, sooner."""
+    """Share of interrupts of a process forked with everything loaded, which starts at once."""
     before: tuple[str, ...] = ()
-    """A command that makes what it needs."""
+    """A command to run beforehand."""
 
 
 SHORT = ("--set", "duration=0.2")
-"""The machine is full-size; short trajectories leave as many moments at which to be interrupted."""
+"""Full-size machine, short trajectories: these have as many points of interruption."""
 TRAIN = ("train", *SHORT, "--seed", "7", "--cycles", "20", "--checkpoint-every", "0", "--out", "X")
 SCENES = {
     "train online": Scene((*TRAIN, "--rule", "online"), 0.05, 0.3),
@@ -56,7 +56,7 @@ SCENES = {
 
 
 class Fresh:
-    """Commands in processes of their own, as a shell starts them."""
+    """Commands in separate processes, as a shell starts them."""
 
     def call(self, arguments: list[str], folder: Path) -> Ended:
         try:
@@ -95,11 +95,11 @@ class Warm:
 
 def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
     rng = random.Random(seed)
-    # kernels that are compiled in the reference would make it seem long
+    # otherwise compilation would count towards the duration of the reference
     finish([sys.executable, "-c", "import thermoloom.engines as e; e.engine().warm_up()"], Path())
     for start in (Fresh(), Warm()):
         if isinstance(start, Warm):
-            prepare()  # after the fresh ones, which need the cores
+            prepare()  # after the fresh processes, which need all cores
         for name, scene in SCENES.items():
             share = scene.warm if isinstance(start, Warm) else scene.fresh
             wanted = max(1, round(count * share)) if share else 0
@@ -117,7 +117,7 @@ def play(
     tally: Tally,
     say: Callable[[str], None],
 ) -> None:
-    """Signals to one command, ``wanted`` in all, in as many tries as that takes."""
+    """Send ``wanted`` signals to one command, in as many tries as needed."""
     if not wanted:
         return
     beginning, command = folder / "beginning", list(scene.command)
@@ -130,18 +130,18 @@ def play(
     duration = time.monotonic() - began
     expected = results(reference)
     assert ended.code == 0, ended.err
-    assert expected, f"{name}: left nothing to compare"
+    assert expected, f"{name}: no results to compare"
     sent = 0
     while sent < wanted:
-        say(f"{name}: {sent} of {wanted} interrupts; uninterrupted it takes {duration:.1f} s")
+        say(f"{name}: {sent} of {wanted} interrupts; {duration:.1f} s if uninterrupted")
         trial = shutil.copytree(beginning, folder / "trial")
         told = []
         for _ in range(min(IN_A_ROW, wanted - sent)):
-            # each continues the one before, so that less is left
+            # each try continues the previous one, so less work is left
             signum, moment = rng.choice(SIGNALS), rng.uniform(0, duration / (1 + len(told) / 2))
             end = start.interrupt(command, trial, moment, signum)
             if end.verdict == "finished":
-                break  # it was faster
+                break  # it ended before the signal
             sent += 1
             told.append(f"{signal.Signals(signum).name} at {moment:.2f} s")
             kind = f"interrupt: {name}, {signal.Signals(signum).name}"
@@ -156,7 +156,7 @@ def play(
 
 
 def continued(ended: Ended, left: dict[str, bytes], expected: dict[str, bytes]) -> str:
-    """Continued to the very bytes of a run that was never interrupted."""
+    """Verdict: a continued run must have the same bytes as one that was never interrupted."""
     if ended.hung:
         return "hang"
     if ended.traceback:
@@ -167,7 +167,7 @@ def continued(ended: Ended, left: dict[str, bytes], expected: dict[str, bytes]) 
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """Every array and table that lasts, byte for byte; manifests hold times."""
+    """Bytes of all permanent arrays and tables, without manifests, which contain times."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
@@ -176,8 +176,8 @@ def results(folder: Path) -> dict[str, bytes]:
 
 
 def verdict_of(end: End) -> str:
-    """Stopped by its signal, in the words of the table."""
+    """Verdict, in the terms of the table, on a command stopped by a signal."""
     if end.verdict in ("hang", "traceback"):
         return end.verdict
-    # -signum: the interpreter had put its own handlers back, as the last thing that it does
+    # -signum: the interpreter had already restored its own handlers before it exits
     return "one line" if end.code in (-end.signum, 128 + end.signum) else "more lines"

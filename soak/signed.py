@@ -1,8 +1,8 @@
-"""Files that contradict themselves although every checksum is right: changed, then signed again.
+"""Inconsistent files with valid checksums: changed, then signed again.
 
-A computer, its samples, patterns, checkpoints and tables of couplings have arrays and metadata of
-another type, size or meaning, or text around them. They are read in this process. Good is: a
-``UserError``, or the numbers of the unchanged file.
+A computer, its samples, patterns, checkpoints and tables of couplings get arrays and metadata of
+another type, size or meaning, or additional text. They are read in this process. A good outcome is
+a ``UserError``, or the numbers of the unchanged file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = dict[str, Any]
 
 
 def changed_arrays(arrays: Arrays, rng: random.Random) -> str:
-    """Change one array in place, and say how."""
+    """Change one array in place; return a description of the change."""
     name = rng.choice(list(arrays))
     array = arrays[name]
     changes: dict[str, Callable[[], Any]] = {
@@ -59,7 +59,7 @@ def changed_arrays(arrays: Arrays, rng: random.Random) -> str:
 
 
 def resigned_arrays(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """An array file with another array or other metadata, and the right checksums."""
+    """An array file with another array or other metadata, and valid checksums."""
     from thermoloom.runs.formats import decode_arrays, encode_arrays
 
     arrays, metadata = decode_arrays(data)
@@ -71,12 +71,12 @@ def resigned_arrays(data: bytes, rng: random.Random) -> tuple[bytes, str]:
             metadata = {}
     try:
         return encode_arrays(arrays, metadata), how
-    except SafetensorError:  # older versions store no complex numbers
+    except SafetensorError:  # older versions cannot store complex numbers
         return data, how
 
 
 def resigned_table(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """A table of couplings with a changed line, and the right SHA-256."""
+    """A table of couplings with a changed line, and a valid SHA-256."""
     from thermoloom.export.coupling_tables import TITLE
     from thermoloom.runs.files import sha256
 
@@ -85,7 +85,7 @@ def resigned_table(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def changed_text(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """Text with one line of another content."""
+    """Text with one changed line."""
     lines = data.split(b"\n")
     number = rng.randrange(len(lines))
     line = lines[number]
@@ -124,7 +124,7 @@ def changed_text(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def resigned_manifest(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """A manifest with another value, and the right seal."""
+    """A manifest with another value, and a valid seal."""
     from thermoloom.runs.manifest import _seal
 
     values = json.loads(data)
@@ -138,7 +138,7 @@ def resigned_manifest(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def computer_numbers(path: Path) -> list[Any]:
-    """All numbers of a computer that is read from a file."""
+    """All numbers of a computer in a file."""
     import thermoloom as tl
 
     computer = tl.load(path)
@@ -204,7 +204,7 @@ def make(folder: Path) -> None:
     })  # fmt: skip
     train_runs([(folder / "done", settings)])
     begin_training(folder / "begun", settings)
-    (folder / "begun/checkpoint-000001.safetensors").unlink()  # it would be taken instead
+    (folder / "begun/checkpoint-000001.safetensors").unlink()  # leave nothing to fall back on
     computer = tl.load(folder / "done")
     computer.save(folder / "mine.safetensors")
     for path in (folder / "done", folder / "mine.safetensors"):
@@ -255,7 +255,7 @@ def signed(file: Path, data: bytes, rng: random.Random) -> tuple[bool, str]:
 def judge(
     path: Path, read: Callable[[Path], list[Any]], expected: list[Any], harmless: bool
 ) -> tuple[str, str]:
-    """What to think of reading it."""
+    """Verdict on reading the file."""
     from thermoloom.errors import UserError
 
     try:
@@ -274,7 +274,7 @@ def judge(
 
 
 def harmless(kind: str, how: str) -> bool:
-    """Whether other numbers may well be read: another setting, coupling or name is legal."""
+    """Whether other numbers are legitimate: another setting, coupling or name is valid."""
     another_loss = "loss: " in how and how.endswith(("not a number", "infinite"))
     return "→" in how or how.endswith(": word") or another_loss
 

@@ -1,8 +1,8 @@
-"""What is around a command: standard streams, pipes, memory, and runs that are in its way.
+"""The surroundings of a command: standard streams, pipes, memory, and runs in the way.
 
-Where the output is lost, a command must end with a line that says so. With standard error closed,
-a pipe in place of a file or a small address space, it gives the usual results or is refused in one
-line. A file in a run directory is refused, and everything there stays as it was.
+If its output is lost, a command must end with a line that says so. With standard error closed, a
+pipe in place of a file or a small address space, it must give the usual results or be refused in
+one line. An output file in a run directory must be refused, and the directory must not change.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from soak.cases import TIMEOUT, Ended, Forked, Tally, describe, verdict_of
 from soak.files import COMMANDS, TARGETS, Good, copied, judge, make, outcome
 
 ORDINARY = ("train", "continue", "generate", "show", "saved", "verify", "report", "run")
-"""Commands that always print the same."""
+"""Commands that always print the same text."""
 MOST_MEMORY = 200 << 20
 """Bytes that a command may allocate in a small address space."""
 Trial = Callable[[Good, random.Random], tuple[list[str], Ended, str, str]]
 
 
 def main_with(arguments: list[str], prepare: Callable[[], None]) -> None:
-    """The command in a forked process, after its surroundings have been prepared."""
+    """Prepare the surroundings of a forked process, then run the command in it."""
     from thermoloom.cli import main
 
     streams = sys.stdout, sys.stderr
@@ -62,7 +62,7 @@ def full_output() -> None:
 
 def closed_output() -> None:
     os.close(1)
-    sys.stdout = None  # as Python finds it
+    sys.stdout = None  # as Python sets it at start-up
 
 
 def closed_errors() -> None:
@@ -77,7 +77,7 @@ def small_memory(count: int) -> None:
 
 
 def lost_output(good: Good, rng: random.Random) -> tuple[list[str], Ended, str, str]:
-    """Nobody can read the results, so the command must say so."""
+    """The results cannot be written, so the command must say so."""
     name, prepare = rng.choice(ORDINARY), rng.choice((full_output, closed_output))
     with copied(good.folder) as folder:
         ended = run(COMMANDS[name], folder, prepare)
@@ -86,7 +86,7 @@ def lost_output(good: Good, rng: random.Random) -> tuple[list[str], Ended, str, 
 
 
 def end_of(ended: Ended) -> str | None:
-    """As ``verdict_of``; an error may follow lines of progress, and OpenBLAS ends by itself."""
+    """Like ``verdict_of``, but an error may follow progress lines, and OpenBLAS may exit."""
     verdict = verdict_of(ended)
     if verdict == "more lines" and ended.err.strip().splitlines()[-1].startswith("error: "):
         return "one line"
@@ -104,7 +104,7 @@ def little_memory(good: Good, rng: random.Random) -> tuple[list[str], Ended, str
 
 
 def same(good: Good, name: str, prepare: Callable[[], None]) -> tuple[list[str], Ended, str, str]:
-    """Refused in one line, or the results of ordinary surroundings."""
+    """The command must be refused in one line, or give the results of ordinary surroundings."""
     with copied(good.folder) as folder:
         ended = run(COMMANDS[name], folder, prepare)
         text, made = good.outcomes[name]
@@ -119,7 +119,7 @@ def same(good: Good, name: str, prepare: Callable[[], None]) -> tuple[list[str],
 
 
 def pipe(good: Good, rng: random.Random) -> tuple[list[str], Ended, str, str]:
-    """A pipe that nobody writes to, under the name of a file."""
+    """A pipe without a writer in place of a file."""
     _, target, readers = rng.choice(TARGETS)
     name = rng.choice(readers)
     with copied(good.folder) as folder:
@@ -136,7 +136,7 @@ def pipe(good: Good, rng: random.Random) -> tuple[list[str], Ended, str, str]:
 
 
 def in_the_way(good: Good, rng: random.Random) -> tuple[list[str], Ended, str, str]:
-    """A file of a run, or one beside it."""
+    """An output file with the name of a file of a run, or in its directory."""
     place = rng.choice(("done", "begun", "results/comparison", "./done/../begun"))
     name = rng.choice(("curve", "later", "manifest", "models", "samples-90101-3"))
     arguments = rng.choice(

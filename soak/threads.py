@@ -1,9 +1,9 @@
-"""Threads of one process: concurrent calls have the bits of calls in turn, and leave no trace.
+"""Threads of one process: concurrent calls give the same bits as serial calls, and leave no trace.
 
-A trial is a forked process in which eight threads call small computers at once: they solve, train,
-generate, estimate and read files, some within ``threads(n)``. Every call must return what it
-returns alone; and afterwards the process must have as many threads, of ours and of linear algebra,
-and the same filters of warnings as before.
+A trial is a forked process in which eight threads use small computers at once: they solve, train,
+generate, estimate and read files, some within ``threads(n)``. Every call must return the same as
+alone. Afterwards the process must have the same numbers of threads (ours and those of linear
+algebra) and the same warning filters as before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ THREADS = 8
 CALLS = 50
 """Calls in a trial."""
 PATIENCE = 300.0
-"""Seconds after which a trial has hung: alone it takes two."""
+"""Seconds after which a trial counts as hanging; undisturbed, it takes two."""
 
 Bits = bytes
 
 
 def calls(rng: random.Random) -> list[tuple[str, Callable[[], Bits]]]:
-    """Random calls, by name, each with its own numbers; they read files in the current folder."""
+    """Random calls with their names and arguments; they read files in the current folder."""
     import thermoloom as tl
     from thermoloom.patterns.images import read_picture
 
@@ -60,7 +60,7 @@ def calls(rng: random.Random) -> list[tuple[str, Callable[[], Bits]]]:
 
 
 def limited(function: Callable[[], Any], limit: int) -> Bits:
-    """The bits of a result that is computed with so many threads; 0: all of them."""
+    """The bits of a result computed with this many threads; 0: all threads."""
     from thermoloom.threads import threads
 
     with threads(limit) if limit else nullcontext():
@@ -68,7 +68,7 @@ def limited(function: Callable[[], Any], limit: int) -> Bits:
 
 
 def thread_limits() -> list[int]:
-    """Threads of ours, and of every library of linear algebra."""
+    """Numbers of threads: ours, and those of every linear-algebra library."""
     from threadpoolctl import threadpool_info
 
     from thermoloom.threads import thread_count
@@ -77,7 +77,7 @@ def thread_limits() -> list[int]:
 
 
 def trial(seed: int) -> str:
-    """What is wrong with concurrent calls, or ""."""
+    """Describe what is wrong with concurrent calls, or return ""."""
     rng = random.Random(seed)
     os.environ["THERMOLOOM_THREADS"] = "4"
     chosen = calls(rng)
@@ -88,14 +88,14 @@ def trial(seed: int) -> str:
         together = list(pool.map(lambda named: named[1](), chosen))
     wrong = [name for (name, _), a, b in zip(chosen, alone, together, strict=True) if a != b]
     if wrong:
-        return f"other bits of {', '.join(sorted(set(wrong)))}: {len(wrong)} of {CALLS} calls"
+        return f"different bits from {', '.join(sorted(set(wrong)))}: {len(wrong)} of {CALLS} calls"
     if warnings.filters != filters:
-        return f"filters of warnings {filters} → {warnings.filters}"
+        return f"warning filters {filters} → {warnings.filters}"
     return "" if thread_limits() == before else f"threads {before} → {thread_limits()}"
 
 
 def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
-    """``count`` calls, in trials of fifty."""
+    """Make ``count`` calls, in trials of fifty."""
     for number in range(-(-count // CALLS)):
         say(f"threads: {number * CALLS} of {count} calls")
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
@@ -104,7 +104,7 @@ def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> Non
 
 
 def judge(function: Callable[[], str], folder: Path) -> tuple[str, str]:
-    """How a trial ends in a process of its own."""
+    """Run a trial in its own process and judge how it ends."""
     process = Forked(partial(reported, function), folder)
     code = process.wait(PATIENCE)
     if code is None:

@@ -1,7 +1,7 @@
-"""Pages of the lab that do not read, say nothing or leave: they cost only themselves.
+"""Pages of the lab that do not read, send nothing or leave must not disturb other pages.
 
-Every trial opens a few such pages, by bare sockets, and then a page that behaves. That one must get
-the same answer as when it is alone, soon. At the end nobody is left and the lab closes by Ctrl-C.
+Every trial opens a few such pages over raw sockets, and then a well-behaved page. The latter must
+soon get the same answer as when it is alone. At the end no page is left and Ctrl-C closes the lab.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from soak.cases import Tally
 from soak.interrupting import thermoloom
 
 SOON = 15.0
-"""Seconds in which a page that behaves must be answered; alone it takes less than one."""
+"""Seconds within which a well-behaved page must be answered; alone, it takes less than one."""
 ORDER = {"do": "generate", "number": 1, "samples": 3, "seed": 5, "classes": [7]}
 LARGE = {"do": "generate", "number": 1, "samples": 24}
 TEACH = {"do": "teach", "number": 1, "patterns": ["AAAA"]}
@@ -33,7 +33,7 @@ TEACH = {"do": "teach", "number": 1, "patterns": ["AAAA"]}
 
 @contextmanager
 def open_lab(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A lab of a computer that draws digits in a moment, at this port."""
+    """Run a lab with a computer that draws digits quickly; yields its port and process."""
     import thermoloom as tl
 
     machine = tl.Machine(
@@ -54,11 +54,11 @@ def open_lab(folder: Path) -> Iterator[tuple[int, subprocess.Popen[str]]]:
         lab.stdout.close()
 
 
-# --- pages that do not behave -------------------------------------------------------------------
+# --- badly behaved pages ------------------------------------------------------------------------
 
 
 def page(port: int) -> socket.socket:
-    """An open page that reads nothing more, with next to no room for what is sent to it."""
+    """Open a page that reads nothing more, with a tiny receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(SOON)
@@ -74,7 +74,7 @@ def page(port: int) -> socket.socket:
 
 
 def frame(order: dict[str, Any]) -> bytes:
-    """A message as a browser sends it, masked by zeros."""
+    """Encode a message as a browser would, with a mask of zeros."""
     text = json.dumps(order).encode()
     return b"\x81" + struct.pack(">BH4x", 0x80 | 126, len(text)) + text
 
@@ -97,7 +97,7 @@ def leaves(connection: socket.socket, rng: random.Random) -> None:
     connection.sendall(frame(rng.choice((LARGE, TEACH))))
     time.sleep(rng.random() / 10)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()  # without a word of farewell
+    connection.close()  # without a closing handshake
 
 
 def says_nonsense(connection: socket.socket, rng: random.Random) -> None:
@@ -113,11 +113,11 @@ MANNERS = (never_reads, never_reads, asks_again_and_again, stops_in_a_message, l
            says_nonsense, reads_a_little)  # fmt: skip
 
 
-# --- the page that behaves ----------------------------------------------------------------------
+# --- the well-behaved page ----------------------------------------------------------------------
 
 
 def answered(port: int) -> list[Any]:
-    """The lasting answers to one request: numbers of the scene, heat and states of all frames."""
+    """Reproducible answers to one request: heat and states of all frames."""
     from websockets.sync.client import connect
 
     heard: list[Any] = []
@@ -167,7 +167,7 @@ def soak(count: int, seed: int, tally: Tally, say: Callable[[str], None]) -> Non
 def trial(
     port: int, manners: list[Callable[..., None]], expected: list[Any], rng: random.Random
 ) -> tuple[str, str]:
-    """A page that behaves, while others do not."""
+    """Check a well-behaved page while others misbehave."""
     with ExitStack() as stack:
         try:
             for manner in manners:
@@ -184,17 +184,17 @@ def trial(
 
 
 def closing(port: int, lab: subprocess.Popen[str], said: Path) -> tuple[str, str]:
-    """All pages are forgotten, and the lab ends at once, with nothing to complain of."""
+    """Check that all pages are forgotten and that the lab then ends at once without complaint."""
     deadline = time.monotonic() + 4 * SOON
     while any((left := status(port)).values()):
         if time.monotonic() > deadline:
-            return "hang", f"still there: {left}"
+            return "hang", f"still open: {left}"
         time.sleep(0.2)
     os.kill(lab.pid, signal.SIGINT)
     try:
         code = lab.wait(SOON)
     except subprocess.TimeoutExpired:
-        return "hang", "does not close"
+        return "hang", "the lab does not close"
     text = said.read_text()
     if "Traceback" in text or "Exception" in text:
         return "traceback", text.strip().splitlines()[-1]

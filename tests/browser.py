@@ -52,7 +52,7 @@ class Browser:
         self._process.wait(30)
 
     def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
-        """A command and its answer; what pages say meanwhile is given to them."""
+        """Send a command and return its answer; pages receive their messages meanwhile."""
         self._number += 1
         wanted = self._number
         message = {"id": wanted, "method": method, "params": parameters}
@@ -74,7 +74,7 @@ class Browser:
             page.hear(message["method"], message["params"])
 
     def open(self, address: str, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """A page of its own at this address."""
+        """Open a new page at this address."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, target, session)

@@ -1,6 +1,6 @@
-"""``thermoloom ARGUMENTS`` in the process of the tests: one of its own would import for seconds.
+"""``thermoloom ARGUMENTS`` in the process of the tests, because a new one imports for seconds.
 
-``test_bad_input`` starts processes where the process itself is the subject.
+``test_bad_input`` starts processes where the process itself is tested.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from thermoloom.machine.machine import Machine
 from thermoloom.presentation.style import STYLE
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-"""Compiling takes JAX longer than computing does at the size of tests."""
+"""At the size of tests, JAX compiles for longer than it computes."""
 
 STYLE["pdf.fonttype"] = 3
-"""Most of the time of a PDF goes into its fonts; ``test_figures`` draws with those of users."""
+"""Fonts take most of the time of a PDF; ``test_figures`` draws with the fonts that users get."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,10 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Signals are handled as in a fresh process in the foreground.
+    """Handle signals as in a fresh process in the foreground.
 
-    A command that ends ignores them from then on, and so do a shell's jobs in the background; what
-    tests start would inherit that.
+    A command ignores signals once it ends, and so do background jobs of a shell; processes that
+    tests start would inherit this.
     """
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     for signum, handler in usual.items():

@@ -1,4 +1,4 @@
-"""Tasks of ``test_execution``: every process that does them imports this file, and little else."""
+"""Tasks of ``test_execution``: every process that runs them imports this file and little else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def break_down(workdir: Path, report: Any, divisor: int) -> dict[str, Any]:
 
 
 def count_threads(workdir: Path, report: Any) -> dict[str, Any]:
-    """And print, as libraries do: it must not be taken for a message."""
+    """Count threads and print as libraries do; the output must not be taken for a message."""
     from threadpoolctl import threadpool_info
 
     print("a library that prints")
@@ -85,7 +85,7 @@ def count_threads(workdir: Path, report: Any) -> dict[str, Any]:
 
 
 def wait_for_threads(workdir: Path, report: Any, wanted: int) -> dict[str, Any]:
-    """Until so many are allowed, or for half a minute."""
+    """Wait until this number of threads is allowed, for at most half a minute."""
     deadline = time.monotonic() + 30
     while thread_count() < wanted and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -99,7 +99,7 @@ def look(workdir: Path, report: Any, source: str) -> dict[str, Any]:
 
 
 def paces(workdir: Path, report: Any) -> dict[str, Any]:
-    """Milliseconds between two looks of Dask at the worker that does this."""
+    """Intervals in milliseconds at which Dask checks the worker that runs this."""
     import distributed
 
     return looks(distributed.get_worker())

@@ -34,7 +34,7 @@ MACHINES = {
     "apart": Machine(**SMALL, wiring=("visible-visible", "hidden-hidden"), biases=("visible",)),
     "labels only": Machine(**SMALL, labels=2, wiring=("visible-label",), biases=()),
 }
-"""By what is special about them."""
+"""Machines by their special feature."""
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
 
@@ -53,8 +53,8 @@ def random_parameters(
     return theta.astype(dtype)
 
 
-def some_word(machine: Machine, asked: int = 1) -> np.ndarray | None:
-    return label_word(machine, asked) if machine.labels else None
+def some_word(machine: Machine, requested: int = 1) -> np.ndarray | None:
+    return label_word(machine, requested) if machine.labels else None
 
 
 def some_fields(machine: Machine, count: int = 3, seed: int = 1) -> np.ndarray:

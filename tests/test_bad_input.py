@@ -75,7 +75,7 @@ def npy(path: Path, claims: str, data: bytes = b"") -> None:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that nobody should hand in, and one trained run."""
+    """Invalid input files, and one trained run."""
     folder = tmp_path_factory.mktemp("workshop")
     for name in ("pipe", "text", "folder", "cut", "empty"):
         (folder / name).mkdir()
@@ -287,7 +287,7 @@ WRONG: list[tuple[list[str] | str, str]] = [
     ("generate mine.npy", "mine.npy"),
     ("generate cut.safetensors", "cut.safetensors"),
     ("show cut.safetensors", "cut.safetensors"),
-    ("generate run/computer.safetensors", "holds no computer"),
+    ("generate run/computer.safetensors", "contains no computer"),
     ("runs --folder nowhere prune --yes", "nowhere"),
     ("runs --folder nowhere verify", "nowhere"),
     ("runs --folder empty verify --folder text", "--folder"),
@@ -605,7 +605,7 @@ def test_errors_stay_one_printable_line() -> None:
 
 
 def test_the_stable_step_separates_paths_that_stay_from_paths_that_explode() -> None:
-    """Below the bound a path stays where the bound says units can be; far above it, it goes."""
+    """Below the bound, a path stays within the reach of the units; far above, it diverges."""
     field, base = np.full(400, 5.0, np.float32), Machine(visible=200, hidden=200)
     largest = feasibility.largest_stable_step(base, 5.0)
     reach = feasibility.farthest_state(base, 5.0)
@@ -862,7 +862,7 @@ def test_label_units_that_do_not_fit_into_memory_are_refused(
 def test_arrays_of_another_meaning_under_right_checksums(
     name: str, change: Callable[[np.ndarray], np.ndarray] | None, reason: str, tmp_path: Path
 ) -> None:
-    """A block of fewer digits beside others of float32 would be read without a word."""
+    """Without a check, a block of lower precision beside float32 blocks would be read silently."""
     file = tmp_path / "mine.safetensors"
     machine = tl.Machine(visible=16, hidden=4, duration=0.01)
     machine.solve(tl.digits(0, 1), resize=True).save(file)
@@ -890,7 +890,7 @@ def test_a_checkpoint_of_another_meaning_is_named(tmp_path: Path) -> None:
         assert checkpoint is not None
         curve = checkpoint.arrays["curve_loss"].astype(np.float32)
         run.save_checkpoint(checkpoint.cycle, checkpoint.arrays | {"curve_loss": curve})
-    with pytest.raises(DamagedFileError, match="the validation curve has other columns"):
+    with pytest.raises(DamagedFileError, match="columns of the validation curve are not float64"):
         tl.load(tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""The command line as a user types it, rightly and wrongly."""
+"""The command line as users type it, with valid and invalid arguments."""
 
 from __future__ import annotations
 

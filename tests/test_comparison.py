@@ -291,7 +291,7 @@ def test_tasks_are_cut_by_what_there_is_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cycles", ["equal", "rising", "very different"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 18, 200])
 def test_workers_end_together(cycles: str, workers: int) -> None:
-    """As soon as what takes longest, or as a fair share of all, but for two fifths at most."""
+    """At most two fifths later than the longest case or a fair share of the total takes."""
     length: dict[str, list[int]] = {
         "equal": [40] * 9,
         "rising": list(range(10, 100, 10)),
@@ -328,7 +328,7 @@ def test_workers_end_together(cycles: str, workers: int) -> None:
 
 
 def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
-    """They are one training; only as many workers as computers have one each."""
+    """They form one training, which is cut only if there is a worker for each computer."""
     noises = [{"imperfections": {"update_noise": sigma}} for sigma in (0.1, 0.2, 0.4)]
     rates = [{"training": {"learning_rate_scale": scale}} for scale in range(1, 9)]
     amplitudes, others = (
@@ -347,7 +347,7 @@ def test_amplitudes_of_update_noise_are_not_cut_apart() -> None:
 def test_a_fine_cut_gives_the_same_tables(
     small: Performed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For many workers samples are drawn in pieces and measured in tasks of their own.
+    """With many workers, samples are drawn in pieces and measured in separate tasks.
 
     This process does the work of nine, whose start would take most of the time.
     """

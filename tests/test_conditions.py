@@ -155,7 +155,7 @@ def test_a_wrong_protocol_is_refused(protocol: Any, message: str) -> None:
 
 
 def test_a_protocol_excludes_a_ramp_and_an_empty_preparation() -> None:
-    with pytest.raises(tl.UserError, match="has no effect beside"):
+    with pytest.raises(tl.UserError, match="has no effect with"):
         tl.Machine(**SMALL, protocol=linear, ramp_end=0.5)
     with pytest.raises(tl.UserError, match="must not end at 0"):
         tl.Machine(**SMALL, preparation=lambda time: 1 - (time > 0.5))

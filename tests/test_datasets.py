@@ -160,7 +160,7 @@ def test_classifier_and_machine_of_another_data_set(folder: Path, tmp_path: Path
     carry_out(tmp_path, lambda *_: None, case.as_json())
     results = RunDirectory.open(tmp_path / case.path).results
     assert results["held_out"]
-    assert results["data"]["clean_asked"] > 0.9
+    assert results["data"]["clean_correct_class"] > 0.9
     assert len(results["confusion"]) == 10
     patterns = load_patterns(source(folder), Machine())
     few = patterns.patterns[:9]

@@ -198,7 +198,7 @@ PROBE = """<script>window.addEventListener("load", () => {
   seen.sideways = root.scrollWidth - root.clientWidth;
   document.title = JSON.stringify(seen);
 });</script>"""
-"""Written into a copy of the page, by the test alone; the title tells what the browser sees."""
+"""Added to a copy of the page by the test; the title reports what the browser sees."""
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")

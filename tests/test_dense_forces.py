@@ -17,7 +17,7 @@ def some_states(machine: Machine, count: int) -> np.ndarray:
 
 
 def forces(theta: Parameters, x: np.ndarray, stage: int = 0, sign: int = 1) -> np.ndarray:
-    """By panels, into memory that holds something else."""
+    """Forces by panels, written into memory that holds other numbers."""
     out = np.full_like(x, np.nan)
     DenseForces(theta, stage, sign)(x, out)
     return out

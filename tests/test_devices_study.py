@@ -79,7 +79,7 @@ def test_recovery_is_counted_from_the_loss() -> None:
     """Ideal 0.9; offsets cost 0.4, of which 0.3 is recovered; a gain error costs nothing."""
 
     def point(name: str, how: str, value: float) -> dict[str, Any]:
-        others = dict.fromkeys(("heat", "work", "max_softmax", "asked"), 1.0)
+        others = dict.fromkeys(("heat", "work", "max_softmax", "correct_class"), 1.0)
         labels = {"imperfection": name, "strength": 0.1, "seed": 1, "how": how}
         return {**labels, "trajectories": 0, QUALITY: value, f"{QUALITY}_sem": 0.01, **others}
 
@@ -96,7 +96,7 @@ def test_recovery_is_counted_from_the_loss() -> None:
     groups = recovery_groups(list(conditions.values()))
     named = {key: [row["imperfection"] for row in rows] for key, rows in groups.items()}
     assert named == {
-        "harmless": ["gain_error"], "mended": ["dead"], "partly": ["offset"], "lost": ["drift"],
+        "harmless": ["gain_error"], "corrected": ["dead"], "partly": ["offset"], "lost": ["drift"],
     }  # fmt: skip
 
 

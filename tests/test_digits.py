@@ -108,10 +108,10 @@ def test_every_part_is_measured_and_drawn(done: Path) -> None:
 
 
 def test_the_rule_is_judged_beside_its_optimum() -> None:
-    optimum = {"asked": 0.96, "images": 500, "frechet": 30.0}
+    optimum = {"correct_class": 0.96, "images": 500, "frechet": 30.0}
 
-    def verdict(asked: float | None, frechet: float) -> tuple[str, list[float]]:
-        rows = [{"cycles": 2000, "asked": asked, "images": 500, "frechet": frechet}]
+    def verdict(correct_class: float | None, frechet: float) -> tuple[str, list[float]]:
+        rows = [{"cycles": 2000, "correct_class": correct_class, "images": 500, "frechet": frechet}]
         row = statements._of_rule(rows, optimum)
         return row["verdict"], [criterion["value"] for criterion in row["criteria"]]
 
@@ -121,7 +121,8 @@ def test_the_rule_is_judged_beside_its_optimum() -> None:
     assert verdict(None, 33.0)[0] == NOT_MEASURED
     assert statements._of_rule([], optimum)["verdict"] == NOT_MEASURED
     # Newcombe's example: 56/70 and 48/80 differ by 0.2, interval 0.0524 to 0.3339
-    better, worse = {"asked": 56 / 70, "images": 70}, {"asked": 48 / 80, "images": 80}
+    better = {"correct_class": 56 / 70, "images": 70}
+    worse = {"correct_class": 48 / 80, "images": 80}
     points, interval = statements._points_below(worse, better)
     assert points == pytest.approx(20)
     assert interval == pytest.approx((5.24, 33.39), abs=0.01)
@@ -131,8 +132,8 @@ def test_confusion_counts_every_sample(done: Path) -> None:
     rows = np.loadtxt(done / "confusion.csv", delimiter=",", skiprows=1)
     assert rows[:, 1:].sum() == 20
     assert np.all(rows[:, 1:].sum(axis=1) == 2)  # all classes in turn
-    asked = summary_of(done)["machine"]["measured"]["asked"]
-    assert np.trace(rows[:, 1:]) / 20 == pytest.approx(asked)
+    correct_class = summary_of(done)["machine"]["measured"]["correct_class"]
+    assert np.trace(rows[:, 1:]) / 20 == pytest.approx(correct_class)
 
 
 def test_again_computes_nothing(done: Path) -> None:

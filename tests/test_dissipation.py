@@ -154,7 +154,7 @@ def test_held_out_distance_is_not_inflated(units: int, spikes: tuple, shift: flo
 
 
 def test_same_samples_would_inflate_it() -> None:
-    """The Gaussian formula on the samples themselves puts a distance between equal laws."""
+    """Without held-out samples, the Gaussian formula gives a distance between equal laws."""
     start, _ = known_laws(300, (), 0.0)
     rng = np.random.default_rng(2)
     x, y = samples_of(start, 200, rng), samples_of(start, 200, rng)

@@ -1,4 +1,4 @@
-"""Energy by pencil and by finite differences; parameters that cannot be those of a machine."""
+"""Energy by hand and by finite differences; parameters that do not fit the machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_force_is_the_derivative_of_the_energy(machine: Machine) -> None:
 
 
 def test_parts_by_hand() -> None:
-    """One visible and two hidden units, by pencil: x = (1, 2, -1)."""
+    """One visible and two hidden units, by hand: x = (1, 2, -1)."""
     theta = Parameters.from_arrays(
         Machine(visible=1, hidden=2),
         {
@@ -112,7 +112,7 @@ def test_parameters_that_do_not_fit_are_refused(small: Machine) -> None:
 
 @every_machine
 def test_parameters_without_the_axis_of_stages_are_those_of_one_stage(machine: Machine) -> None:
-    """As older checkpoints hold them; with several stages it must be said which."""
+    """Older checkpoints store them without the axis; with several stages it is required."""
     theta = random_parameters(machine)
     old = {name: array[0] for name, array in theta.arrays.items()}
     if machine.stages == 1:

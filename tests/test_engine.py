@@ -126,7 +126,7 @@ def test_an_unknown_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_engine_takes_a_path_of_the_other(
     small: Machine, choose: Callable[[str], None]
 ) -> None:
-    """``prepared`` is an engine's own: a path without it is worth as much."""
+    """Only its own engine uses ``prepared``: without it, a path is equally valid."""
     path = replace(some_path(small), prepared=None)
     theta = random_parameters(small, 0.1, dtype=np.float32)
     settings = Settings(machine=small)

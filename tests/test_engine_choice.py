@@ -27,7 +27,7 @@ SMALL = ["visible=49", "hidden=6", "duration=0.05", "patterns.resize=true", "cyc
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test chooses ends with it."""
+    """Restore the choice of the engine after each test."""
     monkeypatch.setenv(VARIABLE, "compiled")
 
 
@@ -90,7 +90,7 @@ class Recorder:
 
 
 def test_an_engine_of_ones_own() -> None:
-    """The object itself computes, and its runs are those of no other engine."""
+    """The object itself computes, and its runs have ids of their own."""
     recorder = Recorder()
     identity = run_identity("training", {})
     with tl.engine(recorder) as chosen:

@@ -1,4 +1,4 @@
-"""What experiments will take, and doing all of them."""
+"""Estimates of time and disk space, and ``run all``."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_another_process_restores_the_same_or_says_why_not(wells: Any, tmp_path:
         (3, "no onsite potential; it needs energy and gradient"),
         (lambda x: x, "has no energy and no gradient"),
         ("wells:Plain", "Plain refuses its arguments"),
-        ("wells:Plain(open('x'))", "arguments must be numbers, texts or lists"),
+        ("wells:Plain(open('x'))", "arguments must be numbers, strings or lists"),
         ("wells:deep(1)", "only classes take arguments"),
         ("wells:Nothing", "which does not exist here"),
         ("os:system('true')", "no onsite potential"),

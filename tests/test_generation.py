@@ -114,7 +114,7 @@ def test_where_the_energy_is_quadratic_the_stratonovich_sum_is_the_heat(name: st
 def test_samples_do_not_depend_on_threads_or_on_how_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """States and all books to the bit; of other numbers of samples, groups are of other sizes."""
+    """States, heat and work to the bit; other numbers of samples form groups of other sizes."""
     monkeypatch.setattr(compiled, "STATES", 1)
     machine = Machine(visible=30, hidden=20, duration=0.05)
     theta = random_parameters(machine, dtype=np.float32)

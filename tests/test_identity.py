@@ -280,7 +280,7 @@ def test_a_run_goes_on_when_its_images_have_moved(images: Path, tmp_path: Path) 
     ended, whole = (parameters_of(RunDirectory.open(tmp_path / n)) for n in ("run", "whole"))
     assert ended.same_as(whole)
     np.save(moved, np.load(moved)[::-1])
-    with pytest.raises(UserError, match=r"holds a run with patterns\.content"):
+    with pytest.raises(UserError, match=r"contains a run with patterns\.content"):
         train_runs([(tmp_path / "run", own(moved))])
 
 
@@ -521,7 +521,7 @@ def test_a_folder_under_another_runs_name_is_refused(tmp_path: Path) -> None:
     first, second = (training_path(tmp_path, tiny(training={"seed": s})) for s in (1, 2))
     train_runs([(first, tiny(training={"seed": 1}))])
     shutil.copytree(first, second)
-    with pytest.raises(DamagedFileError, match=f"holds the run {first.name}"):
+    with pytest.raises(DamagedFileError, match=f"contains the run {first.name}"):
         RunDirectory.open(second)
     shutil.copytree(first, tmp_path / "my-copy")
     assert RunDirectory.open(tmp_path / "my-copy").state == "done"

@@ -1,4 +1,4 @@
-"""Results while more are on their way: after the first pair, marked as such, never half-written."""
+"""Interim results: available after the first pair, marked as interim, never half-written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_page_after_the_first_pair_says_that_it_is_not_final(tmp_path: Path) -
 
 
 def test_a_finished_experiment_never_shows_part_of_itself(tmp_path: Path) -> None:
-    """Its measures are lost and made again: until then the page of before stays."""
+    """Lost measures are computed again; until then the previous page stays."""
     folder = tmp_path / "results"
     shutil.copytree(two_pairs().path.parent, folder)
     lost = list((folder / "runs").glob("sampled-computer-*"))
@@ -96,7 +96,7 @@ chosen = study("comparison")
 plan = chosen.plan("quick", SMALL)
 compute(chosen, plan, Path(folder), Resources(1), on_interim=lambda run, _: write_page(run))
 """
-"""Sends itself a signal just before or just after a file of the interim page is in its place."""
+"""The process sends itself a signal just before or after a file of the interim page is in place."""
 
 
 @pytest.mark.parametrize(

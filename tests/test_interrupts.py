@@ -1,4 +1,4 @@
-"""Interrupts: real signals, at moments that hurt, and results that do not know of them."""
+"""Interrupts: real signals at critical moments do not change results."""
 
 from __future__ import annotations
 

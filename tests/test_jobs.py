@@ -1,4 +1,4 @@
-"""Runs that last: killed at any point, they end bit-identical to one that never was."""
+"""Long runs: killed at any point and continued, they are bit-identical to uninterrupted ones."""
 
 from __future__ import annotations
 

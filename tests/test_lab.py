@@ -943,7 +943,7 @@ def test_mistakes_are_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         laboratory.lab(tmp_path / "nowhere", 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"--port {port}: .*--port 0 takes any free one"):
+        with pytest.raises(UserError, match=f"--port {port}: .*--port 0 selects any free one"):
             laboratory.lab(None, port)
     monkeypatch.delitem(sys.modules, "thermoloom.lab.server")
     for missing in ("uvicorn", "starlette.applications", "websockets"):

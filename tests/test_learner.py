@@ -39,9 +39,9 @@ ROUND_OFF = 5e-6
 def test_the_papers_computer_learns_as_the_stepwise_rule(period: int) -> None:
     """784 + 512 units, two hundred steps from couplings of the size of trained ones.
 
-    Of a period of 70 changes wait for several blocks, and sixty steps are left in the end.
+    With a period of 70, changes wait for several blocks, and sixty steps are left in the end.
 
-    What is compared is what was learned: beside θ itself an error of it would look small.
+    The change of θ is compared: relative to θ itself, its error would look small.
     """
     settings = Settings()
     patterns = load_patterns(settings.patterns, settings.machine)

@@ -19,9 +19,9 @@ def test_heat_and_work_by_stage_and_part_are_those_of_the_states(name: str) -> N
     machine = MACHINES[name]
     theta = random_parameters(machine, dtype=np.float32)
     word = label_word(machine, np.full(30, 1)) if machine.labels else None
-    asked = 1 if machine.labels else None
+    requested = 1 if machine.labels else None
     steps = [0, *(end for _, _, end in generation_windows(machine))]
-    drawn = generate(theta, 30, 5, asked, snapshot_steps=steps, snapshot_samples=range(30))
+    drawn = generate(theta, 30, 5, requested, snapshot_steps=steps, snapshot_samples=range(30))
     ledger = Ledger(machine, drawn)
     x = drawn.snapshots
     before = None

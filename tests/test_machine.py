@@ -490,7 +490,7 @@ def test_wrong_clamps_are_refused() -> None:
         ({"stages": 0}, r"machine\.stages = 0: must be positive"),
         ({"stages": 201}, r"machine\.stages = 201: must not exceed the 200 steps"),
         ({"stages": 2, "windows": (1.0,)}, r"machine\.windows = \[1\.0\]: must be 2 fractions"),
-        ({"stages": 2, "windows": (0.5, 0.9)}, r"machine\.windows = .*the last one 1"),
+        ({"stages": 2, "windows": (0.5, 0.9)}, r"machine\.windows = .*the last equal to 1"),
         ({"windows": (0.5, 1.0)}, r"machine\.windows = .*must be 1 fractions"),
         ({"stages": 2, "windows": (1.2, 1.0)}, r"machine\.windows = .*must rise"),
         ({"stages": 3, "windows": (0.5, 0.4, 1.0)}, r"machine\.windows = .*must rise"),

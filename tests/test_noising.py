@@ -80,9 +80,7 @@ def test_seeds_trajectories_and_validation_differ(small: Machine, fields: np.nda
 
 
 def test_a_path_reuses_memory_and_keeps_its_word(small: Machine, fields: np.ndarray) -> None:
-    """With the residuals that it would have at θ = 0 if a learner asked for those before, whatever
-    was in the memory.
-    """
+    """A path in reused memory also has its residuals at θ = 0 if a learner used the old path."""
     word = np.array([1, 0], np.float32)
     fresh, used = engine().path(small, fields[1], 1, 7, word), engine().path(small, fields[0], 1, 0)
     assert fresh.prepared is None

@@ -157,7 +157,7 @@ def test_a_path_that_cannot_forget_is_warned_of() -> None:
 @pytest.mark.usefixtures("_portable")
 def test_theory_refuses_a_force_that_is_no_cubic() -> None:
     machine = tl.Machine(onsite=Washboard(0.02), **SMALL)
-    with pytest.raises(tl.UserError, match="theory knows forces"):
+    with pytest.raises(tl.UserError, match="theory covers forces"):
         machine.solve(tl.digits(0, 1), resize=True)
     assert len(machine.train(tl.digits(0, 1), cycles=1, resize=True).generate(2)) == 2
 
@@ -183,7 +183,7 @@ def test_a_device_and_a_netlist_know_an_own_potential() -> None:
 @pytest.mark.parametrize(
     ("potential", "message"),
     [
-        ("lambda self, x: x[0]", "gradient must give a finite number for each state"),
+        ("lambda self, x: x[0]", "gradient must return a finite number for each state"),
         ("lambda self, x: 1 / 0", "gradient fails on an array of states"),
         ("lambda self, x: -x", "gradient is not the derivative of energy"),
     ],

@@ -37,7 +37,7 @@ class Threshold(Strict, kw_only=True):
     within: Annotated[float, Meta(gt=0)] | None = None
     beyond: Annotated[float, Meta(gt=0)] | None = None
     value: Annotated[float, Meta(gt=0)] | None = None
-    """Of a threshold that no number is compared with."""
+    """The value of a threshold with which no number is compared."""
     unit: str
     reason: Reason
 
@@ -113,7 +113,7 @@ def test_the_page_shows_thresholds_and_reasons_beside_the_verdict() -> None:
     cell = text[text.index("must therefore be retained") :].partition("</tr>")[0]
     assert 'must be beyond ± <data value="1.0">1</data> % of the heat-like term' in cell
     assert any(distance in cell for distance in verdicts.DISTANCES.values())
-    assert "Our choice of a term too small to keep" in cell
+    assert "Our choice: a smaller term could be dropped" in cell
     assert "Not counted. Follows from the identity" in cell
 
 

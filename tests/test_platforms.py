@@ -1,4 +1,4 @@
-"""What other systems do not have is not taken for granted."""
+"""Functions that other systems lack are not taken for granted."""
 
 from __future__ import annotations
 

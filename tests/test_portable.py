@@ -401,7 +401,7 @@ def test_update_noise_trains_and_is_refused_where_it_is_not_defined() -> None:
     spread = np.std(theta.vector - clean.vector)
     # σα√(3K), less what the rule takes back
     assert spread == pytest.approx(0.1 * 0.01 * np.sqrt(600), rel=0.2)
-    with pytest.raises(UserError, match="take complete wiring"):
+    with pytest.raises(UserError, match="use complete wiring"):
         select().learner(settings_of(SPARSE, noisy))
 
 
@@ -577,7 +577,7 @@ def test_the_engine_is_chosen_by_name_library_device_and_precision(
     [
         ("compiled:torch", "offers no choice of library, device and precision; use portable"),
         ("portable:fortran", "must be one of numpy, torch, jax"),
-        ("portable:numpy:cuda", "portable:numpy:cuda: no such device; take cpu"),
+        ("portable:numpy:cuda", "portable:numpy:cuda: no such device; use cpu"),
         ("portable:numpy:cpu:float16", "no such device"),
         ("portable::cpu", "expected name:library:device:precision"),
     ],

@@ -121,7 +121,7 @@ TINY = Machine(visible=11, hidden=9, duration=0.06)
 RATE = 0.03
 RANGES = (0.02, 0.05)
 TIGHT = (0.003, 0.002)
-"""So narrow that single updates move by levels and couplings reach the end of the grid."""
+"""So narrow that single updates cross levels and couplings reach the end of the grid."""
 
 
 def quantized_learner(
@@ -250,7 +250,7 @@ def test_kernel_equals_the_plain_rule_in_every_code(
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("stages", [1, 3])
 def test_a_label_at_one_is_a_bias(path: Path, stages: int, stochastic: bool) -> None:
-    """To the bit, and the labels that are not asked for stay as they are."""
+    """Equal to the bit, and labels that are not requested stay unchanged."""
     biased = replace(TINY, stages=stages)
     wiring = ("visible-hidden", "hidden-hidden", "hidden-label")
     labelled = replace(biased, labels=3, biases=(), wiring=wiring)

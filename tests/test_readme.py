@@ -1,4 +1,4 @@
-"""What the README shows must work as it stands there."""
+"""Everything that the README shows must work as printed."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ PROBE = """<script>window.addEventListener("load", () => {
       .filter(s => s.scrollWidth > s.clientWidth + 1).length,
     width: document.documentElement.scrollWidth - document.documentElement.clientWidth});
 });</script>"""
-"""Written into a copy of the page, by the test alone; the title tells what the browser sees."""
+"""Added to a copy of the page by the test; the title reports what the browser sees."""
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -313,13 +313,13 @@ def test_a_browser_shows_every_figure_and_table_without_complaint(
     reader = Reader(text)
     assert seen["images"] == seen["shown"] == len(study("comparison").figures)
     assert seen["tables"] == seen["filled"] == reader.tags.count("table") >= 8
-    assert seen["width"] <= 0  # nothing sticks out sideways, on a telephone neither
+    assert seen["width"] <= 0  # nothing sticks out sideways, not even on a telephone
     assert seen["sideways"] == 0 or width < 1200  # no table needs scrolling
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_browser_check_can_fail(tmp_path: Path) -> None:
-    """An error on the console is really seen by the way in which the page is looked at."""
+    """The way in which the page is opened detects errors on the console."""
     broken = tmp_path / "broken.html"
     broken.write_text("<script>console.error('ouch')</script>", encoding="utf-8")
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]

@@ -281,7 +281,7 @@ def test_errors_that_depend_on_the_residual_run_step_by_step(rule: str) -> None:
 
 def test_the_compiled_engine_hands_them_over_and_says_so_once() -> None:
     for values, message in (
-        ({"rule": tl.Momentum()}, "the portable engine learns it"),
+        ({"rule": tl.Momentum()}, "the portable engine trains with it"),
         ({"rule": Signs()}, "not linear, so learning runs step by step"),
         ({"errors": Saturation()}, "imperfections.errors = .*step by step"),
     ):
@@ -354,8 +354,8 @@ def test_wrong_objects_are_refused_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda J: J[:1] if J.shape[0] > 1 else J[..., :1], r"gives shape \("),
-        (lambda J: None, "gives nothing"),
+        (lambda J: J[:1] if J.shape[0] > 1 else J[..., :1], r"returns shape \("),
+        (lambda J: None, "returns nothing"),
     ],
 )
 def test_answers_of_another_shape_are_not_broadcast(answer: Any, message: str) -> None:

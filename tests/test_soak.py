@@ -1,4 +1,4 @@
-"""The judgements of ``make soak``: it must be able to find what it looks for."""
+"""The judgements of ``make soak``: it must detect the defects that it looks for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_generated_inputs_are_the_same_for_the_same_seed() -> None:
 def verdict(
     monkeypatch: pytest.MonkeyPatch, folder: Path, case: inputs.Case, ended: Ended, left: str = ""
 ) -> str:
-    """What is thought of a call that ends like this and leaves a file."""
+    """The judgement of a call that ends like this and leaves a file."""
 
     def call(arguments: list[str], folder: Path) -> Ended:
         if left:

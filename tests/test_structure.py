@@ -1,4 +1,4 @@
-"""The rooms of the package: which may know which, and that each name is found in one of them."""
+"""The rooms of the package: which may import which, and that each name is in one of them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def study_of(path: Path) -> str | None:
 
 
 def test_no_study_knows_another() -> None:
-    """What two of them need belongs to the frame."""
+    """Code that two studies need belongs to the frame."""
     against = [
         f"{study_of(path)} → {module}"
         for path in MODULES

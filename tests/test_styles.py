@@ -75,7 +75,7 @@ def test_kmeans_ends_where_every_row_is_nearest_to_its_mean() -> None:
     nearest = ((rows[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
     assert np.array_equal(nearest, cluster)
     assert np.array_equal(cluster, kmeans(rows, 5, np.random.default_rng(1), rounds=1000))
-    # equal rows are one cluster, however many are asked for
+    # equal rows are one cluster, however many are requested
     assert len(set(kmeans(np.ones((6, 3)), 3, np.random.default_rng(0)))) == 1
 
 
@@ -85,16 +85,16 @@ def test_the_die_is_as_loaded_as_the_patterns() -> None:
     weights = theta.style_weights
     assert weights is not None
     assert sorted(weights[0].tolist()) == pytest.approx([1 / 6, 2 / 6, 3 / 6])
-    asked = np.arange(6000) % 2
-    styles = drawn_styles(theta, asked, seed=8)
+    requested = np.arange(6000) % 2
+    styles = drawn_styles(theta, requested, seed=8)
     for own in (0, 1):
-        counts = np.bincount(styles[asked == own], minlength=3)
+        counts = np.bincount(styles[requested == own], minlength=3)
         assert chisquare(counts, 3000 * weights[own]).pvalue > 1e-3
     # a throw belongs to its sample, so that a generation may be continued
-    assert np.array_equal(drawn_styles(theta, asked[:100], seed=8), styles[:100])
-    assert not np.array_equal(drawn_styles(theta, asked, seed=9), styles)
+    assert np.array_equal(drawn_styles(theta, requested[:100], seed=8), styles[:100])
+    assert not np.array_equal(drawn_styles(theta, requested, seed=9), styles)
     never = replace(theta, style_weights=np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
-    assert np.array_equal(drawn_styles(never, asked, seed=8), 1 + asked)
+    assert np.array_equal(drawn_styles(never, requested, seed=8), 1 + requested)
 
 
 def test_generation_asks_the_units_of_the_styles_drawn() -> None:

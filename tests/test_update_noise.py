@@ -322,7 +322,7 @@ def test_divergence_is_a_result(small: Machine, fields: np.ndarray) -> None:
 
 
 def test_sparse_wirings_with_update_noise_are_refused_in_one_line() -> None:
-    """By the engine that is asked for it, and with a way out."""
+    """The engine that is used refuses them, and its message names an alternative."""
     sparse = Machine(visible=12, hidden=8, topology="random", degree=3, duration=0.1)
     with pytest.raises(UserError, match=r"imperfections\.update_noise: .*residual_noise") as error:
         engine().learner(settings(sparse, update_noise=0.1))

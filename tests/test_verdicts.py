@@ -1,4 +1,4 @@
-"""Every statement can fail: its judge is tried with numbers that hold, differ and are not resolved.
+"""Every statement can fail: its judge is tested with numbers that hold, differ or are unresolved.
 
 A statement of the paper without an example here fails ``test_every_statement_has_examples``.
 """

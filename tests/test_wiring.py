@@ -152,7 +152,7 @@ def test_large_numbers_survive_the_text() -> None:
         ("0 -3\n", r"line 1: expected two units"),
         ("3 3\n", "joins a unit to itself"),
         ("3 14\n14 3\n", "wire 3, 14 is listed twice"),
-        ("3 99\n", "has unit 99; this machine has the units 0 to 19"),
+        ("3 99\n", "names unit 99; this machine has the units 0 to 19"),
         ("3 4\n", "joins units 3 and 4, a visible-visible wire; add visible-visible to"),
     ],
 )
@@ -171,7 +171,7 @@ def test_wrong_lists_are_refused_in_one_line(tmp_path: Path, text: str, message:
         ({"topology": "grid"}, r"needs machine\.radius"),
         ({"topology": "edges"}, r"needs machine\.edges"),
         ({"radius": 2}, r"applies to machine\.topology = 'grid' or 'moore' only"),
-        ({"topology": "random", "degree": 20}, "take fewer"),
+        ({"topology": "random", "degree": 20}, "use a lower degree"),
         ({"topology": "grid", "radius": -1}, "must not be negative"),
         ({"topology": "edges", "edges": "wires.txt"}, "not a list of wires"),
         ({"topology": "grid", "radius": 1, "wiring": ()}, "no wire joins two units"),
@@ -464,7 +464,7 @@ def test_a_machine_on_few_wires_learns_saves_and_loads(tmp_path: Path) -> None:
 def test_a_command_takes_one_wiring() -> None:
     done = CliRunner().invoke(app, ["solve", "--radius", "3", "--degree", "4"])
     assert isinstance(done.exception, UserError)
-    assert str(done.exception).startswith("--radius 3 and --degree 4: a machine has one wiring;")
+    assert str(done.exception).startswith("--radius 3 and --degree 4: a machine has one topology;")
 
 
 # --- the study ---
@@ -497,7 +497,7 @@ def test_the_study_goes_all_the_way(tmp_path: Path) -> None:
         assert grids == sorted(grids, reverse=True)
     trained = [r for r in rows if r["rule"] == "online"]
     assert [r["wiring"] for r in trained] == 2 * ["complete", "grid", "random"]
-    assert {r["rule"] for r in done.summary["asked"]} <= {"optimum"}
+    assert {r["rule"] for r in done.summary["correct_class"]} <= {"optimum"}
     text = (done.path / "report.html").read_text(encoding="utf-8")
     plain = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
     assert not any(word in plain for word in ("None", "NaN", "Traceback", ">nan<"))

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: an example that begins with ``>>>`` is a block of code."""
+"""Show docstrings as Markdown: an example that begins with ``>>>`` becomes a code block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class Examples(griffe.Extension):
-    """Fences the doctests of every docstring."""
+    """Turn the doctests of every docstring into fenced code blocks."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:

@@ -1,7 +1,7 @@
 """Build the site: pages → Markdown that any generator understands → HTML → MathML.
 
     prepare    notebooks are executed, settings.md and commands.md filled from the program
-    generate   MkDocs, which knows nothing of the step before and the one after it
+    generate   MkDocs builds the HTML, independently of the other two steps
     equations  LaTeX becomes MathML in the finished pages: no script, no fonts, no network
 
 A notebook is executed again only if its page or the package has changed.
@@ -37,7 +37,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description="Build the site.")
     arguments.add_argument("--out", type=Path, default=ROOT / "build" / "site")
     arguments.add_argument("--pages", type=Path, default=ROOT / "build" / "pages")
-    arguments.add_argument("--quick", action="store_true", help="notebooks at the size of tests")
+    arguments.add_argument("--quick", action="store_true", help="run the notebooks at test size")
     options = arguments.parse_args()
     prepare(options.pages, options.quick)
     with announced("generating pages"):
@@ -50,7 +50,7 @@ def main() -> None:
 
 @contextmanager
 def announced(step: str) -> Iterator[None]:
-    """Print a step before it begins and its seconds when it is done."""
+    """Print the name of a step when it begins and its duration when it ends."""
     began = time.perf_counter()
     print(f"{step} ... ", end="", flush=True)
     yield
@@ -58,7 +58,7 @@ def announced(step: str) -> Iterator[None]:
 
 
 def prepare(pages: Path, quick: bool) -> None:
-    """Copy the documentation to ``pages``, complete with everything that is computed."""
+    """Copy the documentation to ``pages`` and add everything that is computed."""
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(DOCS, pages, ignore=shutil.ignore_patterns("build"))
     with announced("settings and commands"):
@@ -94,7 +94,7 @@ def package_hash() -> str:
 
 
 def write_notebook(page: Path, cells: list[Cell]) -> None:
-    """A page with the outputs of its cells, its pictures, and the file for Jupyter."""
+    """Write a page with the outputs of its cells, its figures, and the Jupyter notebook."""
     page.with_suffix(".ipynb").write_text(as_notebook(cells), encoding="utf-8")
     lines, pictures = [], 0
     for cell in cells:
@@ -123,41 +123,47 @@ def settings_listing() -> str:
 
 
 def commands_listing() -> str:
-    """Every command with its arguments and options."""
+    """Every command with its arguments and options; equal tables of options appear once."""
     from typer.main import get_command
 
     from thermoloom.cli.commands import app
 
-    return "\n".join(command_lines(get_command(app), "thermoloom"))
+    lines: list[str] = []
+    command_with: dict[tuple[str, ...], str] = {}
+    for path, about, usage, options in command_sections(get_command(app), "thermoloom"):
+        lines += [f"## `{path}`", "", about, "", f"    {path} {usage}", ""]
+        if options in command_with:
+            lines += [f"Same options as `{command_with[options]}`.", ""]
+        elif options:
+            command_with[options] = path
+            lines += ["| option | meaning |", "|---|---|", *options, ""]
+    return "\n".join(lines)
 
 
-def command_lines(command: Any, path: str) -> list[str]:
-    """The section of a command, and those of its subcommands."""
+Section = tuple[str, str, str, tuple[str, ...]]
+
+
+def command_sections(command: Any, path: str) -> Iterator[Section]:
+    """Path, description, usage and rows of options of a command, then of its subcommands."""
     import click
 
-    subcommands = getattr(command, "commands", {})
-    below = [
-        line
-        for name, subcommand in subcommands.items()
-        for line in command_lines(subcommand, f"{path} {name}")
-    ]
-    if subcommands and not command.invoke_without_command:
-        return below
     context = click.Context(command, info_name=path)
-    records = [parameter.get_help_record(context) for parameter in command.params]
-    rows = [
-        f"| `{names.removesuffix(' <Path>')}` | {' '.join(words.split())} |"
-        for names, words in (record for record in records if record)
-    ]
-    usage = " ".join(command.collect_usage_pieces(context)).translate({123: "", 125: ""})
-    usage = usage.replace("[[", "[").replace("]]", "]")
-    about = " ".join((command.help or "").split())
-    table = ["| option | meaning |", "|---|---|", *rows] if rows else []
-    return [f"## `{path}`", "", about, "", f"    {path} {usage}", "", *table, "", *below]
+    subcommands = command.list_commands(context) if hasattr(command, "list_commands") else []
+    if not subcommands or command.invoke_without_command:
+        records = [parameter.get_help_record(context) for parameter in command.params]
+        options = tuple(
+            f"| `{names.removesuffix(' <Path>')}` | {' '.join(words.split())} |"
+            for names, words in (record for record in records if record)
+        )
+        usage = " ".join(command.collect_usage_pieces(context)).translate({123: "", 125: ""})
+        usage = usage.replace("[[", "[").replace("]]", "]")
+        yield path, " ".join((command.help or "").split()), usage, options
+    for name in subcommands:
+        yield from command_sections(command.get_command(context, name), f"{path} {name}")
 
 
 def generate(pages: Path, out: Path) -> None:
-    """HTML from the prepared pages, by MkDocs."""
+    """Build HTML from the prepared pages with MkDocs."""
     environment = os.environ | {"THERMOLOOM_PAGES": str(pages), "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(out)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)

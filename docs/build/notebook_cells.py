@@ -1,8 +1,8 @@
-"""Notebooks in Markdown: the blocks of ``python`` on a page are cells, executed in one namespace.
+"""Notebooks in Markdown: the ``python`` blocks of a page are cells, executed in one namespace.
 
 A cell shows what it prints, its figures, and the value of its last line, as a notebook does.
-A comment ``# quick: VALUE`` behind an assignment is what tests assign instead: the page is then
-executed at a size of seconds. Readers do not see these comments.
+A comment ``# quick: VALUE`` after an assignment gives the value that tests assign instead, so that
+the page runs in seconds. Readers do not see these comments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cell:
 
 
 def cells_of_page(page: str) -> list[Cell]:
-    """Text and code of a page, in turn."""
+    """Split a page into alternating cells of text and code."""
     return [
         Cell(text, is_code=bool(number % 2))
         for number, text in enumerate(_CELL.split(page))
@@ -71,7 +71,7 @@ def _temporary_folder() -> Iterator[None]:
 
 
 def _run(code: str, names: dict[str, Any]) -> tuple[str, list[bytes]]:
-    """What one cell prints and draws."""
+    """Execute one cell; return its printed output and its figures."""
     from matplotlib import pyplot
     from matplotlib.figure import Figure
 
@@ -100,7 +100,7 @@ def save_cells(file: Path, cells: list[Cell]) -> None:
 
 
 def load_cells(file: Path) -> list[Cell]:
-    """Executed cells from a JSON file."""
+    """Read executed cells from a JSON file."""
     records = json.loads(file.read_text(encoding="utf-8"))
     for record in records:
         record["pictures"] = [base64.b64decode(each) for each in record["pictures"]]
@@ -114,7 +114,7 @@ def _png(figure: Any) -> bytes:
 
 
 def as_notebook(executed: list[Cell]) -> str:
-    """The same as an .ipynb file, outputs included."""
+    """Executed cells as the text of an .ipynb file, outputs included."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     content = {
         "cells": [_as_cell(number, cell) for number, cell in enumerate(executed)],

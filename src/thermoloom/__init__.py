@@ -5,8 +5,8 @@
     drawn    = computer.generate(200)           samples, heat, work, quality
     computer.save("my.safetensors")             tl.load("my.safetensors")
 
-Inputs and outputs are NumPy arrays. The command line opens files of ``save``, and ``load`` opens
-runs of the command line.
+Inputs and outputs are NumPy arrays. The command line opens files written by ``save``, and
+``load`` opens runs of the command line.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     name[:library[:device[:precision]]]        portable:torch:cuda:1:float64
     module:object                              an engine of your own
 
-The choice holds for a process and its workers, not for one computer: a computer that was trained by
-one engine can be sampled by another. Engines agree to round-off, so a run id contains the engine.
+The choice applies to a process and its workers, not to one computer: a computer that was trained by
+one engine can be sampled by another. Engines agree only up to round-off, so a run id contains the
+engine.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ class EngineSettings(Section):
 
 
 def engine_in_use() -> EngineSettings:
-    """The choice of this process."""
+    """The engine that this process uses."""
     return EngineSettings.from_text(os.environ.get(VARIABLE, "").strip() or EngineSettings.name)
 
 
 def use_engine(choice: EngineSettings) -> None:
-    """Let this process and its workers compute with an engine from here on."""
+    """Make this process and its workers use an engine from now on."""
     os.environ[VARIABLE] = choice.text

@@ -113,7 +113,7 @@ def advice(setting: str, value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text in one line that any terminal can show."""
+    """The text as one line that any terminal can show."""
     return "".join(c if c.isprintable() else _visible(c) for c in text)
 
 

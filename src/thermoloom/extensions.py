@@ -1,10 +1,10 @@
 """Extensions: objects of users in settings, each written as one line of text.
 
     module:object                                    what a user writes
-    module:Class(depth=1.0, center=0.5)@9f3c2a41b0d5 what settings, files and run ids hold
+    module:Class(depth=1.0, center=0.5)@9f3c2a41b0d5 what settings, files and run ids contain
 
-The text has the parameter values and the SHA-256 of the module's source, so it says everything that
-determines the numbers. Settings therefore stay texts: comparable, hashable, saved as they are, and
+The text has the parameter values and the SHA-256 of the module's source: everything that determines
+the numbers. Settings therefore stay texts: comparable, hashable, saved as they are, and
 any process that can import the module makes the same object from it.
 
 Two kinds of objects belong to the process that made them: those that a notebook or a script defines
@@ -294,7 +294,7 @@ def _arguments(key: str, text: str, arguments: str) -> tuple[list[Any], dict[str
         return [_literal(each) for each in call.args], by_name
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         raise UserError(
-            f"{key} = {shown(text)}: arguments must be numbers, texts or lists of them"
+            f"{key} = {shown(text)}: arguments must be numbers, strings or lists of them"
         ) from None
 
 

@@ -32,11 +32,11 @@ SIZE = "machine.visible, machine.hidden"
 TIME = "machine.duration, machine.dt"
 
 LONG_PATH = 1 << 28
-"""Bytes from which on a path is simulated in stretches, where wires are few."""
+"""Size of a path in bytes above which it is simulated in stretches, where wires are few."""
 STRETCH = 256
 """Steps of a long path that are in memory at once: a multiple of the learner's block."""
 PATHS_BYTES = 1 << 28
-"""Most memory of paths that are simulated together, and of residuals that are learned together."""
+"""Maximum memory of paths simulated together, and of residuals learned together."""
 RAREST = 25.0
 """States of probability below exp(−25) ≈ 10⁻¹¹ count as unreachable: less than one in the 10⁹ unit
 steps of a training."""
@@ -93,7 +93,7 @@ def paths_together(machine: Machine) -> int:
 
 
 def size_memory(machine: Machine, bytes_of_pairs: int = 0) -> dict[str, int]:
-    """Memory of a computer at rest, in bytes: θ and P.
+    """Memory of an idle computer, in bytes: θ and P.
 
     θ is counted six times in float32 (θ, the learner's copy, pending changes, the learned θ, and a
     checkpoint while it is written) and P once in float32 and twice in float64.

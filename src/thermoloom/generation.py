@@ -1,4 +1,4 @@
-"""Generation: the frozen computer turns thermal noise into samples and gives off heat.
+"""Generation: the frozen computer turns thermal noise into samples and releases heat.
 
     preparation   x = 0, then K steps under the onsite potential alone
     generation    K steps of dx = −μ ∂V_θ dt + √(2μk_BT) dW with θ frozen, stage by stage

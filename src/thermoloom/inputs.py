@@ -1,7 +1,7 @@
 """Strict reading of user input: numbers, paths, files, TOML.
 
-All input goes through this module, so that equal mistakes are refused by equal ``UserError``
-messages, which name the input.
+All input goes through this module, so that the same mistake always gives the same ``UserError``,
+which names the input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_SEED = 2**63 - 1
 LARGEST_COUNT = 2**31 - 1
 """Units, steps, trajectories and samples number the random streams, in 32 bits."""
 SMALLEST, LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-"""Positive numbers that float32 holds at its full precision; the kernels compute in it."""
+"""Range of positive numbers that float32 has at full precision; the kernels compute in it."""
 SETTINGS_BYTES = 1 << 20
 """Longer settings files are refused; a file of all settings has a hundredth of this size."""
 
@@ -55,7 +55,7 @@ def whole_number(
         raise UserError(f"{name} = {shown(value)}: expected a whole number")
     number = int(value)
     if number > high or number < -LARGEST_SEED or (low is not None and number < low):
-        bounds = f"from {low} to {high}" if low is not None else f"at most {high} in size"
+        bounds = f"from {low} to {high}" if low is not None else f"at most {high} in magnitude"
         raise UserError(f"{name} = {shown(number)}: must be {bounds}")
     return number
 
@@ -100,7 +100,7 @@ def user_path(name: str, text: str | Path) -> Path:
     except FileNotFoundError:
         pass
     except RuntimeError:  # ~nouser
-        raise UserError(f"{where}: no such user's home directory") from None
+        raise UserError(f"{where}: there is no such user") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{where}: {_why(error)}") from None
     return path
@@ -119,7 +119,7 @@ def is_folder(name: str, path: Path) -> bool:
 def read_file(path: Path, most: int, kind: str = "file", first: int = -1) -> bytes:
     """The bytes (or the ``first`` of them) of a regular file of at most ``most`` bytes.
 
-    The file is opened without blocking: a pipe would otherwise wait for its writer for ever.
+    The file is opened without blocking: a pipe would otherwise wait for its writer forever.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as file:

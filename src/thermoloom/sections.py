@@ -142,7 +142,7 @@ class Section:
 _LISTS = {
     int: "whole numbers, such as [1, 2]",
     float: "numbers, such as [0.1, 0.2]",
-    str: 'texts, such as ["a", "b"]',
+    str: 'strings, such as ["a", "b"]',
 }
 _OTHERS = {bool: "true or false", str: "text"}
 

@@ -50,7 +50,7 @@ class PatternSettings(Section):
     digits: tuple[int, ...] = (0, 1, 2)
     """Classes taken from MNIST or another data set, in training order."""
     per_digit: int = 1
-    """Number of training images per class, from the first on; 0 takes all."""
+    """Number of training images per class, counted from the first; 0 takes all."""
     path: str = ""
     """For ``mnist``: a folder of IDX files. For ``dataset``: a folder of IDX files or of arrays
     train-images.npy, train-labels.npy, test-images.npy and test-labels.npy (classes.txt names the
@@ -70,13 +70,13 @@ class PatternSettings(Section):
     code: str = ""
     """Fields of the hidden units for each pattern, as an .npy array, where machine.code = given."""
     content: str = ""
-    """SHA-256 of the patterns, computed when they are loaded; if set, all others are refused."""
+    """SHA-256 of the patterns, computed when they are loaded; if set, others are refused."""
 
     def check(self) -> None:
         known = f"must be one of {', '.join(SOURCES)}"
         self._require("source", self.source in SOURCES, known)
         self._non_negative("per_digit")
-        must = "ten images per class are bundled; use patterns.source = 'mnist' for more"
+        must = "only ten images per class are bundled; use patterns.source = 'mnist' for more"
         self._require("per_digit", self.source != "bundled" or self.per_digit <= 10, must)
         self._positive("deviation")
         must = "must name a picture, a folder, an IDX file or an .npy file"
@@ -120,7 +120,7 @@ class Training(Section):
     learning_rate: float | None = None
     """α; Δt/t_f if not given."""
     learning_rate_scale: float = 1.0
-    """Factor on α, for scans around the default."""
+    """Factor applied to α, for scans around the default."""
     learning_rate_decay: float | None = None
     """Cycles after which α has fallen to half: cycle n, counted from 0, learns at α/(1 + n/decay);
     α is constant if not given."""
@@ -152,7 +152,7 @@ class Solver(Section):
     section: ClassVar[str] = "solver"
 
     heat_weight: float = 0.0
-    """λ, weight of the expected heat (in k_BT) beside the loss."""
+    """λ, weight of the expected heat (in k_BT), which is added to the loss."""
     ridge: float = 0.0
     """ρ of a term ½ρ|θ|² added to the loss."""
 
@@ -173,7 +173,7 @@ class Imperfections(Section):
     residual_correlation: float = 0.0
     """ρ, AR(1) coefficient of the residual error from step to step (0: independent)."""
     update_noise: float = 0.0
-    """σ_upd, standard deviation of the error added to every formed coupling or bias update."""
+    """σ_upd, standard deviation of the error added to every coupling or bias update."""
     bits: int = 32
     """Bits of the coupling grid during training; 32 = unquantized float32."""
     rounding: str = "nearest"
@@ -504,7 +504,7 @@ def parse_assignment(text: str, extra_section: str = "") -> dict[str, dict[str, 
     if not matches:
         raise UserError(unknown("setting", key, _all_keys()))
     elsewhere = [name for name in matches if not name.startswith("device.")]
-    if len(elsewhere) == 1:  # bits are those of training, unless they are said to be the device's
+    if len(elsewhere) == 1:  # bits are those of training unless the key names the device
         matches = elsewhere
     if len(matches) > 1:
         raise UserError(f"{key}: ambiguous; name one of {', '.join(matches)}")

@@ -56,8 +56,9 @@ class ThermodynamicGenerator(DensityMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int = 101,
     ) -> None:
         """``machine``: by default ``Machine.for_data(X, y)``, with another ``kT`` or number of
-        ``styles`` per class if given. ``rule``: a learning rule, such as "online", that trains it
-        for ``cycles``; by default it is solved. ``random_state``: seed of training and samples.
+        ``styles`` per class if given. ``rule``: a learning rule, such as "online", with which it
+        is trained for ``cycles``; by default it is solved. ``random_state``: seed of training and
+        samples.
         """
         self.machine = machine
         self.kT = kT

@@ -72,8 +72,8 @@ def round_keys(key: int | np.uint64) -> list[tuple[int, int]]:
 def wide_product(library: Any, factor: int, words: Array) -> tuple[Array, Array]:
     """Upper and lower 32 bits of factor × word.
 
-    By limbs of 16 bits where words have 32, in JAX; elsewhere in 64 bits that wrap around, of which
-    the lower 32 count.
+    In JAX, where words have 32 bits, the product is formed from limbs of 16 bits; elsewhere in 64
+    bits that wrap around, of which the lower 32 count.
     """
     if library.word != getattr(library.xp, "uint32", None):
         product = (words & _WORD) * factor
@@ -134,7 +134,7 @@ def rounding_uniforms(library: Any, machine: Any, keys: Array, counter: Array) -
 
     16 bits m belong to a coupling, seven bits l are common to a row.
 
-    Eight Philox counters serve a tile of 4 rows and 16 columns. Each has two columns, one half of a
+    Eight Philox counters serve a tile of 4 rows and 16 columns. Each has two columns, with half a
     word for each row and column. ``counter``: step and trajectory.
     """
     visible, hidden = machine.visible, machine.hidden

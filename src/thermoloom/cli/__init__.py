@@ -14,7 +14,7 @@ from thermoloom.interrupts import Interrupted, exit_code, interrupts_end_at_once
 
 
 def main() -> None:
-    """Run the command line: a user error is one line and exit code 2, an interruption is 130."""
+    """Run the command line; user errors print one line and exit with 2, interrupts with 130."""
     interrupts_end_at_once()  # before the slow imports
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -35,8 +35,8 @@ def main() -> None:
             _refuse("not enough memory to load a library or start a thread; raise ulimit -v")
         if not isinstance(error, OSError) or error.errno not in OUTPUT_ERRORS or error.filename:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail again at its end
-        if error.errno == errno.EPIPE:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would fail again when it exits
+        if error.errno == errno.EPIPE:  # the reader has closed the pipe
             sys.exit(128 + 13)
         _refuse(f"standard output cannot be written ({error.strerror})")
     finally:
@@ -65,7 +65,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _say(text: str, kind: str = "") -> None:
-    """A line on standard error, without the libraries of the other output."""
+    """Print a line on standard error without loading the libraries of other output."""
     red, plain = ("\x1b[31m", "\x1b[0m") if kind and _coloured() else ("", "")
     with contextlib.suppress(OSError, ValueError):
         print(f"{red}{kind}{plain}{printable(text)}", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ classifier_app = typer.Typer(help="Train a classifier that judges samples.", no_
 
 RECIPE = {
     "epochs": option(int, "Passes over the training set; 5 by default, as in the paper."),
-    "seed": option(int, "Seed of weights and order; 42 by default."),
+    "seed": option(int, "Seed of the initial weights and the image order; 42 by default."),
     "batch_size": option(int, "Images per step; 64 by default (the paper does not state it)."),
     "padding": option(
         int,
@@ -39,7 +39,7 @@ def classifier_train(
         path_option(
             "--data",
             "DIR",
-            "Folder of another labelled data set, as patterns.source=dataset reads it.",
+            "Folder of another labelled data set, in a form that patterns.source=dataset reads.",
         ),
     ] = None,
     threshold: Annotated[

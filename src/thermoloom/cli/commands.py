@@ -19,7 +19,7 @@ from thermoloom.interrupts import Interrupted
 
 class _Commands(OneLineErrors):
     def invoke(self, ctx: Any) -> Any:
-        """Typer turns a KeyboardInterrupt into an exit and drops its message."""
+        """Keep the message of a KeyboardInterrupt, which Typer would turn into a bare exit."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interruption:

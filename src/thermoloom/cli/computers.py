@@ -66,9 +66,9 @@ MACHINE = {
     "radius": option(
         int, "Longest wire of a grid or moore neighbourhood, in sites of the sheet.", "R"
     ),
-    "degree": option(int, "Mean wires per unit in a random topology.", "D"),
+    "degree": option(int, "Mean number of wires per unit in a random topology.", "D"),
     "edges": option(
-        Path, "List of wires: two units on each line (visible ones first, from 0), or .npy.",
+        Path, "List of wires: two units on each line (visible first, counted from 0), or .npy.",
         "FILE", "--edges",
     ),
 }  # fmt: skip
@@ -83,7 +83,7 @@ TRAINING = {
 }
 SOLVER = {
     "heat_weight": option(
-        float, "Weight of the expected heat (in kT) beside the loss (default 0)."
+        float, "Weight of the expected heat (in kT), which is added to the loss (default 0)."
     ),
     "ridge": option(float, "ρ of a term ½ρ|θ|² added to the loss (default 0)."),
 }
@@ -136,7 +136,7 @@ def train(
         try:
             train_runs([(path, settings)], on_cycle, say, checkpoint_every, patterns)
         except KeyboardInterrupt:
-            say(f"stopped; {path} holds a checkpoint: run the same command again to continue")
+            say(f"stopped; {path} has a checkpoint: run the same command again to continue")
             raise
     run = RunDirectory.open(path)
     results = {"run": str(path), "state": run.state, "reason": run.manifest.reason, **run.results}
@@ -175,7 +175,7 @@ def _learning(
 
 
 def _wires(machine: Machine) -> list[str]:
-    """Size of the wiring, for machines that are not complete."""
+    """Size of the wiring, for machines whose wiring is not complete."""
     from thermoloom.machine.wires import measure
 
     if not machine.sparse:
@@ -225,7 +225,7 @@ def generate(
     engine: EngineOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sample a trained computer and measure the heat it gives off.
+    """Sample a trained computer and measure the heat it releases.
 
     With --set machine.kT=0.2, the computer runs under conditions other than those of its training;
     with --set device.dead=0.1, on an imperfect device.
@@ -303,13 +303,13 @@ def _conditions(assignments: list[str] | None) -> Values:
         if section not in ("machine", "device"):
             key = f"{section}.{next(iter(entries))}"
             raise UserError(
-                f"--set {key}: fixed by training; generate takes settings of machine and device"
+                f"--set {key}: fixed by training; generate accepts settings of machine and device"
             )
     return values
 
 
 def _class_numbers(texts: list[str] | None) -> tuple[int, ...] | None:
-    """``3`` and ``0,1,2``, also together, as whole numbers."""
+    """Whole numbers from texts such as ``3`` and ``0,1,2``."""
     if texts is None:
         return None
     parts = [part.strip() for text in texts for part in text.split(",")]

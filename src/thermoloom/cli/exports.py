@@ -1,4 +1,4 @@
-"""Commands towards a device: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
+"""Commands for devices: ``export`` (couplings, netlists) and ``units`` (joules, seconds)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEVICE = {
     "capacitance": option(float, "Capacitance C of a node, in farads.", "F"),
-    "conductance": option(float, "Conductance G of a node, in siemens: the mobility.", "S"),
+    "conductance": option(float, "Conductance G of a node, in siemens; it sets the mobility.", "S"),
     "temperature": option(float, "Temperature of the noise, in kelvin (default 300).", "K"),
     "energy": option(float, "E0 in joules, instead of a temperature.", "J"),
     "voltage": option(float, "Voltage V0 of x = 1, instead of a temperature.", "V"),
@@ -55,14 +55,15 @@ def export(
         path_option(
             "--out",
             "FILE",
-            "File to write (.csv, .cir); by default in the run directory or beside the file.",
+            "File to write (.csv, .cir); by default in the run directory, or beside the file RUN.",
         ),
     ] = None,
     class_number: Annotated[
-        int | None, typer.Option("--class", help="Class that a netlist generates.", metavar="CLASS")
+        int | None,
+        typer.Option("--class", help="Class that the netlist generates.", metavar="CLASS"),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Samples that a netlist generates.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of a netlist's noise.")] = 1,
+    samples: Annotated[int, typer.Option(help="Samples that the netlist generates.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the netlist's noise.")] = 1,
     device: dict[str, float],
     simulate: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""The command ``lab``: an interactive page on this machine."""
+"""The command ``lab``: an interactive page, served on this machine."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ Values = dict[str, dict[str, Any]]
 
 
 def path_of(name: str) -> Callable[[str], Path]:
-    """Parser of an option or argument that is a path; typer would read "" as "."."""
+    """The parser for a path option or argument; Typer itself would read "" as "."."""
     return lambda text: user_path(name, text)
 
 
 def option(kind: Any, help: str, metavar: str | None = None, *names: str) -> Any:
-    """The type of an optional option, for ``takes``; an option that is a path needs its name."""
+    """The type of an option that may be left out, for ``takes``; a path option needs its name."""
     parser = path_of(names[0]) if kind is Path else None
     return Annotated[kind | None, typer.Option(*names, help=help, metavar=metavar, parser=parser)]
 
@@ -45,7 +45,7 @@ def path_option(name: str, metavar: str, help: str, *short: str, **more: Any) ->
 
 
 def takes(table: str, options: Mapping[str, Any]) -> Callable[[_Command], _Command]:
-    """Give a command these options; those that are set arrive in its argument ``table``."""
+    """Add these options to a command; those that are set arrive in its argument ``table``."""
 
     def decorated(command: _Command) -> _Command:
         @wraps(command)
@@ -148,7 +148,7 @@ Assignments = Annotated[
     ),
 ]
 _engine_option = ""
-"""The engine of ``--engine``, which precedes a settings file."""
+"""The engine chosen with ``--engine``, which takes precedence over a settings file."""
 
 
 def _choose_engine(text: str | None) -> str | None:
@@ -198,7 +198,7 @@ def merged(
 
 
 def _use_engine(table: dict[str, Any]) -> None:
-    """The choice of ``[engine]`` and ``--set engine.…``, unless ``--engine`` has made it."""
+    """Use the engine of ``[engine]`` or ``--set engine.…``, unless ``--engine`` has chosen one."""
     if table and not _engine_option:
         from thermoloom.engine_choice import EngineSettings
         from thermoloom.engines.choice import engine
@@ -223,7 +223,7 @@ def wired(machine: Mapping[str, Any]) -> dict[str, Any]:
     if len(present) > 1:
         named = " and ".join(f"--{key} {shown(settings[key])}" for key in present)
         raise UserError(
-            f"{named}: a machine has one wiring; use one of --radius (a grid), --degree (random "
+            f"{named}: a machine has one topology; use one of --radius (a grid), --degree (random "
             "wires) and --edges (a list)"
         )
     implied = {"topology": topologies[present[0]]} if present else {}

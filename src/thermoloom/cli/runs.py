@@ -82,7 +82,7 @@ def verify_runs(context: typer.Context, folder: Folder = None, as_json: AsJson =
 def prune_runs(
     context: typer.Context,
     folder: Folder = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
     """Delete checkpoints of finished runs and temporary files of killed ones, after asking."""
     from thermoloom.runs import catalog

@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # loads numpy; --help should not
     from thermoloom.runs.execution import Resources
 
 MOST_SHARES = 10_000
-"""Most seeds, and most shares of a job array."""
+"""Maximum number of seeds, and of shares of a job array."""
 
 
 class _Studies(TyperGroup):
     """The studies of the package by name, and any other study by the path of its folder.
 
-    Their commands are made when ``run`` is called: other commands need not look for studies.
+    Their commands are created when ``run`` is called: other commands need not look for studies.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -108,7 +108,7 @@ Share = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="For job arrays: run share I of N of the tasks, without making tables.",
+        help="For job arrays: run the I-th of N shares of the tasks, without writing tables.",
         metavar="I/N",
     ),
 ]
@@ -171,7 +171,7 @@ def run_all(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a long run.")] = False,
     engine: EngineOption = None,
 ) -> None:
-    """Estimate the time of all studies on the paper's machine, then run them."""
+    """Estimate how long all studies on the paper's machine take, then run them."""
     from thermoloom.runs.catalog import readable_bytes
     from thermoloom.runs.execution import Resources
     from thermoloom.studies.estimate import estimate
@@ -186,7 +186,7 @@ def run_all(
     compile_now([model for record, plan in plans for model in record.computers(plan, folder)])
     needed = estimate(plans, folder, available.processes)
     typer.echo(
-        f"to do: {needed.trainings} trainings and {needed.samples:,} samples, about "
+        f"to do: {needed.trainings} training runs and {needed.samples:,} samples, about "
         f"{max(1, round(needed.seconds / 60))} min and {readable_bytes(needed.bytes)} in {folder}",
         err=True,
     )
@@ -202,7 +202,7 @@ def run_all(
     from thermoloom.studies.report import write_report
 
     drawn = [name for name in names(together=True) if name not in failed]
-    typer.echo(f"report of all  {write_report(folder, drawn).path}")
+    typer.echo(f"report on all studies  {write_report(folder, drawn).path}")
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
@@ -266,7 +266,9 @@ def run_share(
         typer.echo(f"note: {line}", err=True)
     number, count = share
     typer.echo(f"share {number} of {count} done: {done.summary['tasks']} task(s) in {folder}")
-    typer.echo("once all shares are done, run this command without --task for tables and report")
+    typer.echo(
+        "once all shares are done, run this command without --task to write tables and report"
+    )
     _print_failures(done.failures)
 
 
@@ -314,7 +316,7 @@ def _print_failures(failed: list[str]) -> None:
 
 
 def result_lines(summary: dict[str, Any]) -> list[str]:
-    """The headline numbers, the tally of verdicts and what is missing, for a terminal."""
+    """The headline numbers, the tally of verdicts and notes on missing results, for a terminal."""
     from thermoloom.studies.verdicts import tally
 
     lines = []

@@ -124,7 +124,7 @@ class Computer:
     """
 
     settings: Settings
-    """How it was trained or solved; ``patterns`` names the content of the patterns only."""
+    """Settings of the training or solution; ``settings.patterns`` identifies the patterns."""
     parameters: Parameters
     """θ of every stage."""
     patterns: Patterns
@@ -134,7 +134,7 @@ class Computer:
     solution: Solution | None = None
     """How it was solved; None if it was trained, or read from a file."""
     planned_cycles: int | None = None
-    """Cycles that an unfinished training will have; None if it is finished."""
+    """Planned cycles of an unfinished training; None if it is finished."""
     memory: dict[str, Array] = field(default_factory=dict)
     """State of the learning rule besides θ, such as momentum."""
 
@@ -197,8 +197,9 @@ class Computer:
             return distance_from_optimum(self.parameters, drive, report)
 
     def distance_from_optimum(self) -> float:
-        """Expected loss above the optimum's, as a fraction of that at θ = 0: 0 at the optimum, 1
-        where nothing was learned. The optimum is solved for once; ``repr`` then shows the distance.
+        """Excess of the expected loss over the optimum's, relative to that at θ = 0: 0 at the
+        optimum, 1 if nothing was learned. The optimum is computed once; ``repr`` then shows the
+        distance.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -218,11 +219,11 @@ class Computer:
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
-        """Another computer, trained for ``cycles`` more from this one's θ.
+        """Train another computer for ``cycles`` more cycles, starting from this one's θ.
 
         Without images, training continues with the learned patterns exactly as if it had never
-        stopped (with update noise: to round-off). Rule, seed and all other settings stay the same
-        unless they are passed; a solved computer is trained online.
+        stopped (with update noise, up to round-off). Rule, seed and all other settings stay the
+        same unless they are passed; a solved computer is trained online.
 
         >>> import thermoloom as tl
         >>> machine, images = tl.Machine(visible=49, hidden=8, duration=0.05), tl.digits(0, 1)
@@ -268,9 +269,9 @@ on Device(bits=4))
         return replace(self, settings=settings, parameters=theta, memory={})
 
     def with_couplings(self, couplings: Mapping[str, ArrayLike]) -> Computer:
-        """A computer with other blocks of θ, such as measured ones; all others stay the same.
+        """A computer with some blocks of θ replaced, for example by measured ones.
 
-        ``couplings``: arrays by the names that ``computer[name]`` knows, of the same shape.
+        ``couplings``: arrays by block name, of the same shapes as ``computer[name]``.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -311,12 +312,12 @@ on Device(bits=4))
 
         ``images``: held-out images, about as many as ``samples``, used neither for learning nor for
         testing. The search minimizes the distance of samples to them in the features of a
-        ``classifier`` (a folder; the bundled one if empty) and observes ``goals``: correct (0),
-        precision (0.85), recall (0.6), and, relative to the images, diversity (0.95) and novelty
-        (1); 0 leaves a goal out. ``noise``: variance of the thermal noise that is added to the
-        images, by default that of the reference potential; use a small one for grey images.
-        ``on_candidate`` receives each of the ``evaluations`` windows that are compared, about five
-        seconds apart.
+        ``classifier`` (a folder; the bundled one if empty) and penalizes missed ``goals``: correct
+        (0), precision (0.85), recall (0.6), and, relative to the images, diversity (0.95) and
+        novelty (1); 0 leaves a goal out. ``noise``: variance of the thermal noise that is added to
+        the images, by default that of the reference potential; use a small one for grey images.
+        ``on_candidate`` is called with each of the ``evaluations`` windows that are compared, about
+        every five seconds.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(hidden=0, labels=10, wiring=["visible-visible", "visible-label"],
@@ -363,7 +364,7 @@ on Device(bits=4))
         hold: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Drawn:
-        """Samples of the frozen computer, and the heat that it gives off.
+        """Generate samples with the frozen computer and measure their heat and work.
 
         ``seed``: 90000 + the training seed by default. ``classes``: the classes, by number or name,
         that the label units request, in turn; by default all classes. ``clamp``: an image with some
@@ -406,11 +407,11 @@ on Device(bits=4))
         *,
         classes: ArrayLike | None = None,
     ) -> Trajectories:
-        """The course from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
+        """Trajectories from noise to samples: ``times`` (n,), ``states`` (samples, n, units), and
         ``heat`` and ``work`` up to each time, (samples, n), in E₀.
 
-        ``every``: steps between two times; the end is always among them. ``seed`` and ``classes``:
-        as of ``generate``, so the last states are those of its samples.
+        ``every``: steps between two times; the end is always included. ``seed`` and ``classes``:
+        as in ``generate``, so the last states are those of its samples.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, stages=2)
@@ -430,9 +431,10 @@ on Device(bits=4))
         """Expected log-likelihood of data under each class, in nats, (n, classes); one column
         without labels.
 
-        It is a lower bound of the log-density of the states in which data is prepared: the expected
-        likelihood of their noising paths, run backwards. So it depends on no random number and on
-        no other row. It is computed for the ideal machine, without imperfections of a device.
+        It is a lower bound on the log-density of the states in which data is prepared: the expected
+        likelihood of their noising paths, run backwards. It therefore depends neither on random
+        numbers nor on other rows. It is computed for the ideal machine, without imperfections of a
+        device.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)

@@ -142,7 +142,7 @@ class _ComputerMetadata(msgspec.Struct):
 def load(path: str | Path) -> Computer:
     """A computer that ``save`` or ``export`` wrote, or that is in a run directory.
 
-    A table of couplings holds neither patterns nor a loss curve.
+    A table of couplings contains neither patterns nor a loss curve.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -173,7 +173,7 @@ def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         raise DamagedFileError(f"{path}: not a {kind} file, or a damaged one ({error})") from None
     if metadata.get("kind") != kind:
         advice = "; name a file that computer.save wrote" if kind == "computer" else ""
-        raise UserError(f"{path}: holds no {kind}{advice}")
+        raise UserError(f"{path}: contains no {kind}{advice}")
     return arrays, metadata
 
 
@@ -193,8 +193,8 @@ def samples_of(
 ) -> Generated:
     """Samples of a computer, from their archive if it exists, else generated and stored.
 
-    The archive is in the run directory, or beside the file. If the file has been overwritten by
-    another computer, the archive is made again.
+    The archive is in the run directory, or beside the file. If the file now contains another
+    computer, the samples are generated again.
     """
     if _is_finished_run(path):
         return generate_run(path, order, on_progress)

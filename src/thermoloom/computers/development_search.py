@@ -1,4 +1,4 @@
-"""The outer loop: which development brings samples nearest to held-out images.
+"""The outer loop: find the development whose samples are nearest to held-out images.
 
     distance   ½ ln F(samples, data) + ½ ln F(samples with the data's thermal noise, data)
                + 10 Σ relative shortfalls of goals: correct class, precision, recall, diversity,
@@ -6,7 +6,7 @@
 
 F is the Fréchet distance in the features of a classifier. States at t_f are drawn once; only the
 window after it is simulated for every candidate, with the same random numbers, so that the
-distance is a smooth function of the few numbers of a window and Nelder–Mead can follow it.
+distance is a smooth function of the few numbers of a window and Nelder–Mead can minimize it.
 
     wells     J₂ = −2Aw², J₄ = A, centre m, springs K, duration        binary images
     cooling   J₂ = λ(1 + ε)J₂⁰, learned couplings times λ, duration    grey images
@@ -49,19 +49,19 @@ from thermoloom.theory.marginals import is_harmonic
 Float32 = NDArray[np.float32]
 
 FEW_COUPLINGS = 0.05
-"""Fraction of pairs below which the couplings of a window are a sparse matrix."""
+"""Fraction of coupled pairs below which the couplings of a window are a sparse matrix."""
 SIMPLEX = 0.2
 """First steps of the search, relative to the size of each number."""
 FINEST = 1e-3
-"""Variance of thermal noise below which it is not raised to the data's."""
+"""Thermal noise is raised to the data's only if more variance than this is missing."""
 
 
 PENALTY = 10.0
-"""Weight of a goal's shortfall: 1 % of it counts like 10 % of the Fréchet distance."""
+"""Weight of a goal's shortfall: a shortfall of 1 % counts like 10 % of the Fréchet distance."""
 
 
 class Goals(NamedTuple):
-    """What the samples of a window should reach; 0 leaves a goal out."""
+    """Targets for the samples of a window; 0 leaves a goal out."""
 
     correct: float = 0.0
     """Rate of the correct class."""
@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
 
     window: Development
     distance: float
-    """The mean of both logarithms, and the penalties of goals that are missed."""
+    """The mean of both logarithms plus the penalties for missed goals."""
     frechet: float
     """Fréchet distance of the samples as they are."""
     equal_noise: float
@@ -109,7 +109,7 @@ def developed(theta: Parameters, states: Float32, words: Float32 | None, seed: i
 
 
 def states_at_end(theta: Parameters, words: Float32 | None, samples: int, seed: int) -> Float32:
-    """States (S, N) at t_f; of harmonic machines from their exact law, which takes a second."""
+    """States (S, N) at t_f; for harmonic machines from their exact law, which takes a second."""
     if not is_harmonic(theta.machine):
         return generate(theta, samples, seed).final_states
     law = generation_law(theta, words).laws[-1]
@@ -201,7 +201,7 @@ class Search:
         return 1 - float(nearest_images(states, self.learned).correlation.mean())
 
     def _reached(self, states: Float32, features: Float32) -> dict[str, float]:
-        """How far the samples reach every goal that can be measured on these images."""
+        """The value that the samples reach for each goal that can be measured on these images."""
         manifold, data = precision_recall(features, self.data.features), self.data
         reached: dict[str, float] = manifold._asdict()
         requested = requested_classes(self.theta, len(states), None)

@@ -101,7 +101,7 @@ class Drawn:
         c) for images, (samples, N_v) otherwise.
 
         Where every image was scaled by itself (``scale="sample"``), samples have the mean and the
-        contrast of a typical image. ``states`` holds the states of the units, not scaled.
+        contrast of a typical image. ``states`` contains the unscaled states of the units.
         """
         machine, patterns = self.computer.machine, self.computer.patterns
         data = patterns.scale.data(machine, self.states[:, : machine.visible])
@@ -109,7 +109,7 @@ class Drawn:
 
     @property
     def images(self) -> NDArray[Any]:
-        """``samples``, under a second name for images."""
+        """``samples`` under another name, for images."""
         return self.samples
 
     @property
@@ -144,7 +144,7 @@ class Drawn:
 
     @property
     def heat(self) -> NDArray[np.float64]:
-        """Q of every sample in E₀, positive when given off to the environment."""
+        """Q of every sample in E₀, positive when released to the environment."""
         return self.generated.heat
 
     @property
@@ -173,7 +173,7 @@ class Drawn:
         """How recognizable and diverse the samples are, and how close to the nearest pattern.
 
         ``classifier``: a folder of ``thermoloom classifier train``; the bundled one if empty. A
-        panel of other classifiers also judges; ``ranges()`` has the range over all of them.
+        panel of other classifiers judges them, too; ``ranges()`` gives the range over all.
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -217,11 +217,11 @@ class Drawn:
         *,
         noise: bool | None = None,
     ) -> float:
-        """Fréchet distance of samples and reference in a space of features.
+        """Fréchet distance between samples and reference in a space of features.
 
         ``features``: a function from samples (n, …) in the units of the data to (n, d). By default
-        the bundled classifier's for digits of 28 × 28 pixels, and the numbers themselves for all
-        other data. ``reference``, ``noise``: as of ``measure``.
+        those of the bundled classifier for digits of 28 × 28 pixels, and the values themselves for
+        all other data. ``reference``, ``noise``: as in ``measure``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal([5, 100], [1, 20], (200, 2))
@@ -239,8 +239,8 @@ class Drawn:
         *,
         noise: bool | None = None,
     ) -> KernelDistance:
-        """Kernel distance (KID) of samples and reference, with its standard error; arguments as of
-        ``frechet``.
+        """Kernel distance (KID) between samples and reference, with its standard error; arguments
+        as in ``frechet``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -259,7 +259,7 @@ class Drawn:
         noise: bool | None = None,
     ) -> PrecisionRecall:
         """Fraction of the samples that the reference covers, and of the reference that the samples
-        cover; arguments as of ``frechet``.
+        cover; arguments as in ``frechet``.
 
         >>> import numpy as np, thermoloom as tl
         >>> rows = np.random.default_rng(0).normal(size=(50, 2))
@@ -312,7 +312,7 @@ class Drawn:
             answer = numpy_array("features", features(values))
             if len(answer.shape) < 1 or len(answer) != len(values):
                 raise UserError(
-                    f"features: {shown(features)} gives shape {answer.shape} for {len(values)} "
+                    f"features: {shown(features)} returns shape {answer.shape} for {len(values)} "
                     "samples; expected one row for each"
                 )
             rows.append(answer.reshape(len(values), -1))
@@ -335,7 +335,7 @@ class Drawn:
 
 
 def _spread(mean: float, deviation: float) -> str:
-    """``754 ± 310``: digits as far as two of the deviation, or fewer where it is large."""
+    """``754 ± 310``: rounded to two digits of the deviation, or fewer where it is large."""
     if not 1e-4 < deviation < 1e6:
         return f"{mean:.4g} ± {deviation:.2g}"
     digits = max(0, 1 - math.floor(math.log10(deviation)))

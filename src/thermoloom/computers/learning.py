@@ -149,7 +149,7 @@ def solve_computer(
     on_iteration: OnIteration | None = None,
     tolerance: float = 1e-6,
 ) -> Computer:
-    """The computer of least expected loss; its curve is one point, its validation loss."""
+    """The computer of least expected loss; its curve is a single point, the validation loss."""
     drive = drive_of(patterns, settings.machine)
     check_learning(settings, drive)
     solver = settings.solver or Solver()
@@ -175,7 +175,7 @@ def solve_computer(
 
 
 def _learning(machine: Machine, patterns: Patterns) -> Machine:
-    """The machine with the scale of these patterns, and with their code if they bring one."""
+    """The machine with the scale of these patterns, and with their code if they have one."""
     code = machine.code if patterns.code is None else "given"
     return replace(machine, scale=patterns.scale.kind, code=code)
 
@@ -186,7 +186,7 @@ def _settings(
     sections: tuple[type, ...],
     arguments: dict[str, Any],
 ) -> Settings:
-    """Settings of a machine, with arguments that are names of settings in these sections."""
+    """Settings of a machine, with arguments assigned by name to the settings of these sections."""
     tables: dict[str, dict[str, Any]] = {}
     for section in sections:
         names = {entry.name for entry in fields(section)}

@@ -1,9 +1,10 @@
 """A machine that works well for given data.
 
-Harmonic units, wired completely, whose labels select a class and one of its styles: a mixture of
-Gaussians whose means are learned exactly and in closed form (``Machine.solve``). Each style holds
-about six samples, so that styles describe groups and not single samples. A window of development
-makes images sharp: double wells where pixels have two levels, cooling where they are grey.
+Its units are harmonic and wired completely, and its labels select a class and one of its styles: a
+mixture of Gaussians whose means are learned exactly and in closed form (``Machine.solve``). Each
+style has about six samples, so that styles describe groups and not single samples. A window of
+development makes images sharp: double wells where pixels have two levels, cooling where they are
+grey.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def machine_for(source: Source, classes: ArrayLike | None) -> Machine:
         raise UserError("data: no samples given; at least one is needed")
     if numbers and (len(numbers) != len(data) or min(numbers) < 0):
         raise UserError(
-            f"classes: expected a name, or a number from 0 on, for each of {len(data)} samples"
+            f"classes: expected a name or a non-negative number for each of {len(data)} samples"
         )
     labels = max(numbers, default=0) + 1
     fewest = int(np.unique(numbers, return_counts=True)[1].min()) if numbers else len(data)
@@ -60,9 +61,9 @@ def machine_for(source: Source, classes: ArrayLike | None) -> Machine:
 
 
 def development_for(images: Images) -> tuple[Development, ...]:
-    """A window for images; the wells of MNIST at the levels of these pixels, where they have two.
+    """A window for images: wells at the two levels of their pixels, or cooling if they are grey.
 
-    Wells as far apart as these levels have the same stiffness at their bottoms.
+    The wells are those of MNIST, stretched to these levels at the same stiffness of their bottoms.
     """
     rows = [np.ravel(image) for image in images.pixels[:IMAGES]]
     with_contrast = [row for row in rows if row.size == rows[0].size and row.max() > row.min()]

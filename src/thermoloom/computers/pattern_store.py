@@ -35,14 +35,14 @@ _ARRAYS = {"patterns", "pixels", "code"} | _MOMENTS
 def content_sha256(patterns: Patterns) -> str:
     """SHA-256 of the patterns, in their order, and of their names and classes."""
     numbers = pattern_arrays(patterns)
-    if patterns.scale.kind != "sample":  # patterns alone do not tell the units of the data
+    if patterns.scale.kind != "sample":  # patterns alone do not fix the units of the data
         numbers |= {"mean": patterns.scale.mean, "deviation": patterns.scale.deviation}
     arrays = {name: array_sha256(array) for name, array in numbers.items()}
     return sha256(canonical([arrays, pattern_names(patterns)]).encode())
 
 
 def named(settings: Settings, patterns: Patterns) -> Settings:
-    """The settings with the content of these patterns; refused if they name another content."""
+    """The settings with the content of these patterns; refused if they name different content."""
     content, expected = content_sha256(patterns), settings.patterns.content
     if expected not in ("", content):
         raise UserError(
@@ -59,7 +59,7 @@ def identified(settings: Settings) -> Settings:
     return named(settings, load_patterns(settings.patterns, settings.machine))
 
 
-# --- kept in a results folder -------------------------------------------------------------------
+# --- stored in a results folder ------------------------------------------------------------------
 
 
 def patterns_path(folder: Path, settings: Settings) -> Path:
@@ -112,7 +112,7 @@ class _PatternNames(msgspec.Struct):
 
 
 def patterns_from(arrays: Mapping[str, Any], names: Mapping[str, Any]) -> Patterns:
-    """Patterns from the values of ``stored_arrays`` and ``pattern_names``, else ValueError."""
+    """Patterns from the values of ``stored_arrays`` and ``pattern_names``, or ValueError."""
     about = from_json(names, _PatternNames)
     if unknown := sorted(set(arrays) - _ARRAYS):
         raise ValueError(f"{unknown[0]} is not an array of patterns")
@@ -162,7 +162,7 @@ def pattern_arrays(patterns: Patterns) -> dict[str, Any]:
 def pattern_names(patterns: Patterns) -> dict[str, Any]:
     """Names, shape, classes and kind of scale of the patterns, as JSON.
 
-    Names that came later are left out where they have their default, so that the SHA-256 of older
+    Entries added in later versions are left out at their default, so that the SHA-256 of older
     patterns stays the same.
     """
     later = {

@@ -70,7 +70,7 @@ def read_archive(run: RunDirectory, name: str) -> Generated:
 
 
 def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Generated:
-    """Samples from the arrays of an archive, the inverse of ``arrays_of``; else ValueError."""
+    """Samples from the arrays of an archive, the inverse of ``arrays_of``, or ValueError."""
     states = array_of(arrays, "final_states", "float32", None, machine.units)
     windows = machine.stages + len(machine.development)
 
@@ -83,7 +83,7 @@ def generated_of(machine: Machine, arrays: Mapping[str, NDArray[Any]]) -> Genera
     )
     no_snapshots = np.empty((0, 0, states.shape[1]), np.float32)
     work = by_window("clamp_work")
-    before = "path_heat" not in arrays  # in the first archives
+    before = "path_heat" not in arrays  # as in the first archives
     return Generated(
         _finite("initial_states", array_of(arrays, "initial_states", "float32", *states.shape)),
         _finite("final_states", states),

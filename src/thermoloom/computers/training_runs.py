@@ -1,4 +1,4 @@
-"""Training in a run directory, which continues where it stopped.
+"""Training in a run directory; an interrupted training continues where it stopped.
 
 RUN/patterns.safetensors        the patterns
 RUN/checkpoint-….safetensors    states from which training can continue
@@ -72,7 +72,7 @@ def training_path(folder: Path, settings: Settings) -> Path:
 
 
 def check_run(path: Path, settings: Settings, patterns: Patterns) -> None:
-    """Refuse settings that cannot be learned, or a path in other use; nothing is written."""
+    """Refuse settings that cannot be learned, or a path that is taken; nothing is written."""
     check_learning(settings, Drive(unit_fields(patterns, settings.machine)))
     check_labels(patterns, settings.machine)
     refuse_claimed(path, KIND, training_settings(named(settings, patterns)))
@@ -212,7 +212,7 @@ def _finish(run: RunDirectory, trainee: Trainee) -> None:
 def settings_of(run: RunDirectory) -> Settings:
     """Settings of a training run; those of generation are the defaults."""
     if run.kind != KIND:
-        raise UserError(f"{run.path}: holds a run of {run.kind}, not {KIND}")
+        raise UserError(f"{run.path}: contains a run of {run.kind}, not {KIND}")
     sections = current_names(run.settings)
     return Settings.from_dict({k: sections[k] for k in TRAINING_SECTIONS if k in sections})
 
@@ -239,7 +239,7 @@ def curve_of(run: RunDirectory) -> dict[str, NDArray[Any]]:
 
 
 def stored_curve(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """A validation curve from the columns of a file, else ValueError."""
+    """A validation curve from the columns of a file, or ValueError."""
     points = len(columns[CURVE[0]])
     curve = {name: array_of(columns, name, "float64", points) for name in CURVE}
     check_cycles(curve[CURVE[0]])

@@ -32,7 +32,7 @@ COMMANDS = (
      "does learning at every step save heat? One pair of computers, about a minute"),
     ("thermoloom train --cycles 60 --out my-run",
      "the default machine, with hidden units, learns three digits by a local rule"),
-    ("thermoloom generate my-run", "sample it and measure the heat it gives off"),
+    ("thermoloom generate my-run", "sample it and measure the heat it releases"),
 )  # fmt: skip
 PYTHON = """\
 import thermoloom as tl
@@ -50,7 +50,7 @@ def grey(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
-    """HTML of the samples of ``draw_demo``, with the time and iterations of the solution."""
+    """The HTML page of samples of ``draw_demo``, with the time and iterations of the solution."""
     course, kT = drawn["course"], drawn["kT"]
     samples, frames, pixels = drawn["images"].shape
     parts = dict(course["parts"])

@@ -1,13 +1,13 @@
 """Engines: one interface, with random streams, threads and kernels behind it.
 
-    path      a noising path, which never sees θ
+    path      a noising path, independent of θ
     learner   θ, a state and a noising path → θ and the state, by the rule of the settings
     terms     loss and path-action terms of a path
     watch     the loss on one path as a function of θ
-    generate  the frozen computer sampled, with its heat and work
+    generate  samples of the frozen computer, with heat and work
 
-No other package knows kernels. Another engine is any object with these functions;
-``thermoloom.engine_choice`` says which one is used.
+No other package depends on kernels. Any object with these functions is an engine;
+``thermoloom.engine_choice`` determines which one is used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Path:
     """x(t_0) … x(t_K), (K + 1, N): an array or, where that would be too large, an object that
     simulates a range of steps when it is read."""
     number: int
-    """Number of the trajectory in its seed; it also numbers the injected errors."""
+    """Number of the trajectory within its seed; it also selects the injected errors."""
     word: Float32 | None = None
     """States of the label units, (L,)."""
     prepared: Any = None
@@ -81,7 +81,7 @@ def _same_state(a: State, b: State) -> bool:
 
 
 class Learner(Protocol):
-    """The learning rule. It may have working memory, but all it remembers is θ and its state."""
+    """The learning rule. It may use working memory, but only θ and its state affect later paths."""
 
     def init(self, theta: Parameters) -> State:
         """The state before the first path, at this θ; empty for most rules."""
@@ -122,10 +122,10 @@ def learn_in_groups(
     states: Sequence[State],
     path: Path,
 ) -> list[Lesson | None]:
-    """Lessons as of ``learn_in_turn``; learners of equal key learn together, by ``learn``.
+    """Lessons as from ``learn_in_turn``; learners with equal keys learn together, by ``learn``.
 
-    ``learn(learners, thetas, states, path)`` returns their lessons. A learner without a key
-    (None), or alone with it, learns in its turn.
+    ``learn(learners, thetas, states, path)`` returns their lessons. A learner whose key is None or
+    unique learns by itself.
     """
     groups: dict[Any, list[int]] = {}
     for number, key in enumerate(keys):
@@ -139,7 +139,7 @@ def learn_in_groups(
 
 
 def usual_training_memory(machine: Machine) -> dict[str, int]:
-    """θ, and arrays of the size of a path that any engine has: training and validation path, their
+    """Bytes of θ and of the path-sized arrays of any engine: training and validation path, their
     residuals and sums of them.
     """
     return size_memory(machine) | path_memory(machine, 8)
@@ -149,8 +149,8 @@ class Engine(Protocol):
     """Functions of an engine. Results depend on neither threads nor the order of calls."""
 
     GROUP: int = 50
-    """Samples that are computed together. A generation split at multiples of this number gives the
-    same bits."""
+    """Samples that are computed together. A generation split at multiples of this number is
+    bit-identical."""
     PATHS: int = 1
     """Noising paths that a training simulates together."""
 
@@ -168,9 +168,9 @@ class Engine(Protocol):
         return
 
     def training_memory(self, machine: Machine) -> dict[str, int]:
-        """Bytes that one training needs at a time, by the settings that make them large.
+        """Bytes that one training needs at a time, by the settings that determine them.
 
-        A generation is taken to need no more, but for its samples.
+        A generation is assumed to need no more, apart from its samples.
         """
         return usual_training_memory(machine)
 
@@ -214,13 +214,13 @@ class Engine(Protocol):
     ) -> list[Lesson | None]:
         """Lessons of trainings that share a path; None where θ is no longer finite.
 
-        For engines that gain by computing them side by side. Results may differ by round-off from
-        those of each training alone.
+        For engines that are faster side by side. Results may differ by round-off from those of each
+        training alone.
         """
         return learn_in_turn(learners, thetas, states, path)
 
     def terms(self, theta: Parameters, path: Path, field: Float32 | None = None) -> PathTerms:
-        """Loss and path-action terms of a path, in float64; on a device, of θ as it applies it."""
+        """Loss and path-action terms of a path, in float64; on a device, of θ as units feel it."""
         return usual_terms(theta, path, field)
 
     def watch(self, path: Path) -> Callable[[Parameters], PathLoss]:

@@ -1,4 +1,4 @@
-"""``tl.engine``: choose the engine that computes, for a block of lines or from here on."""
+"""``tl.engine``: choose the engine that computes, for a ``with`` block or from here on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class engine:
     device      "cpu", "cuda", "cuda:1", …
     precision   "float32" or "float64"
 
-    The choice holds from here on or, in a ``with`` statement, for its lines.
+    The choice applies from here on or, in a ``with`` statement, to its block.
 
     >>> import thermoloom as tl
     >>> with tl.engine(name="portable", precision="float64") as portable:

@@ -6,7 +6,7 @@
 
 Everything else in this engine is written once, in operators and functions that the three libraries
 have in common, without assignment into arrays. A loop over steps is a Python loop in NumPy and
-PyTorch and ``lax.scan`` under ``jit`` in JAX, which would take a hundred times as long op by op.
+PyTorch. In JAX it is ``lax.scan`` under ``jit``: op by op, JAX would take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class NumPy:
     """NumPy, and the operations that the other libraries share with it."""
 
     namespace, words = "numpy", "int64"
-    normals_at_once = 40_000  # that are drawn together: more would leave the cache
+    normals_at_once = 40_000  # drawn together: more would exceed the cache
 
     def __init__(self, device: str, precision: str) -> None:
         self.xp: Any = import_module(self.namespace)
         self.device = self.find(device)
         self.real, self.word = getattr(self.xp, precision), getattr(self.xp, self.words)
         self.epsilon, self.zero = float(np.finfo(precision).eps), self.array(0.0)
-        self.on_cpu = device == "cpu" and self.namespace != "jax.numpy"  # which has its own threads
+        self.on_cpu = device == "cpu" and self.namespace != "jax.numpy"  # JAX has its own threads
 
     def find(self, device: str) -> Any:
         if device != "cpu":
-            raise RuntimeError("NumPy computes on the cpu alone")
+            raise RuntimeError("NumPy runs on the cpu only")
         return device
 
     def array(self, values: Any, dtype: Any = None) -> Array:
@@ -66,7 +66,7 @@ class NumPy:
     def iterate(self, step: Callable[[Any], Any], values: Any, most: int) -> Any:
         """v ← step(v) until the error of v (arrays by name) is round-off, in every training.
 
-        The error after a step is about its change times the ratio of this to the change before.
+        The error after a step is about its change times the ratio of this change to the last one.
         """
         size = self.distance(values, dict.fromkeys(values, 0.0))
 
@@ -88,13 +88,13 @@ class NumPy:
         return v
 
     def distance(self, a: dict[str, Array], b: dict[str, Array]) -> Array:
-        """Σ max |a − b| of every training over arrays that have elements."""
+        """Σ max |a − b| of every training over arrays that are not empty."""
         there = [name for name in a if a[name].shape[-1]]
         return sum(self.xp.amax(self.xp.abs(a[name] - b[name]), (-2, -1)) for name in there)
 
     def run(self, kernel: Callable[..., Any], static: Any, *arrays: Any) -> Any:
         """kernel(library, static, *arrays); JAX compiles it for every ``static`` and shape."""
-        with np.errstate(all="ignore"):  # a divergence is found in the results
+        with np.errstate(all="ignore"):  # a divergence shows in the results
             return kernel(self, static, *arrays)
 
 
@@ -102,7 +102,7 @@ class PyTorch(NumPy):
     """PyTorch on the CPU or on a GPU (cuda, cuda:1, mps)."""
 
     namespace = "torch"
-    normals_at_once = 160_000  # fewer would spend their time in calls
+    normals_at_once = 160_000  # with fewer, calls take most of the time
 
     def find(self, device: str) -> Any:
         return self.xp.zeros(1, device=device).device
@@ -155,11 +155,11 @@ LIBRARIES: dict[str, type[NumPy]] = {"numpy": NumPy, "torch": PyTorch, "jax": Ja
 
 @lru_cache
 def library(name: str, device: str, precision: str) -> NumPy:
-    """The library of this name on a device; a ``UserError`` says what is missing."""
+    """The library of this name on a device; raises a ``UserError`` if one of them is missing."""
     try:
         return LIBRARIES[name](device, precision)
     except ImportError:
         raise UserError(f"engine portable:{name}: not installed; run pip install {name}") from None
     except (RuntimeError, AssertionError, IndexError, ValueError):
-        way_out = f"take cpu, or install the build of {name} for this device"
+        way_out = f"use cpu, or install the build of {name} for this device"
         raise UserError(f"engine portable:{name}:{device}: no such device; {way_out}") from None

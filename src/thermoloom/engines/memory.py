@@ -1,7 +1,7 @@
-"""Memory of computations with the engine in use: ``{settings that make them large: bytes}``.
+"""Memory of computations with the engine in use: ``{settings that determine it: bytes}``.
 
-An engine estimates its own arrays in ``training_memory``; one that does not is taken to need the
-arrays that any engine has.
+An engine estimates its own arrays in ``training_memory``; one that does not is assumed to need the
+arrays that any engine needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Update noise of strength σ: θ = θ⁰ + σ Δ, by two learners that do not know σ.
+"""Update noise of strength σ: θ = θ⁰ + σ Δ, by two learners that are independent of σ.
 
 Noise is added to updates, and updates are linear in θ. One learner therefore learns θ⁰ without
-noise, the other learns Δ from noise of strength 1 alone. Computers that differ in σ alone and learn
+noise; the other learns Δ from noise of strength 1 alone. Computers that differ only in σ and learn
 from the same paths share both.
 """
 

@@ -1,8 +1,8 @@
-"""Rules and errors of users, as every engine sees them.
+"""Users' own rules and errors, as every engine treats them.
 
 additive errors          known before a path: an array, for any learner
 linear rules             causal weights, exact in blocks of steps
-other rules and errors   run period by period, which is slower, and a warning says so once
+other rules and errors   run period by period, which is slower; a warning says so once
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def own_error(text: str) -> Any:
 
 
 def require_shape(origin: str, answer: Any, example: Any) -> None:
-    """Refuse the answer of a user's method that would be broadcast, or is missing."""
+    """Refuse a result of a user's method that is missing or would be broadcast."""
     shape = getattr(answer, "shape", None)
     if shape != example.shape:
         actual = "nothing" if shape is None else f"shape {tuple(shape)}"
-        raise UserError(f"{origin} gives {actual}; expected shape {tuple(example.shape)}")
+        raise UserError(f"{origin} returns {actual}; expected shape {tuple(example.shape)}")
 
 
 def own_objects(settings: Settings) -> OwnObjects:

@@ -34,7 +34,7 @@ def residual_errors(library: Any, settings: Settings, trajectory: int) -> Array 
 
 
 def error_normals(library: Any, settings: Settings, trajectory: int) -> Array:
-    """Standard normals (K, N) for an error of users that depends on the residual."""
+    """Standard normals (K, N) for a user's error that depends on the residual."""
     stream, machine = (
         Stream(library, settings.training.seed, "residual error/own"),
         settings.machine,

@@ -140,7 +140,7 @@ def decode_couplings(data: bytes, where: str) -> tuple[Settings, Parameters, Sha
         theta.check()
     except (ValueError, DeprecationWarning) as error:
         reason = str(error).removeprefix(f"{where}: ")
-        raise UserError(f"{where}: no complete table of couplings ({reason})") from None
+        raise UserError(f"{where}: not a complete table of couplings ({reason})") from None
     return settings, theta, about.image
 
 
@@ -182,7 +182,7 @@ class _RowReader:
         end = self.rows.find(b"\n", last + 1)
         self.position = len(self.rows) if end < 0 else end
         numbers = self.rows[begin : self.position].replace(first, b",").replace(b",,", b",nan,")
-        # older versions of NumPy only warn of text that is no number, and read no further
+        # older versions of NumPy only warn about text that is not a number, and stop there
         with warnings_become("error", DeprecationWarning):
             return np.fromstring(numbers[1:].decode(), sep=",").reshape(-1, 4).T
 

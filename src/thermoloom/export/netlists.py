@@ -4,9 +4,9 @@
 
 A unit is a capacitor. A behavioural source draws its onsite current, transconductors G J_ij those
 of its couplings, and a transient noise source is its heat bath. ``trnoise`` draws a Gaussian value
-every Δt and runs straight from one to the next: values of variance 2k_BT G/Δt make the white noise
-of the Langevin equation at all times longer than Δt. So the circuit and the engine differ in first
-order of Δt, as two integrators of one equation.
+every Δt and interpolates linearly: values of variance 2k_BT G/Δt make the white noise of the
+Langevin equation at all times longer than Δt. The circuit and the engine thus differ at first order
+in Δt, as two integrators of one equation do.
 
 Preparation (couplings off, from u = 0) takes t_f, then the stages follow. Couplings of a stage read
 copies of the node voltages that are zero outside the stage's window.
@@ -38,7 +38,7 @@ from thermoloom.runs.files import write_atomically
 from thermoloom.runs.manifest import refuse_file_of_run
 
 MOST_UNITS = 32
-"""Most free units of a netlist."""
+"""Largest number of free units of a netlist."""
 MOST_SAMPLES = 100_000
 DATA = "thermoloom.data"
 """File that ngspice writes where it runs; a row is time, u_0, u_1, …"""
@@ -95,7 +95,7 @@ def save_netlist(
 ) -> Netlist:
     """Write θ in b bits as a circuit, in the physical units of a device or in reduced units.
 
-    ``theta.machine`` may be a machine as built; the circuit then has its imperfections. In a class
+    ``theta.machine`` may be a built machine; the circuit then has its imperfections. In a class
     of several styles, the most frequent one is generated.
     """
     if path.suffix != ".cir":
@@ -132,15 +132,15 @@ def netlist_text(
 ) -> str:
     """The SPICE text of a machine that generates ``samples`` times, one after the other.
 
-    ``word``: states of the label units. Without a realization a unit of energy is 1 J, of time 1 s
-    and of x 1 V.
+    ``word``: states of the label units. Without a realization, the units of energy, time and x
+    are 1 J, 1 s and 1 V.
     """
     machine, built = theta.machine, isinstance(theta.machine, BuiltMachine)
     if machine.units > MOST_UNITS:
         raise UserError(
             f"format spice: {machine.units} units are too many for a netlist, which has at most "
             f"{MOST_UNITS}: SPICE solves all nodes with ~N² couplings at every time point, one "
-            "sample after the other, and does not scale; take format table"
+            "sample after the other, and does not scale; use format table"
         )
     if machine.generating or machine.development:
         raise UserError(

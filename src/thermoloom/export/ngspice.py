@@ -1,4 +1,4 @@
-"""A netlist run by ngspice, and its samples beside those of the engine.
+"""Run a netlist with ngspice, and compare its samples with those of the engine.
 
 The circuit simulator integrates the Langevin equation independently, so it and the engine check
 each other.
@@ -167,8 +167,8 @@ def _mean_and_error(samples: NDArray[Any]) -> tuple[float, float]:
 def _in_errors(few: NDArray[Any], many: NDArray[Any]) -> Float64:
     """Difference of two means over samples, in standard errors.
 
-    The variance is taken from the larger set: in a small one, a small mean square would come with
-    a small error.
+    The variance is taken from the larger set: in a small one, a mean square that is too small
+    would come with an error that is too small.
     """
     variance = many.var(axis=0, ddof=1) * (1 / len(few) + 1 / len(many))
     ratio: Float64 = (few.mean(axis=0) - many.mean(axis=0)) / np.sqrt(variance)

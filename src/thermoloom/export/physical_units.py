@@ -28,7 +28,7 @@ ROOM_TEMPERATURE = 300.0
 
 
 def joules(machine: Machine, energy: float, temperature: float = ROOM_TEMPERATURE) -> float:
-    """Joules of an energy in E₀, where the machine's k_BT is that of a temperature in kelvin."""
+    """Convert an energy from E₀ to joules, at a temperature in kelvin."""
     return float(energy / machine.kT * Boltzmann * temperature)
 
 
@@ -48,7 +48,7 @@ LABELS = {
     "images_per_s": "images per second and machine",
     "heat_J": "heat of an image",
     "work_J": "work of an image",
-    "heat_W": "power given off as heat",
+    "heat_W": "power released as heat",
 }
 """Labels of the quantities in a summary, whose keys end in the unit."""
 

@@ -29,7 +29,7 @@ class Damage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Kind and strength of the damage."""
 
     temperature: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
-    """Factor on k_BT."""
+    """Factor applied to k_BT."""
     bits: Annotated[int, Meta(ge=2, le=32)] = 32
     noise: Annotated[float, Meta(ge=0, le=10)] = 0.0
     """σ, relative to the rms of the couplings."""

@@ -21,7 +21,7 @@ Picture = Annotated[bytes, Meta(max_length=MOST_PIXELS)]
 Seed = Annotated[int, Meta(ge=0, lt=1 << 53)]
 """Whole numbers that JavaScript can represent."""
 Which = Literal["given", "taught"]
-"""The computer that the lab was opened with, or the one that this viewer has taught."""
+"""The computer that the lab was opened with, or the one taught by this viewer."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="do"):

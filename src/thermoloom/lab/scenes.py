@@ -35,13 +35,13 @@ from thermoloom.patterns.patterns import Patterns
 
 FRAMES = 120
 KEPT_BYTES = 1 << 24
-"""Most bytes of states in one viewer's scene; larger machines have fewer frames."""
+"""Maximum bytes of states in one viewer's scene; larger machines have fewer frames."""
 PIECE_BYTES = 1 << 19
-"""Most bytes of frames in one message."""
+"""Maximum bytes of frames in one message."""
 LIVE_SECONDS = 0.03
 """Time between two frames that are shown during the computation."""
 MOST_COMPARED = 1000
-"""Most patterns that a sample is compared with."""
+"""Maximum number of patterns that a sample is compared with."""
 DARKEST, BRIGHTEST = 1.0, 99.5
 """Percentiles of the visible states that are shown black and white."""
 

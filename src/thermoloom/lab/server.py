@@ -1,8 +1,8 @@
 """The server of the lab: a page, its WebSocket and downloads, on loopback alone.
 
 The server refuses an address that is not loopback, a Host header that does not name this server
-(a foreign name that was made to point here), and an Origin other than its own page. The headers of
-every answer forbid the page to load anything from elsewhere.
+(such as a foreign name that resolves to it), and an Origin other than its own page. The headers of
+every answer forbid the page from loading anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Lab:
     def prepare(self) -> None:
         """Compile kernels and prepare the computer; open pages see the progress."""
         try:
-            self.bench.doing = "compiling kernels; the first time takes a minute or so"
+            self.bench.doing = "compiling kernels; this takes about a minute the first time"
             engine().warm_up([], learning=False)
             with threads(available_cores()):  # nobody else computes yet
                 computer = self._prepare(lambda text: setattr(self.bench, "doing", text))
@@ -238,7 +238,7 @@ def listening(port: int) -> socket.socket:
     except OSError as error:
         server_socket.close()
         reason = error.strerror or str(error)
-        raise UserError(f"--port {port}: {reason.lower()}; --port 0 takes any free one") from None
+        raise UserError(f"--port {port}: {reason.lower()}; --port 0 selects any free one") from None
     return server_socket
 
 

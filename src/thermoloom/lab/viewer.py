@@ -3,9 +3,9 @@
     page ──▶ receive ──▶ go_on ──▶ thread: _generate or _teach ──▶ LabTask.tell ──▶ page
 
 A viewer has one task at a time. A new request ends the task before it, and so does closing the
-page: a task checks every hundred steps, and before everything it sends, whether it is still
-wanted. A lesson that is stopped keeps the couplings learned so far. Message size, samples, stored
-states and computing time of a viewer are bounded.
+page: a task checks every hundred steps, and before each answer, whether it is still wanted. A
+lesson that is stopped keeps the couplings learned so far. Message size, samples, stored states and
+computing time of a viewer are bounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SOON = 0.05
 """Seconds that a task waits for its page before it lets another one compute."""
 
 MOST_SHOWN = 20
-"""Learned patterns to start from."""
+"""Maximum number of learned patterns that are shown to start from."""
 
 Send = Callable[[bytes], Any]
 """``await send(content)``"""
@@ -54,7 +54,7 @@ class Bench:
     pool: ThreadPoolExecutor
     """Threads for tasks, one for each viewer."""
     cores: threading.Semaphore
-    """Tasks that compute at the same time; a task that waits for its page is not one of them."""
+    """Limits the tasks that compute at once; a task that waits for its page does not count."""
     quick: ThreadPoolExecutor
     """Threads for short requests, which then need not wait for tasks."""
     computer: Computer | None = None
@@ -88,7 +88,7 @@ class LabTask:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Compute, once a core is free; the clock starts then."""
+        """Compute once a core is free; the time limit counts from then on."""
         with self._cores:
             self._until = time.monotonic() + WORK_SECONDS
             yield
@@ -212,7 +212,7 @@ class Viewer:
         scene, loop = self.scene, asyncio.get_running_loop()
         try:
             if scene is None:
-                raise UserError("nothing has been generated yet; generate first")
+                raise UserError("nothing has been generated yet; generate samples first")
             quick, inspect = self.bench.quick, inspection.inspect
             inspected = await loop.run_in_executor(quick, inspect, scene, order)
         except Exception as error:

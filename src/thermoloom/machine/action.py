@@ -3,9 +3,9 @@
     r_i = [−Δx_i + μΔt ∂_iV_θ(x′)] / (2k_BT)          with x′ = x_{k+1}, Δx = x′ − x_k
     L_step = Σ_i [−Δx_i + μΔt ∂_iV_θ(x′)]² / (4μk_BTΔt) = (k_BT/μΔt) Σ_i r_i²
 
-The loss is quadratic in θ. Everything here is plain and follows the dtype of the path. ``drive``,
-``residual``, ``displacement`` and ``pair_update`` define residual, step and rule once: engines call
-them in their kernels.
+The loss is quadratic in θ. All functions are plain array code in the dtype of the path.
+``drive``, ``residual``, ``displacement`` and ``pair_update`` define residual, step and rule once:
+engines call them in their kernels.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def step_constants(
 
 
 def drive(constants: Any, before: Any, after: Any) -> Any:
-    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT): the residual of a unit that is coupled to nothing."""
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT): the residual of an uncoupled unit."""
     return constants.c * constants.onsite.gradient(after) - constants.inverse_2kT * (after - before)
 
 
@@ -123,7 +123,7 @@ def step_terms(drift: Any, dx: Any, g_reference: Any, g_theta: Any) -> Any:
 
 
 STEPS_AT_ONCE = 250
-"""Steps of a path whose terms are held at a time."""
+"""Steps of a path whose terms are in memory at a time."""
 
 
 class PathTerms(NamedTuple):
@@ -138,7 +138,7 @@ class PathTerms(NamedTuple):
     reduced_loss: float
     """L/K without the θ-independent squared-increment term Σ Δx²/(4μk_BTΔt)."""
     log_ratio: float
-    """R_θ straight from the two Gaussian path densities."""
+    """R_θ directly from the two Gaussian path densities."""
     heat_like: float
     """−(β/2) Σ Δx·(g_θ⁺ + g_0⁻)"""
     force_squared: float
@@ -182,8 +182,8 @@ def path_terms(
 ) -> PathTerms:
     """Loss and path-action terms of a path from this field, in float64.
 
-    Without the field the terms of the reference potential V₀ lack their external force. On a
-    device: the forces that its units feel, but nominal μ and k_BT, so that the loss is that of r.
+    Without the field, the terms of the reference potential V₀ lack their external force. On a
+    device, forces are those that its units feel, but μ and k_BT are nominal, as in residuals.
     """
     machine, wide = theta.machine, theta.astype(np.float64)
     amplitude, sums = ramp(machine), np.zeros(len(SUMS))

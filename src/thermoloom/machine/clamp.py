@@ -29,7 +29,7 @@ class Clamp:
     values: NDArray[np.float32]
     """(N_v,) or (samples, N_v): fields s of the pixels (``follow``), or states x (hold)."""
     follow: bool = True
-    """Whether clamped units follow the reversed noising path of their pixel, or are held."""
+    """Whether clamped units follow the reversed noising path of their pixel or stay constant."""
 
     def __post_init__(self) -> None:
         mask = np.asarray(self.mask)
@@ -48,8 +48,8 @@ class Clamp:
         """Refuse a clamp that does not fit this machine or this many samples."""
         if self.mask.size != machine.visible:
             raise UserError(
-                f"clamp: a mask of {self.mask.size} units for a machine of {machine.visible} "
-                "visible ones; give an image and a mask of the machine's size"
+                f"clamp: the mask has {self.mask.size} units, but the machine has "
+                f"{machine.visible} visible ones; give an image and a mask of the machine's size"
             )
         if self.values.ndim == 2 and len(self.values) != samples:
             raise UserError(f"clamp: {len(self.values)} images for {samples} samples")
@@ -61,7 +61,7 @@ class Clamp:
         return np.tile(self.values[self.mask], (last - first, 1))
 
     def units(self, machine: Machine) -> NDArray[np.bool_]:
-        """(N,): which of all free units are clamped."""
+        """(N,): which of the visible and hidden units are clamped."""
         return np.concatenate([self.mask, np.zeros(machine.hidden, np.bool_)])
 
 

@@ -1,4 +1,4 @@
-"""A machine as built: units that differ, and couplings that deviate from the written ones.
+"""A machine as built: its units differ, and its couplings deviate from the values written.
 
     unit       J̃₂ᵢ = J₂ s(σ_J₂),  J̃₄ᵢ = J₄ s(σ_J₄),  μ̃ᵢ = μ s(σ_μ),  T̃ᵢ = T s(σ_T)
                s(σ) = exp(σz − σ²/2): log-normal, of mean 1 and relative spread √(exp σ² − 1) ≈ σ
@@ -6,11 +6,11 @@
                0 where it is dead, ±J_stuck where it is stuck; J_ij on a grid of b bits
     one way    J̃_{i←j} = J̃_ij (1 + κz_ij),  J̃_{j←i} = J̃_ij (1 − κz_ij)
 
-θ = (J_ij) is what was written, biases and label couplings included; z are standard normals, drawn
-once for a device and its seed. Each imperfection has a separate stream, and no draw depends on the
-strength of an imperfection. All stages of a machine use the same couplings.
+θ = (J_ij) are the values written, biases and label couplings included; z are standard normals,
+drawn once for each seed of a device. Each imperfection has a separate stream, and no draw depends
+on the strength of an imperfection. All stages of a machine use the same couplings.
 
-A device without imperfections is the machine itself, to the bit.
+A device without imperfections is the machine itself, bit for bit.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Device(Section):
     section: ClassVar[str] = "device"
 
     spread_J2: float = 0.0
-    """σ of J₂ among units, relative: J₂ exp(σz − σ²/2), z standard normal, here and below."""
+    """Relative spread σ of J₂ among units: J₂ exp(σz − σ²/2), z standard normal, here and below."""
     spread_J4: float = 0.0
-    """σ of J₄ among units, relative; log-normal like J₂."""
+    """Relative spread σ of J₄ among units; log-normal like J₂."""
     spread_mobility: float = 0.0
-    """σ of the mobility among units, relative; log-normal like J₂."""
+    """Relative spread σ of the mobility among units; log-normal like J₂."""
     spread_temperature: float = 0.0
-    """σ of the temperature among units, relative; log-normal like J₂."""
+    """Relative spread σ of the temperature among units; log-normal like J₂."""
     bits: int = 32
-    """Bits in which couplings are written, with a grid for each block; 32 = float32. Generation
+    """Bits of written couplings, with a grid for each block; 32 = float32. Applies to generation
     only: [imperfections] sets the bits of training."""
     rounding: str = "nearest"
-    """How couplings are written where bits < 32: nearest, or stochastic (right on average)."""
+    """How couplings are rounded if bits < 32: nearest, or stochastic (unbiased)."""
     gain_error: float = 0.0
     """γ, relative error of every coupling and bias: J (1 + γz)."""
     offset: float = 0.0
@@ -74,13 +74,13 @@ class Device(Section):
     stuck_at: float = 0.1
     """|J| of stuck couplings, in E₀; half of them are positive."""
     non_reciprocity: float = 0.0
-    """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i; no longer a potential."""
+    """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i: forces without a potential."""
     drift: float = 0.0
     """λ, mean rate at which couplings decay, per trajectory: J exp(−λz²n)."""
     age: float = 0.0
     """n, trajectories between writing θ and generation; training writes θ again."""
     seed: int = 1
-    """Seed of the device: of all numbers drawn for it."""
+    """Seed of all random numbers of the device."""
 
     def check(self) -> None:
         limits = {"dead": 1.0, "stuck": 1.0} | dict.fromkeys(SPREADS, 2.0)
@@ -101,7 +101,7 @@ class Device(Section):
 
     @property
     def bounded(self) -> bool:
-        """Whether units have one mobility and one temperature, as bounds of dissipation need."""
+        """Whether units have equal mobility and temperature, as bounds of dissipation require."""
         return not (self.spread_mobility or self.spread_temperature)
 
     @property
@@ -116,16 +116,16 @@ SPREADS = ("spread_J2", "spread_J4", "spread_mobility", "spread_temperature")
 
 @dataclass(frozen=True, repr=False)
 class BuiltMachine(Machine):
-    """The machine as built on a device: coefficients of every unit, (N,), couplings as felt.
+    """The machine as built on a device: coefficients of every unit, (N,), and couplings as felt.
 
-    Δt, k_BT, μ and all other plain numbers are nominal: constants that a circuit beside the units
-    knows.
+    Δt, k_BT, μ and all other plain numbers are nominal: they are the constants of a circuit beside
+    the units.
     """
 
     device: Device = Device()
 
     def check(self) -> None:
-        """The nominal machine is checked already."""
+        """Check nothing: the nominal machine has been checked."""
 
     @cached_property
     def potential(self) -> Onsite:
@@ -157,14 +157,14 @@ class BuiltMachine(Machine):
         return spread
 
     def _drawn(self, stream: str) -> np.random.Generator:
-        """The stream of an imperfection, counter-based as all others are."""
+        """The random stream of an imperfection, counter-based like all others."""
         text = f"thermoloom/device {stream}/{self.device.seed}"
         key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
         return np.random.Generator(np.random.Philox(key=key))
 
     def _of_couplings(self, stream: str, uniform: bool = False) -> Float64:
-        """A number for each coupling, flat in the layout of θ: the same both ways, and 0 where a
-        unit would be coupled to itself.
+        """Draw a number for each coupling, flat in the layout of θ: equal in both directions, and 0
+        where a unit would be coupled to itself.
         """
         rng = self._drawn(stream)
         draw = rng.random if uniform else rng.normal
@@ -183,7 +183,7 @@ class BuiltMachine(Machine):
 
     @property
     def stiffest(self) -> Machine:
-        """A machine of equal units, with the largest of every coefficient among these."""
+        """A machine of equal units, with the largest value of every coefficient of these units."""
         spreads = {"mobility": "mobility", "kT": "temperature"}
         if not is_extension(self.onsite):
             spreads |= {"J2": "J2", "J4": "J4"}
@@ -193,7 +193,7 @@ class BuiltMachine(Machine):
         }
         return Machine(**_meant(self) | largest)
 
-    # what was written → what is felt
+    # written couplings → felt couplings
 
     @cached_property
     def gain(self) -> Float64:
@@ -219,14 +219,15 @@ class BuiltMachine(Machine):
 
     @cached_property
     def decay(self) -> Float64:
-        """λz²: how fast what was written decays, per trajectory, flat."""
+        """λz²: how fast written couplings decay, per trajectory, flat."""
         return self.device.drift * self._of_couplings("drift") ** 2
 
     @cached_property
     def twist(self) -> Float64 | None:
-        """κz, flat: how much more of a coupling the unit of the row feels than half of both.
+        """κz, flat: relative excess of a coupling as the unit of the row feels it, over the mean of
+        both directions.
 
-        Of couplings of free units; None where all are reciprocal.
+        Only for couplings between free units; None if all are reciprocal.
         """
         if self.device.non_reciprocity == 0:
             return None
@@ -237,7 +238,7 @@ class BuiltMachine(Machine):
 
     @cached_property
     def _rounding(self) -> Float64 | None:
-        """u of n = ⌊y + u⌋, flat; None for the nearest level."""
+        """u of n = ⌊y + u⌋, flat; None for rounding to the nearest level."""
         stochastic = self.device.rounding == "stochastic"
         return self._of_couplings("rounding", uniform=True) if stochastic else None
 
@@ -260,7 +261,7 @@ class BuiltMachine(Machine):
 
 
 def _one_way(block: Block, drawn: Array, machine: Machine) -> Array | float:
-    """Antisymmetric within a group; nothing where one of the two units is clamped."""
+    """Antisymmetric within a group; zero where one of the two units is clamped."""
     if block.columns not in machine.groups:
         return 0.0
     return np.tril(drawn, -1) - np.tril(drawn, -1).T if block.doubled else drawn

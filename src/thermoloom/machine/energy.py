@@ -3,8 +3,8 @@
     V_θ(x) = Σ_free V_onsite(x_i) + Σ_blocks x_aᵀ J_ab x_b          (½ within a group)
     ∂_iV_θ = V′_onsite(x_i) + Σ_j J_ij x_j                          biases: x_j = 1
 
-States are arrays (..., N) of the free units. Clamped label units come as ``word``, an array that
-broadcasts to (..., L); clamped visible units have no onsite energy, ``clamped`` says which.
+States are arrays (..., N) of the free units. ``word`` holds the states of the clamped label units
+and broadcasts to (..., L). ``clamped`` marks clamped visible units, which have no onsite energy.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def coupling_gradient(
 ) -> Array:
     """Σ_j J_ij x_j + b_i: the part of ∂V/∂x_i that is learned, in the dtype of ``states``.
 
-    ``twisted``: with J_ji = −J_ij, as forces without a potential are.
+    ``twisted``: with J_ji = −J_ij, for forces without a potential.
     """
     groups = group_states(theta.machine, states, word)
     gradient = np.zeros_like(states)

@@ -80,7 +80,7 @@ class Generated:
 
     @property
     def discretization_error(self) -> Float64:
-        """Path heat − Q of every sample, in E₀: first order in Δt, and round-off where V is
+        """Path heat − Q of every sample, in E₀: first order in Δt, only round-off where V is
         quadratic. It shows how far the discrete path is from the Langevin equation.
         """
         total: Float64 = (self.path_heat - self.stage_heat).sum(axis=1)
@@ -120,7 +120,7 @@ class Account:
     words: Any
     """States of the label units, (S, L), or None."""
     clamped: NDArray[np.bool_] | None
-    """Which units are clamped, (N,); None: none."""
+    """Which units are clamped, (N,); None if none are."""
     starts: list[EnergyParts] = field(default_factory=list)
     ends: list[EnergyParts] = field(default_factory=list)
     switched: list[Float64] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Account:
     """x at every stage's start and end, (S, N)."""
 
     def begin(self, stage: int, before: int | None, states: Any) -> None:
-        """A stage begins; ``before`` is the one that has ended."""
+        """Begin a stage; ``before`` is the stage that has ended."""
         if before is not None:
             switch = before, stage, self.words, self.clamped
             self.switched.append(switching_work(self.theta, states, *switch))
@@ -175,7 +175,7 @@ class Snapshots:
 
 
 def joined(accounts: Sequence[Account], snapshots: Snapshots, clamp: Clamp | None) -> Generated:
-    """One result from the accounts of all samples, in their order; the first law is verified."""
+    """Join the accounts of all samples, in order, into one result, and verify the first law."""
 
     def of_stages(values: Callable[[Account], list[Any]]) -> Any:
         return np.concatenate([np.stack(values(each), axis=-1) for each in accounts])
@@ -207,9 +207,9 @@ def joined(accounts: Sequence[Account], snapshots: Snapshots, clamp: Clamp | Non
 
 
 def check_first_law(generated: Generated, switched: Float64) -> None:
-    """ΔV = W − Q, with the work of switching computed independently, (S, T − 1)."""
+    """Check ΔV = W − Q against an independently computed work of switching, (S, T − 1)."""
     if not np.isfinite(generated.final_states).all():
-        return  # a divergence, which shows as such
+        return  # states diverged, which the result shows
     missing = np.abs(generated.switching_work - switched).max(initial=0.0)
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
     error = max(generated.first_law_error, float(missing) / max(size, 1e-300))

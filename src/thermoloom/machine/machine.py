@@ -1,11 +1,11 @@
-"""The machine: which units there are, how they are wired, and how they move.
+"""The machine: its units, their wiring and their dynamics.
 
     V_θ(x) = Σ_free V_onsite(x_i) + Σ_wired J_ij x_i x_j + Σ_biased b_i x_i
     dx_i   = −μ ∂_iV_θ dt + √(2μk_BT) dW_i                                  for free units
 
 Units come in groups: ``visible`` (the image), ``hidden`` (the code of a pattern) and ``label``
 (clamped at the word of a class). A bias is a coupling to one more clamped unit that is always 1.
-The paper's machine is the default: visible and hidden units, wired to each other and
+The paper's machine is the default: visible and hidden units, wired visible–hidden and
 hidden–hidden, biases on hidden units, one stage, no labels.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from thermoloom.machine.device import Device
 
 FREE = ("visible", "hidden")
-"""Groups of units that move, in the order in which they lie in a state."""
+"""Groups of units that move, in the order that they have in a state."""
 WIRES = (
     "visible-hidden",
     "hidden-hidden",
@@ -82,7 +82,7 @@ class Machine(Section):
     """Number of classes that can be requested, each with a label unit; 0: no labels."""
     styles: int = 1
     """Label units per class. With more than one, the patterns of a class are grouped by k-means,
-    each group has its own unit, and generation draws a group as often as it occurred."""
+    each group has its own unit, and generation draws a group with its frequency in the data."""
     label_amplitude: float = 1.0
     """Value of the label unit of the requested class; the others are 0."""
     wiring: tuple[str, ...] = ("visible-hidden", "hidden-hidden", "visible-label", "hidden-label")
@@ -100,8 +100,8 @@ class Machine(Section):
     topology_seed: int = 42
     """Seed of a random topology."""
     edges: str = ""
-    """List of wires where topology = edges: on the command line a file (pairs of units, visible
-    ones first, counted from 0; text or .npy), which is stored as a list."""
+    """List of wires if topology = edges. On the command line, a file (pairs of units, visible ones
+    first, counted from 0; text or .npy), which is stored as a list."""
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
@@ -149,9 +149,9 @@ class Machine(Section):
     duration: float = 2.5
     """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
     scale: str = "sample"
-    """How data becomes patterns: every sample has zero mean and unit variance (sample, the
-    paper's), every column has (feature, for tables), patterns.mean and patterns.deviation are
-    given (fixed), or data is taken as it is (none)."""
+    """How data is scaled to patterns: each sample to zero mean and unit variance (sample, the
+    paper's), each column likewise (feature, for tables), by patterns.mean and patterns.deviation
+    (fixed), or not at all (none)."""
 
     def check(self) -> None:
         self._positive("visible", "styles", "stages", "code_clusters", "code_amplitude")
@@ -209,7 +209,7 @@ class Machine(Section):
             self._require("mobility, dt, kT", SMALLEST <= value <= LARGEST, must)
 
     def _sample_protocol(self) -> None:
-        """Keep protocol and preparation as numbers, which need no source."""
+        """Store protocol and preparation as numbers, which need no source code."""
         preparation = self.preparation or getattr(self.protocol, "preparation", ())
         preparation = Waveform().text("machine.preparation", preparation)
         for key, waveform in (("protocol", self.protocol), ("preparation", preparation)):
@@ -219,7 +219,7 @@ class Machine(Section):
             require(self.preparation[-1] != 0, "machine.preparation", 0, must)
         if self.protocol:
             for key in ("ramp", "ramp_end", "ramp_power"):
-                must = "has no effect beside machine.protocol; set only one of them"
+                must = "has no effect with machine.protocol; set only one of them"
                 self._require(key, getattr(self, key) == getattr(Machine, key), must)
 
     def _check_windows(self) -> None:
@@ -232,7 +232,7 @@ class Machine(Section):
                 "machine.windows",
                 list(self.windows),
                 f"must be {self.stages} fractions of t_f, one for the end of each stage, the last "
-                "one 1",
+                "equal to 1",
             )
         require(
             all(first < last for first, last in windows(self)),
@@ -271,7 +271,7 @@ class Machine(Section):
 
     @property
     def takes_springs(self) -> bool:
-        """Whether all neighbouring pixels have wires and biases, of which springs consist."""
+        """Whether all neighbouring pixels have the wires and biases that springs consist of."""
         wired = self.wired("visible-visible") and "visible" in self.biases
         if wired and self.sparse:
             return bool(are_joined(self, neighbours(self.visible)).all())
@@ -415,7 +415,7 @@ class Machine(Section):
         return CentredQuartic(*coefficients)
 
     def _developing_potential(self, window: Development) -> Onsite:
-        """Wells of the visible units, with the part of the springs in (x_i − m)²."""
+        """Wells of the visible units, including the springs' part in (x_i − m)²."""
         coefficients = np.array([[2.0 * self.J2], [4.0 * self.J4], [0.0]]) * np.ones(self.units)
         springs = np.bincount(neighbours(self.visible).ravel(), minlength=self.visible)
         well = 2 * window.J2 + window.neighbours * springs, 4 * window.J4, window.centre
@@ -438,12 +438,12 @@ class Machine(Section):
         """
         return cls()
 
-    # A computer comes from its machine, so these methods need a package that builds on this one.
-    # They import it when they are called.
+    # These methods make computers. That package builds on this one, so they import it when they
+    # are called.
 
     @classmethod
     def for_data(cls, data: Source, classes: ArrayLike | None = None) -> Machine:
-        """A machine that works well for this data: its sizes, labels, styles and scale.
+        """A machine whose sizes, labels, styles and scale suit this data.
 
         Units are harmonic and wired completely, so ``solve`` is exact and quick. Tables are scaled
         by column, images by sample. ``dataclasses.replace`` changes single settings.
@@ -473,15 +473,15 @@ class Machine(Section):
         on_cycle: OnCycle | None = None,
         **settings: Any,
     ) -> Computer:
-        """Learn from ``cycles`` noising trajectories, images in turn, from θ = 0.
+        """Train from θ = 0 on ``cycles`` noising trajectories, images in turn.
 
         ``images``: arrays (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
         table, the result of ``digits`` or ``images``, or a path. ``classes``: a number or name per
-        image; a machine with labels needs them. ``scale``: every sample has zero mean and unit
-        variance ("sample", the paper's), every column has ("feature", for tables), ``mean`` and
-        ``deviation`` are given ("fixed"), or data stays as it is (None); by default the machine's.
+        image; a machine with labels needs them. ``scale``: each sample to zero mean and unit
+        variance ("sample", the paper's), each column likewise ("feature", for tables), by ``mean``
+        and ``deviation`` ("fixed"), or not at all (None); by default the machine's.
         ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
-        units, (n, N_h), or a function that gives them for patterns (n, N_v). ``device``: the
+        units, (n, N_h), or a function that returns them for patterns (n, N_v). ``device``: the
         imperfections with which the machine is built. ``settings``: any other of
         ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
         ``rule`` and ``errors`` may be objects of your own, or ``tl.Momentum(0.9)``.
@@ -514,7 +514,9 @@ class Machine(Section):
         on_iteration: OnIteration | None = None,
         **settings: Any,
     ) -> Computer:
-        """The optimum that training approaches, without any trajectory; arguments as in ``train``.
+        """Solve for the optimum that training approaches, without trajectories.
+
+        Arguments are those of ``train``.
 
         ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
 

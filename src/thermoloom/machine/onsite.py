@@ -2,19 +2,19 @@
 
     quartic   V(x) = J₂x² + J₄x⁴,   V′ = 2J₂x + 4J₄x³,   V″ = 2J₂ + 12J₄x²
 
-There are two of them. The reference potential governs preparation and noising and has a single
-well: in a double well a noising path would never forget its pattern. The generating potential is
-that of V_θ; ``Well`` replaces it in some groups and stages.
+There are two onsite potentials. The reference potential governs preparation and noising and has a
+single well: in a double well a noising path would never forget its pattern. The generating
+potential enters V_θ; it is the same unless a ``Well`` replaces it in some groups and stages.
 
 A potential is a named tuple of its coefficients with ``energy``, ``gradient`` and ``curvature``,
 written once in plain arithmetic. NumPy evaluates them in the precision of the states, and the
-engine compiles the very same lines into its kernels. Another potential is a class here (kernels
-on disk know it by this module) and a line in ``ONSITE``; its fields must be the coefficients of the
-arithmetic, so that float32 stays float32.
+engine compiles the same lines into its kernels. To add a potential, write a class here (kernels on
+disk refer to it by this module) and a line in ``ONSITE``; its fields must be the coefficients of
+the arithmetic, so that float32 stays float32.
 
-A potential of a user (``module:Class(…)``) needs ``energy`` and ``gradient``. Where its parameters
-are numbers, they become the fields of a named tuple with the methods of its class, and kernels
-compile it like the others. Any other object is called as it is, which kernels cannot do.
+A user's potential (``module:Class(…)``) needs ``energy`` and ``gradient``. If its parameters are
+numbers, they become the fields of a named tuple with the methods of its class, and kernels compile
+it like the others. Any other object is called as it is, but not from kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Onsite(Protocol):
-    """Methods that the rest of the program needs of a potential."""
+    """Methods that the rest of the program requires of a potential."""
 
     def energy(self, x: Any) -> Any:
         """V(x)."""
@@ -140,9 +140,9 @@ class Well(Section):
     centre: float = 0.0
     """m, the centre of the potential."""
     groups: tuple[str, ...] = ("visible", "hidden")
-    """Groups of units that have it."""
+    """Groups of units that have this potential."""
     stages: tuple[int, ...] = ()
-    """Stages in which they have it, counted from 0 at the pattern's end; all if left out."""
+    """Stages with this potential, counted from 0 at the pattern's end; all if left out."""
 
     def check(self) -> None:
         self._non_negative("J4")
@@ -158,9 +158,9 @@ class Well(Section):
 class Development(Section):
     """A window after t_f, in which visible units relax in other wells, coupled to their neighbours.
 
-        V(x) = Σ_i J₂(x_i − m)² + J₄(x_i − m)⁴ + K/2 Σ_neighbours (x_i − x_j)² + λ V_couplings(x)
+        V(x) = Σ_i J₂(x_i − m)² + J₄(x_i − m)⁴ + κ/2 Σ_neighbours (x_i − x_j)² + λ V_couplings(x)
 
-    Noising has no such window, so neither the rule nor the solver knows it.
+    Noising has no such window, so rule and solver ignore it.
 
     >>> import thermoloom as tl
     >>> window = tl.Development(J2=-1.0, J4=0.4, centre=0.9, neighbours=0.1, duration=1.0)
@@ -180,9 +180,9 @@ class Development(Section):
     neighbours: float = 0.0
     """κ, stiffness of the springs between neighbouring pixels, in E₀."""
     learned: float = 0.0
-    """λ, by which the couplings and biases of the last stage are multiplied in this window."""
+    """λ, factor of the last stage's couplings and biases in this window."""
     duration: float = 1.0
-    """Time in which the units relax."""
+    """Time for which the units relax."""
 
     def check(self) -> None:
         self._non_negative("J4", "neighbours", "learned")
@@ -205,9 +205,9 @@ ONSITE = {"quartic": quartic}
 EXTENSION = Extensible("onsite potential", ("energy", "gradient"))
 _METHODS = ("energy", "gradient", "curvature", "taylor")
 _STEP = 1e-3
-"""Distance of the states from which a derivative is taken, to fourth order."""
+"""Spacing of the states in a fourth-order finite difference."""
 _PROBES = np.linspace(-2.9, 2.9, 24)
-"""States at which a potential is tried."""
+"""States at which a potential is tested."""
 
 
 class _Derived:
@@ -233,14 +233,14 @@ class _Derived:
 
 
 def _slope(function: Any, x: Any) -> Any:
-    """f′(x), exact for polynomials of degree four but for round-off."""
+    """f′(x), exact up to round-off for polynomials of degree four."""
     near, far = (function(x + h) - function(x - h) for h in (_STEP, 2 * _STEP))
     return (8 * near - far) / (12 * _STEP)
 
 
 @lru_cache(maxsize=64)
 def own_potential(text: str) -> Onsite:
-    """The potential of a user, from the text of its setting; refused if it is not one."""
+    """A user's potential, from the text of its setting; refuses anything else."""
     extension = EXTENSION.object("machine.onsite", text)
     parameters = parameters_of(extension)
     potential: Any = _around(extension)()
@@ -257,7 +257,7 @@ def own_potential(text: str) -> Onsite:
             np.array_equal(getattr(alike, name)(_PROBES), getattr(potential, name)(_PROBES))
             for name in _METHODS[:2]
         )
-    except Exception:  # it has attributes beside its parameters
+    except Exception:  # it has attributes besides its parameters
         return potential  # type: ignore[no-any-return]
     return alike if same else potential
 
@@ -297,7 +297,7 @@ def _around(extension: Any) -> Any:
 
 
 def _check_potential(text: str, potential: Onsite) -> None:
-    """Refuse a potential of other shapes or complex numbers, or with another gradient."""
+    """Refuse a potential with wrong shapes, complex numbers or a wrong gradient."""
     key = f"machine.onsite = {text:.80}"
     for name in _METHODS[:2]:
         try:
@@ -306,7 +306,7 @@ def _check_potential(text: str, potential: Onsite) -> None:
         except Exception as error:
             raise UserError(f"{key}: {name} fails on an array of states ({error})") from None
         if values.shape != _PROBES.shape or not np.isfinite(values).all():
-            raise UserError(f"{key}: {name} must give a finite number for each state")
+            raise UserError(f"{key}: {name} must return a finite number for each state")
     gradient = potential.gradient(_PROBES)
     deviation = np.abs(gradient - _slope(potential.energy, _PROBES))
     if np.median(deviation) > 1e-6 * max(1.0, float(np.abs(gradient).max())):

@@ -2,10 +2,10 @@
 
     θ_t = [J_vh | J_hh | J_vv | J_vl | J_hl | b_v | b_h]        blocks that the wiring has
 
-Everything that holds θ (kernels, solver, checkpoints, diagnostics) holds it like this. A block
-couples two groups; within one group it is symmetric with zero diagonal, and holds every undirected
-edge twice. A bias is the block of a group with the clamped unit ``one``. Where the topology leaves
-out pairs (``machine.wires``), a block holds its wires alone, each once.
+Kernels, solver, checkpoints and diagnostics all use this layout. A block couples two groups; within
+one group it is symmetric with zero diagonal, and contains every undirected edge twice. A bias is
+the block of a group with the clamped unit ``one``. If the topology leaves out pairs
+(``machine.wires``), a block contains only its wires, each once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Block:
     rows: str
     columns: str
     shape: tuple[int, ...]
-    """Of its numbers in θ: (n_a, n_b), (n_a,) for biases, or (wires,)."""
+    """Shape of its numbers in θ: (n_a, n_b), (n_a,) for biases, or (wires,)."""
     start: int
     """Where it begins in the flat vector."""
     wires: WiredPairs | None = field(default=None, compare=False, repr=False)
-    """Which pairs are wired; None: all."""
+    """Which pairs are wired; None if all are."""
 
     @property
     def symmetric(self) -> bool:
@@ -193,7 +193,7 @@ class Layout:
             ∂_iV = V′_onsite(x_i) + Σ_j J_ij x_j
 
         Columns are ordered as in ``positions``: J[:, :N] is symmetric, the last column holds the
-        biases. Pairs without a wire have 0. Costs N (N + L + 1) numbers of memory. With
+        biases. Pairs without a wire have 0. The matrix has N (N + L + 1) numbers. With
         ``mirror_sign`` = −1, J[:, :N] is antisymmetric.
         """
         J = np.zeros((self._free, self.positions["one"].stop))
@@ -217,7 +217,7 @@ class Layout:
         return total
 
     def symmetrized(self, vector: Array) -> Array:
-        """A copy, symmetric to the bit where it was so up to round-off."""
+        """A copy in which matrices symmetric up to round-off are exactly symmetric."""
         symmetric = vector.copy()
         for block in self.blocks:
             if block.doubled:
@@ -289,7 +289,7 @@ class Parameters:
     def from_stored(cls, machine: Machine, arrays: Mapping[str, Array]) -> Parameters:
         """From the arrays of a file, which must be finite and of the precision of a stored θ.
 
-        Each block is checked: ``from_arrays`` would widen a block of lower precision unnoticed.
+        Each block is checked: ``from_arrays`` would silently widen a block of lower precision.
         """
         theta = cls.from_arrays(machine, arrays)
         for name in theta.arrays:
@@ -334,8 +334,8 @@ class Parameters:
     def developed(self) -> Parameters:
         """These parameters with a row for each window of development, after those of the stages.
 
-        K/2 Σ (x_i − x_j)² is −K Σ x_i x_j, a bias K m n_i with n_i neighbours, and an onsite part
-        (``Machine.generating_potential``), but for a constant.
+        Up to a constant, κ/2 Σ (x_i − x_j)² is −κ Σ x_i x_j, a bias κ m n_i with n_i neighbours,
+        and an onsite part (``Machine.generating_potential``).
         """
         machine, rows = self.machine, []
         if not machine.development or len(self.vector) > machine.stages:
@@ -395,7 +395,7 @@ class Parameters:
             return
         real = weights.shape == shape and weights.dtype.kind == "f"
         if not (real and (weights >= 0).all() and np.allclose(weights.sum(axis=1), 1)):
-            raise UserError(f"style_weights: must be {shape} shares that add up to 1 in each class")
+            raise UserError(f"style_weights: must have shape {shape} and sum to 1 in each class")
 
 
 def _on_wires(block: Block, matrix: Array) -> Array:

@@ -21,9 +21,9 @@ HARMONIC = Machine(
 WELLS = Development(J2=-1.048, J4=0.37, centre=0.91, neighbours=0.105, duration=1.0)
 """Double wells that sharpen black and white images, chosen on training images of MNIST."""
 COOLING = Development(J2=89.6, learned=80.0, duration=0.5)
-"""The last stage at a lower temperature, for grey images, chosen on those of Fashion-MNIST."""
+"""The last stage at a lower temperature, for grey images, chosen on images of Fashion-MNIST."""
 SHARP = replace(HARMONIC, development=(WELLS,))
-"""The harmonic machine, and double wells that sharpen its images."""
+"""The harmonic machine, with double wells that sharpen its images."""
 ONLINE_AMPLITUDE = 30.0
 """Amplitude of labels for the local rule: labels must learn faster than couplings."""
 ONLINE_RATE = 4e-4

@@ -4,9 +4,9 @@
     noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(e t_f)]₊ⁿ
 
 s is the field of a unit. In the paper the force falls linearly (n = 1) and vanishes at e = 0.75.
-``machine.protocol`` replaces a(t_k) and ``machine.preparation`` the 2 by numbers of the user. A
-machine with T stages cuts the K steps into T windows, and stage t learns from the steps of window t
-alone. Generation runs through the windows backwards, from the noisy end.
+``machine.protocol`` replaces a(t_k), and ``machine.preparation`` replaces the amplitude 2. A
+machine with T stages cuts the K steps into T windows, and stage t learns only from the steps of
+window t. Generation runs through the windows in reverse, from the noisy end.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
 
 
 def watched_steps(machine: Machine, spans: int) -> list[int]:
-    """Steps of generation that cut it into so many equal spans, and every switch of stages."""
+    """Steps that cut a generation into ``spans`` equal spans, and every switch of stages."""
     even = np.linspace(0, machine.generation_steps, spans + 1).round().astype(int)
     return sorted({*even.tolist(), *(first for _, first, _ in generation_windows(machine))})
 
 
 def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) -> float:
-    """Heat that a noising path (K + 1, N) gives off, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
+    """Heat that a noising path (K + 1, N) releases, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
     x = np.asarray(states, np.float64)
     alone = machine.potential.energy(x[[0, -1]]).sum(axis=1)
     return float(alone[0] - alone[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))
@@ -140,7 +140,7 @@ def sampled(key: str, waveform: Any, steps: int) -> tuple[float, ...]:
 
 
 def resampled(machine: Machine, steps: int) -> dict[str, Any]:
-    """Protocol and preparation as the same functions of t/t_f in another number of steps."""
+    """Protocol and preparation as the same functions of t/t_f, with another number of steps."""
     times, before = (np.arange(n) / n for n in (steps, machine.steps))
     numbers = {key: getattr(machine, key) for key in ("protocol", "preparation")}
     return {key: tuple(np.interp(times, before, a).tolist()) for key, a in numbers.items() if a}

@@ -1,11 +1,11 @@
 """The loss of one path for many θ, as a quadratic form that is summed over the path once.
 
-    r = r⁰ + c (Jx + b),   b_i + Σ_l J_il x_l in b
+    r = r⁰ + c (Jx + b),   b includes the labels' Σ_l J_il x_l
     L(θ) = L(0) + ⟨θ, ∂L/∂θ(0)⟩ + μΔt/(4k_BT) [⟨J², C⟩ + 2 bᵀJ Σ_k x + K|b|²],   C = Σ_k xxᵀ
 
 J² and C are symmetric, so only their lower triangles are computed, in blocks of rows. Cost for
-784 + 512 units and 2500 steps: 9 GFLOP once and 1.1 GFLOP per θ, compared with 5.2 for forces along
-the path. Products are in float32, their sums in float64.
+784 + 512 units and 2500 steps: 9 GFLOP once and 1.1 GFLOP per θ, compared with 5.2 per θ for forces
+along the path. Products are in float32, their sums in float64.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from thermoloom.machine.parameters import Array, Parameters, layout
 from thermoloom.threads import in_threads
 
 ROWS = 112
-"""Rows in one task. Independent of the threads, so bits do not depend on them."""
+"""Rows in one task: independent of the number of threads, so that results are, too."""
 
 
 class _Form(NamedTuple):

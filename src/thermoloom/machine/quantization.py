@@ -11,10 +11,10 @@ Training in b bits works on the integers n. An update moves a coupling by y leve
 
     y = −α (r_i x_j′ + r_j x_i′)/Δ
     nearest      n → n + round(y)      a move of less than half a level is lost
-    stochastic   n → n + ⌊y + u⌋       u uniform in (0, 1), so right on average
+    stochastic   n → n + ⌊y + u⌋       u uniform in (0, 1), so unbiased
 
 clipped to the grid. The move is rounded, not the sum n + y: a small move of a large coupling keeps
-its digits, and they differ only where y is half a level to the last bit.
+its digits. The two differ only where y is half a level to the last bit.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def largest_magnitude(array: Array) -> float:
     """A_max = max |A_ij|."""
     largest = float(np.abs(array).max(initial=0))
     if not np.isfinite(largest):
-        raise UserError("couplings: not finite, the training diverged; nothing can be quantized")
+        raise UserError("couplings: cannot be quantized, because the training diverged")
     return largest
 
 
 def levels(array: Array, bits: int, A_max: float, rounding: Array | None = None) -> Codes:
-    """n = round(A/A_max · top), clipped to ±top; ⌊… + u⌋ where ``rounding`` has u."""
+    """n = round(A/A_max · top), clipped to ±top; ⌊… + u⌋ if ``rounding`` gives u."""
     top = top_level(bits)
     if A_max == 0:
         return np.zeros(array.shape, np.int32)
@@ -87,7 +87,7 @@ def mirrored(array: NDArray[Any]) -> NDArray[Any]:
 def quantized(theta: Parameters, bits: int, rounding: Array | None = None) -> Parameters:
     """θ with every block of couplings stored in b bits, with a grid per block and stage.
 
-    Biases are untouched; 32 bits are the same θ. ``rounding``: u of each coupling, flat, for
+    Biases are untouched; 32 bits leave θ unchanged. ``rounding``: u of each coupling, flat, for
     n = ⌊y + u⌋.
     """
     if bits == UNQUANTIZED:
@@ -115,7 +115,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, machine: Machine, imperfections: Any) -> Grid | None:
-        """The grid of ``settings.imperfections``; None where couplings are on no grid."""
+        """The grid of ``settings.imperfections``; None if couplings are not on a grid."""
         if imperfections.bits == UNQUANTIZED:
             return None
         wired = machine.wired("visible-hidden") and machine.wired("hidden-hidden")
@@ -151,12 +151,12 @@ class Grid(NamedTuple):
 
 
 def coupling_ranges(theta: Parameters) -> tuple[float, float]:
-    """A_max of J_vh and of J_hh: the ranges for a training that is to reach this θ."""
+    """A_max of J_vh and of J_hh: ranges with which training can reach this θ."""
     return largest_magnitude(theta["visible_hidden"]), largest_magnitude(theta["hidden_hidden"])
 
 
 def nonzero_fraction(theta: Parameters) -> dict[str, float]:
-    """Part of the couplings that is not zero, by block (an undirected edge once) and of all."""
+    """Fraction of couplings that are not zero, by block (undirected edges once) and overall."""
     blocks = theta.layout.couplings
     edges = [block.edges * theta.machine.stages for block in blocks]
     nonzero = [

@@ -2,8 +2,8 @@
 
     x ← x − f(x)/f′(x),     from outside, where an onsite potential and its gradient are convex
 
-The method then converges to the outermost zero. ``scipy.optimize`` is used where only theory needs
-a root. Here it would add 0.3 s to the start of every command, since each one checks its step.
+The method then converges to the outermost zero. ``scipy.optimize`` serves roots that
+only theory needs. Here it would add 0.3 s to the start of every command, since each checks Δt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wires: which pairs of free units are coupled, where units lie on a sheet, how long wires are.
+"""Wires: which pairs of free units are coupled, where units lie on a sheet, wire lengths.
 
     complete   every pair of the groups that ``machine.wiring`` couples
     grid       those of them that are at most ``machine.radius`` apart on the sheet
@@ -7,12 +7,12 @@
     edges      those of a list (``machine.edges``)
 
 A wire joins two free units and serves all stages. Biases and label couplings join a unit to one
-that never moves: they are drive lines of that unit, whole blocks whatever the topology.
+that never moves: they are drive lines of that unit, and form whole blocks in every topology.
 
-Where topology leaves out pairs, everything is held for the wires alone, never as an N × N table.
+If the topology leaves out pairs, arrays cover only the wires, never an N × N table.
 
-The sheet is a square of N sites or little more, at a distance of 1. Visible units keep the rows and
-columns of their image, spread evenly over it; hidden units take the sites between, in reading
+The sheet is a square of N sites or slightly more, at a spacing of 1. Visible units keep the rows
+and columns of their image, spread evenly over it; hidden units take the sites between, in reading
 order. Lengths are Manhattan distances.
 """
 
@@ -40,14 +40,15 @@ Pairs = NDArray[np.int64]
 
 TOPOLOGIES = ("complete", "grid", "moore", "random", "edges")
 MOST_UNITS = 1 << 20
-"""Most units of a machine with incomplete wiring."""
+"""Largest number of units of a machine with incomplete wiring."""
 MOST_WIRES = 1 << 27
-"""Most wires of a machine with incomplete wiring: some gigabytes of couplings and indices."""
+"""Largest number of wires of a machine with incomplete wiring: a few gigabytes of couplings and
+indices."""
 FEW = 1 / 8
 """Largest fraction of wired pairs for which single wires are used. Above it, products of dense
 matrices are faster."""
 _ENTRIES_AT_ONCE = 1 << 22
-"""Numbers that a sum over wires holds at a time."""
+"""Numbers that a sum over wires has in memory at a time."""
 
 
 class Sheet(NamedTuple):
@@ -104,7 +105,7 @@ def lengths(machine: Machine, pairs: Pairs) -> Units:
 
 
 def neighbours(visible: int) -> Pairs:
-    """(i, j) with i < j of every two pixels side by side in an image, (E, 2)."""
+    """(i, j) with i < j of every two adjacent pixels in an image, (E, 2)."""
     columns = isqrt(visible - 1) + 1
     pixel = np.arange(visible)
     right = pixel[(pixel % columns < columns - 1) & (pixel + 1 < visible)]
@@ -144,7 +145,7 @@ def _coupled_rows(sheet: Sheet) -> tuple[Units, Units]:
 
 
 def _ranked(sheet: Sheet, ranks: Units) -> Pairs:
-    """The coupled pairs of these ranks among all of them, in order."""
+    """The pairs with these ranks among all coupled pairs, in order."""
     first, counts = _coupled_rows(sheet)
     ends = np.cumsum(counts)
     i = np.searchsorted(ends, ranks, side="right")
@@ -181,7 +182,7 @@ def _drawn(sheet: Sheet) -> Pairs:
     if count > total:
         raise UserError(
             f"machine.degree = {sheet.degree}: the groups that are wired have {total} pairs "
-            f"of units, {2 * total / sheet.units:.4g} per unit; take fewer"
+            f"of units, {2 * total / sheet.units:.4g} per unit; use a lower degree"
         )
     _limit("machine.degree", sheet.degree, count)
     rng = np.random.default_rng(sheet.topology_seed)
@@ -193,7 +194,7 @@ def _listed(sheet: Sheet) -> Pairs:
     pairs = pairs_of(sheet.edges)
     if (largest := int(pairs.max())) >= sheet.units:
         raise UserError(
-            f"machine.edges: has unit {largest}; this machine has the units 0 to "
+            f"machine.edges: names unit {largest}; this machine has the units 0 to "
             f"{sheet.units - 1}, visible ones first"
         )
     wrong = ~sheet.joins(*pairs.T)
@@ -208,7 +209,7 @@ def _listed(sheet: Sheet) -> Pairs:
 
 
 def _limit(key: str, setting: int, count: int) -> None:
-    must = f"up to {count} wires; at most {MOST_WIRES} are possible, or take complete wiring"
+    must = f"up to {count} wires; at most {MOST_WIRES} are possible unless the wiring is complete"
     require(count <= MOST_WIRES, key, setting, must)
 
 
@@ -227,7 +228,7 @@ class WiredPairs:
     """The wires between two groups, or within one (``mirrored``: i > j, once each).
 
     Numbers that belong to wires are arrays (..., E) in the order of ``rows`` and ``columns``. As a
-    matrix of the groups' units they are sparse, or dense where that is asked for.
+    matrix of the groups' units they are sparse, or dense on request.
     """
 
     rows: Units
@@ -240,7 +241,7 @@ class WiredPairs:
 
     @cached_property
     def _entries(self) -> tuple[Units, Units, Units, Units]:
-        """Rows' starts, columns, wires and whether they are mirror images, of a sparse matrix."""
+        """Row starts, columns, wires and whether they are mirror images, of a sparse matrix."""
         rows, columns, mirror = self.rows, self.columns, np.zeros(len(self), bool)
         number: Units = np.arange(len(self), dtype=np.int32)
         if self.mirrored:
@@ -302,14 +303,14 @@ def few_wires(machine: Machine) -> bool:
 
 
 class Wiring(NamedTuple):
-    """All wires of a machine, numbered as θ has them: block by block, row by row."""
+    """All wires of a machine, numbered as in θ: block by block, row by row."""
 
     blocks: dict[str, WiredPairs]
-    """By names as ``visible-hidden``, with units counted within their groups."""
+    """By names such as ``visible-hidden``, with units counted within their groups."""
     start: Units
     """(N + 1,): the wires of unit i are start[i] … start[i + 1] in the other lists."""
     others: Units
-    """Unit at the other end, rising for each unit."""
+    """Units at the other ends, in rising order for each unit."""
     numbers: Units
     """Number of the wire in θ."""
     in_row: NDArray[np.bool_]
@@ -355,10 +356,10 @@ def _wiring_on(sheet: Sheet) -> Wiring:
 
 
 def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") -> str:
-    """A list of wires as one text, the same whatever the order of the pairs and of their ends.
+    """A list of wires as one text, independent of the order of the pairs and of their ends.
 
-    Wire (i, j), i < j, is number j(j − 1)/2 + i; the text has the gaps between rising numbers. So
-    settings hold the list itself and are compared, hashed and saved like all others.
+    Wire (i, j), i < j, is number j(j − 1)/2 + i; the text lists the gaps between the sorted
+    numbers. Settings thus contain the list itself, to be compared, hashed and saved like any other.
     """
     try:
         wires = np.asarray(pairs)
@@ -366,8 +367,8 @@ def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") ->
         raise UserError(f"{what}: every wire must be a pair of units, such as 3, 17") from None
     if wires.ndim != 2 or wires.shape[1] != 2 or not len(wires) or wires.dtype.kind not in "iu":
         raise UserError(
-            f"{what}: a {wires.dtype} array of shape {wires.shape}; expected pairs of whole "
-            "numbers, at least one"
+            f"{what}: a {wires.dtype} array of shape {wires.shape}; expected at least one pair "
+            "of whole numbers"
         )
     ends = np.sort(wires.astype(np.int64), axis=1)
     for wrong, must in (
@@ -403,7 +404,7 @@ def _pairs(numbers: NDArray[np.int64]) -> Pairs:
     return np.stack([numbers - j * (j - 1) // 2, j], axis=1)
 
 
-# --- what a wiring takes --------------------------------------------------------------------------
+# --- the size of a wiring -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -413,9 +414,9 @@ class Wired:
     wires: int
     """Pairs of free units that are joined, once each, whatever the number of stages."""
     degree: float
-    """Wires of a unit, mean."""
+    """Mean number of wires per unit."""
     length: int
-    """Manhattan length of all wires together."""
+    """Total Manhattan length of all wires."""
     mean_length: float
     longest: int
     drive_lines: int

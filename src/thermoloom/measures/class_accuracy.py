@@ -101,13 +101,13 @@ class RequestedImages:
         counts = np.bincount(classes)
         return {
             "images": len(self.images),
-            "asked": rate,
+            "correct_class": rate,
             "diversity": class_diversity(self.images, classes) if counts.max() > 1 else None,
             "negatives": float(np.mean(strongest < 0)),
         }
 
     def all_measures(self, patterns: Patterns, states: NDArray[np.float32]) -> dict[str, Any]:
-        """All measures, against the ``states`` of data: distances in the classifier's features."""
+        """All measures; distances to the ``states`` of data are in the classifier's features."""
         judge = classifier_in(self.classifier)
         samples, data = image_features(self.images, judge), image_features(states, judge)
         kernel = kernel_distance(samples, data)

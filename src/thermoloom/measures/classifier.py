@@ -50,7 +50,7 @@ class Classifier:
 
     @property
     def classes(self) -> int:
-        """Classes that it tells apart: ten, unless its record says otherwise."""
+        """Number of classes that it distinguishes: ten, unless its record says otherwise."""
         return int(self.record.get("classes", CLASSES))
 
     def probabilities(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -86,7 +86,7 @@ def classify(images: NDArray[Any], classifier: Classifier | None = None) -> NDAr
 def preprocess(images: NDArray[Any]) -> NDArray[np.float32]:
     """clip((x − p₂)/(p₉₈ − p₂), 0, 1) of every image, then MNIST normalization: (S, 1, 28, 28).
 
-    Where p₂ = p₉₈ (a constant sample) nothing can be rescaled: it becomes background, 0.
+    A constant sample (p₂ = p₉₈) becomes background, 0.
     """
     pixels = _rows(images)
     low, high = np.percentile(pixels, PERCENTILES, axis=1, keepdims=True)
@@ -118,7 +118,7 @@ def classifier_in(folder: str = "") -> Classifier:
 
 @cache
 def classifier_record(folder: str = "") -> dict[str, Any]:
-    """The record of that classifier, checked against its network file without loading it."""
+    """The record of this classifier, checked against its network file without loading it."""
     if folder:
         return _files(user_path("measures.classifier", folder))[1]
     with as_file(files("thermoloom") / "data") as bundled:
@@ -127,9 +127,9 @@ def classifier_record(folder: str = "") -> dict[str, Any]:
 
 @cache
 def panel() -> dict[str, Classifier]:
-    """The classifiers that judge beside the main one, by name: all that come with the package.
+    """The additional classifiers that come with the package, by name.
 
-    They differ from it in padding and batch size, which the paper does not state.
+    They differ from the main one in padding and batch size, which the paper does not state.
     """
     with as_file(files("thermoloom") / "data" / "panel") as folder:
         return {name: load_classifier(folder / name) for name in panel_records()}
@@ -188,11 +188,11 @@ def load_classifier(folder: Path) -> Classifier:
     classifier = Classifier(Network(content, str(network)), description)
     try:
         shape = classifier.network(np.zeros((2, 1, SIDE, SIDE), np.float32)).shape
-    except Exception as error:  # whatever a foreign network makes the library say
+    except Exception as error:  # a foreign network can raise any error
         raise UserError(f"{network}: does not accept images of {SIDE} × {SIDE} ({error})") from None
     if shape != (2, classifier.classes):
         raise UserError(
-            f"{network}: gives shape {shape} for two images, not a logit for each class"
+            f"{network}: returns shape {shape} for two images, not a logit for each class"
         )
     return classifier
 
@@ -211,7 +211,7 @@ class Network:
             self._session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # the library has many, and no common one
+        except Exception as error:  # its exceptions have no common class
             reason = f"ONNX Runtime cannot read it ({error})"
             raise UserError(f"{name}: {reason}") from None
         self._name = name

@@ -44,7 +44,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the classifier is trained; the defaults are the paper's where the paper says."""
+    """How the classifier is trained; the defaults are the paper's where it states them."""
 
     optimizer: str = "Adam"
     learning_rate: float = 1e-3
@@ -52,9 +52,9 @@ class Recipe:
     seed: int = 42
     """Seeds the initialization (PyTorch's default for each layer) and the order of the images."""
     batch_size: int = 64
-    """Images per step; the paper does not say."""
+    """Images per step; not stated in the paper."""
     padding: int = 1
-    """Zeros around an image before each convolution; the paper does not say. With 1 the
+    """Zeros around an image before each convolution; not stated in the paper. With 1 the
     convolutions keep the size: 28 → 14 → 7."""
     loss: str = "cross entropy"
 
@@ -138,7 +138,7 @@ def train(
     recipe: Recipe = PAPER,
     progress: Callable[[int, float], None] | None = None,
 ) -> Any:
-    """The trained PyTorch model. One thread, so that a rerun gives the same bits."""
+    """The trained PyTorch model, on one thread, so that a rerun is bit-identical."""
     torch, _ = _libraries()
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
@@ -234,7 +234,7 @@ def _bundled_accuracy(network: Classifier) -> float:
 
 
 def accuracy(probabilities: NDArray[np.float64], classes: Bytes) -> float:
-    """Fraction of images whose most probable class is the right one."""
+    """Fraction of images whose most probable class is correct."""
     return float(np.mean(probabilities.argmax(axis=1) == classes))
 
 

@@ -68,7 +68,7 @@ def cross_energies(
     ensembles: Mapping[str, Generated],
     words: Array | None = None,
 ) -> list[EnergyDrop]:
-    """Every potential on the start and end states of every ensemble, potentials outermost.
+    """Every potential on the start and end states of every ensemble, one potential after another.
 
     For machines of one stage; ``words`` (S, L) are the label states of the samples.
     """

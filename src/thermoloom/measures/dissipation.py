@@ -37,7 +37,7 @@ FEWEST = 8
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """A Gaussian of one variance except in a few directions, as few samples can resolve it."""
+    """A Gaussian of one variance except in a few directions, which few samples can resolve."""
 
     mean: Float64
     bulk: float
@@ -100,7 +100,7 @@ def _principal(away: Float64, degrees: int) -> tuple[Float64, Float64]:
         values, vectors = np.linalg.eigh(away.T @ away)
         return np.maximum(values[::-1], 0) / degrees, vectors[:, ::-1]
     values, weights = np.linalg.eigh(away @ away.T)
-    values, weights = values[:0:-1], weights[:, :0:-1]  # the least one is the mean's: zero
+    values, weights = values[:0:-1], weights[:, :0:-1]  # the least, zero, is that of the mean
     return values / degrees, (away.T @ weights) / np.sqrt(values)
 
 

@@ -8,7 +8,7 @@
     diversity          1 − mean correlation of two images of one class
 
 Samples of a machine carry thermal noise of known size. They are compared with data that carry the
-same noise (``with_thermal_noise``: the states that preparation reaches), and so are all peers.
+same noise (``with_thermal_noise``: the states that preparation reaches), as are all peers.
 """
 
 from __future__ import annotations

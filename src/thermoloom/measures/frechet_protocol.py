@@ -61,13 +61,13 @@ def network_inputs(images: Bytes, side: int = INPUT_SIDE) -> NDArray[np.float32]
 
 
 def inception_features(path: Path) -> Extract:
-    """Features by the network in a user's ONNX file, its first output."""
+    """Features from the first output of the network in a user's ONNX file."""
     network = Network(read_file(path, NETWORK_BYTES, "network"), str(path))
 
     def extract(images: Bytes) -> Features:
         try:
             features = network(network_inputs(images))
-        except Exception as error:  # whatever a foreign network makes the library say
+        except Exception as error:  # a foreign network can raise any error
             raise UserError(f"{path}: does not accept images (n, 3, 256, 256) ({error})") from None
         return features.reshape(len(images), -1)
 
@@ -75,7 +75,7 @@ def inception_features(path: Path) -> Extract:
 
 
 def classifier_features(folder: str) -> Extract:
-    """Features by the classifier in a folder, which takes the images as they are."""
+    """Features from the classifier in a folder, which takes the images as they are."""
     judge = classifier_in(folder)
     return lambda images: judge.features(standardize(images / 255))
 
@@ -98,7 +98,7 @@ def feature_law(images: Bytes, extract: Extract) -> Gaussian:
 
 
 def frechet(samples: Gaussian, reference: Gaussian) -> float:
-    """Fréchet distance of two laws of features."""
+    """Fréchet distance of two distributions of features."""
     return float(gelbrich(samples, reference))
 
 

@@ -68,7 +68,7 @@ class FreeEnergy:
 
     @property
     def agree(self) -> bool:
-        """Whether both estimates are the same within four standard errors: if not, states could
+        """Whether both estimates agree within four standard errors: if not, states could
         not follow the jumps, and a longer rest is needed.
         """
         combined = math.hypot(self.error, self.jarzynski_error)
@@ -109,8 +109,8 @@ def free_energy(
 
     ``rest``: time for the states to follow a jump. Bennett's estimate assumes that they are at rest
     then, Jarzynski's does not: if the two do not ``agree``, ``rest`` is too short. ``classes``:
-    the class that label units hold, in its first style. ``crooks``: also switch off again.
-    ``on_progress`` receives the part of the work that is done.
+    the class of the label units, in its first style. ``crooks``: also switch off again.
+    ``on_progress`` receives the completed fraction of the computation.
     """
     pymbar = _pymbar()
     if theta.machine.labels and classes is None:
@@ -209,7 +209,7 @@ def crooks_test(forwards: Float64, backwards: Float64) -> CrooksTest:
             break
     covariance = np.linalg.inv(information)
     even = -logit[0] / logit[1]
-    shift = np.array([-1.0, -even]) / logit[1]  # of even odds with the coefficients
+    shift = np.array([-1.0, -even]) / logit[1]  # how even odds shift with the coefficients
     return CrooksTest(
         forwards,
         backwards,
@@ -232,7 +232,7 @@ def _overlap(pymbar: Any, forwards: Float64, backwards: Float64, jump: int, swit
     """Overlap of the two ensembles of a jump; refused below ``LEAST_OVERLAP``."""
     try:
         overlap = float(pymbar.bar_overlap(forwards, backwards))
-    except Exception:  # its solver finds no root where nothing is shared
+    except Exception:  # its solver finds no root if there is no overlap
         overlap = 0.0
     if not overlap >= LEAST_OVERLAP:
         raise UserError(

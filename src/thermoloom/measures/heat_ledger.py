@@ -43,7 +43,7 @@ class Ledger:
     def stages(self) -> list[dict[str, Any]]:
         """One row per stage, in the order of generation: heat, work before it, parts of both.
 
-        ``work`` is that of switching to the stage and, in it, of moving clamps and of couplings
+        ``work`` is done by switching to the stage and, within it, by moving clamps and by couplings
         that are not reciprocal.
         """
         return [self._stage(position) for position in range(self.generated.stage_heat.shape[1])]

@@ -1,4 +1,4 @@
-"""Computers in pairs, batch and online on the same paths, by their seed-level numbers."""
+"""Pairs of computers, batch and online on the same paths, compared by seed-level numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PairedModels:
     models: Sequence[Mapping[str, Any]]
 
     def values(self, rule: str, *keys: str) -> list[float] | None:
-        """The sum of these numbers for each seed; None where one was not measured."""
+        """The sum of these numbers for each seed; None if one was not measured."""
         computers = [model for model in self.models if model["rule"] == rule]
         numbers = [[number(model, key) for key in keys] for model in computers]
         if any(entry is None for row in numbers for entry in row):
@@ -38,7 +38,7 @@ class PairedModels:
         return sums
 
     def compare(self, *keys: str) -> PairedComparison | None:
-        """online − batch of the sum of these numbers; None where one was not measured."""
+        """online − batch of the sum of these numbers; None if one was not measured."""
         batch, online = (self.values(rule, *keys) for rule in RULES)
         return None if batch is None or online is None else compare_pairs(batch, online)
 

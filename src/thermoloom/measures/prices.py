@@ -32,7 +32,7 @@ EVIDENCE = ("measured", "simulated", "assumed")
 
 @dataclass(frozen=True)
 class Price:
-    """Joules of one event, and how they are known."""
+    """Joules of one event, and the evidence for them."""
 
     joules: float
     evidence: str
@@ -92,7 +92,7 @@ def price_lists() -> dict[str, PriceList]:
 
 
 def price_list(name: str, setting: str) -> PriceList:
-    """The list of this name; ``setting``: where the user wrote it."""
+    """The list of this name; ``setting``: the setting that names it."""
     if name not in price_lists():
         raise UserError(f"{setting} = {name}: must be one of {', '.join(price_lists())}")
     return price_lists()[name]
@@ -121,7 +121,7 @@ def price_rows(
 ) -> list[dict[str, Any]]:
     """The costs of an image, most expensive first, those without a price last.
 
-    ``heat``: that of an online computer, in joules; ``prices``: joules by event.
+    ``heat``: heat of an online computer, in joules; ``prices``: joules by event.
     """
     rows: list[dict[str, Any]] = [
         {"label": "heat (online)", "count": 1.0, "price": None, "joules": heat}

@@ -41,7 +41,7 @@ CLASSIFIED = ("max_softmax", "target_fraction", "class_entropy")
 
 
 def on_panel(measure: str, member: str) -> str:
-    """Name of a classifier-based measure by a member of the panel; the main one has no name."""
+    """Name of a measure by one classifier of the panel; the main classifier has no name."""
     return f"{measure}@{member}" if member else measure
 
 
@@ -94,7 +94,7 @@ class Quality:
     samples: int
     """S, number of samples."""
     max_softmax: float
-    """Mean over samples of the largest class probability; not a calibrated one."""
+    """Mean over samples of the largest class probability, which is not calibrated."""
     target_fraction: float
     """Fraction of samples that the classifier assigns to a class that was learned."""
     class_entropy: float
@@ -212,7 +212,7 @@ def mean_pairwise_distance(states: NDArray[Any]) -> float:
 def strongest_correlation(states: Float64, patterns: Float64) -> Float64:
     """The Pearson correlation r(x, s) of largest |r| among the patterns, for every state.
 
-    A constant state is correlated with nothing: 0.
+    The correlation of a constant state is 0.
     """
     correlations = unit_rows(states) @ unit_rows(patterns).T
     strongest: Float64 = correlations[np.arange(len(states)), np.abs(correlations).argmax(axis=1)]

@@ -24,7 +24,7 @@ KEYS = ("screen", "variant", "value", "seed")
 
 @dataclass(frozen=True)
 class Measured:
-    """A condition that was carried out: its row, and its samples where it did not diverge."""
+    """A condition that was run: its row and, unless it diverged, its samples."""
 
     row: Mapping[str, Any]
     samples: Table
@@ -56,7 +56,8 @@ class Measured:
 class ResponseChange:
     """Mean heat (or another measure) of a condition minus that of another, with its error.
 
-    Over the trajectories of one seed, which share their random numbers, or over several seeds.
+    The error is over the trajectories of one seed, which share their random numbers, or over
+    several seeds.
     """
 
     mean: float
@@ -64,7 +65,7 @@ class ResponseChange:
     error: float | None
     reference: float
     interval: Interval | None = None
-    """95 % interval of the mean; None where there is one difference alone, or divergence."""
+    """95 % interval of the mean; None for a single difference, or divergence."""
 
     @classmethod
     def of(cls, differences: MeanEstimate, reference: float) -> ResponseChange:
@@ -77,7 +78,7 @@ class ResponseChange:
 
     @property
     def percent_interval(self) -> Interval | None:
-        """The interval relative to |reference|; infinite where there is one difference alone."""
+        """The interval relative to |reference|; infinite for a single difference."""
         if math.isinf(self.mean):
             return None
         low, high = self.interval or (-math.inf, math.inf)
@@ -99,7 +100,7 @@ class Curve:
         return [m for m in self.measured if math.isclose(m.value, value, abs_tol=1e-12)]
 
     def has(self, reference: float, *values: float) -> bool:
-        """Whether these were carried out, and the first of them, the reference, did not diverge."""
+        """Whether reference and values were run, and the reference did not diverge."""
         base = self.at(reference)
         finite = bool(base) and not any(m.diverged for m in base)
         return finite and all(self.at(value) for value in values)

@@ -62,7 +62,7 @@ class PairedComparison:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Means, their difference and its tests, as tables and texts name them."""
+        """Means, their difference and its tests, by their names in tables and texts."""
         return {
             "batch": float(np.mean(self.reference)),
             "online": float(np.mean(self.other)),
@@ -79,7 +79,7 @@ class PairedComparison:
 
 
 def compare_pairs(reference: Values, other: Values, confidence: float = 0.95) -> PairedComparison:
-    """Paired comparison of seed-level values, equal positions being one pair."""
+    """Paired comparison of seed-level values; equal positions form a pair."""
     a, b = _finite("reference", reference), _finite("other", other)
     if len(a) != len(b):
         raise UserError(f"{len(a)} reference values for {len(b)} others: they must come in pairs")
@@ -147,7 +147,7 @@ def mean_interval(estimate: MeanEstimate, confidence: float = 0.95) -> Interval 
 def _t_statistics(
     a: NDArray[np.float64], b: NDArray[np.float64], confidence: float
 ) -> tuple[Interval | None, float | None, str]:
-    """Student-t interval and p of the paired differences b − a, and what is missing."""
+    """Student-t interval and p of the paired differences b − a, and what is undefined."""
     differences = b - a
     if len(differences) == 1:
         return None, None, "one pair: no interval and no t-test are defined"

@@ -64,7 +64,7 @@ def clamp_of(
 
 
 def known_fields(values: Float64, patterns: NDArray[Any]) -> Float64:
-    """Known pixels (n, k) on the scale of the patterns (P, k) there; without contrast, their m."""
+    """Known pixels (n, k) on the scale of these pixels of patterns (P, k); m without contrast."""
     learned = patterns.astype(np.float64)
     mean, deviation = learned.mean(), np.sqrt(learned.var(axis=1).mean())
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)

@@ -7,8 +7,8 @@
     given        an array that the user supplies
 
 Gaussian projections are rotation invariant under Σx⁴, so mixtures of patterns cost no more energy
-than pure ones; words of ±A make mixtures costlier. Another code is a function here, its name in
-``CODES``, and the same name in ``machine.machine.CODE_NAMES``.
+than pure ones; words of ±A make mixtures costlier. To add a code, write a function here and
+add its name to ``CODES`` and to ``machine.machine.CODE_NAMES``.
 """
 
 from __future__ import annotations

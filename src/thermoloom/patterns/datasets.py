@@ -4,7 +4,8 @@
     train-images.npy, train-labels.npy, test-images.npy, test-labels.npy
     train/CLASS/*.png, test/CLASS/*.png                            pictures of one size, any format
 
-Folders name their classes. ``classes.txt`` names those of the other two, one per line, from 0 on.
+Folders give classes their names. For the other two forms, ``classes.txt`` lists the names, one per
+line, from class 0 on.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _from_pictures(folder: Path, part: str) -> tuple[Bytes, Bytes]:
     numbers = {name: number for number, name in enumerate(_folder_names(folder))}
     shapes = {(image.shape, image.dtype) for image in images}
     if len(shapes) > 1 or np.dtype(np.uint8) not in next(iter(shapes)):
-        raise UserError(f"{folder / part}: pictures must have one size and a byte for each pixel")
+        raise UserError(f"{folder / part}: pictures must have one size and one byte per pixel")
     if unknown := [name for name in labels if name not in numbers]:
         raise UserError(f"{folder / part}: class {unknown[0]!r} is not in {folder / 'train'}")
     if len(numbers) > 256 or len(labels) != len(names):

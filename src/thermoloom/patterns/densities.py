@@ -1,4 +1,4 @@
-"""Small targets with known density, against which a machine of two units is checked.
+"""Small targets with known density, for checking a machine of two units.
 
     mixture      p(x) = Σ_k w_k 𝒩(x; m_k, σ_k²)
     ring         a point on a circle, uniform in its angle, plus 𝒩(0, σ²) on either coordinate
@@ -64,7 +64,7 @@ class Density:
 def mixture(
     means: ArrayLike, deviations: ArrayLike = 0.3, weights: ArrayLike | None = None
 ) -> Density:
-    """Isotropic Gaussians at ``means`` (k, d), of these deviations and weights (even by default).
+    """Isotropic Gaussians at ``means`` (k, d) with these deviations and weights (by default equal).
 
     >>> import thermoloom as tl
     >>> target = tl.densities.mixture([(-2, 0), (2, 0)], deviations=0.5)
@@ -116,7 +116,7 @@ def ring(radius: float = 1.0, noise: float = 0.1) -> Density:
 
 
 def two_moons(noise: float = 0.1) -> Density:
-    """Two half circles of radius 1 that reach into each other, as in scikit-learn's make_moons."""
+    """Two interleaved half circles of radius 1, as in scikit-learn's make_moons."""
     _check_noise("two_moons", noise)
 
     def points(angle: Float64, lower: NDArray[np.bool_]) -> Float64:

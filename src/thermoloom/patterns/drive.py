@@ -4,7 +4,7 @@ visible units   field s
 hidden units    field code(s), by ``machine.code``
 label units     word of the class and style
 
-Training and theory know patterns only by their drive.
+Training and theory depend on patterns only through their drive.
 """
 
 from __future__ import annotations

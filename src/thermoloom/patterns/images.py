@@ -70,7 +70,7 @@ def _read_folder(folder: Path, grey: bool, labels: Path | None) -> Labelled:
 
 
 def _alike(images: list[Array]) -> list[Array]:
-    """Grey pictures among coloured ones with three equal colours."""
+    """Give grey pictures three equal colours if others are coloured."""
     if len({image.ndim for image in images}) == 1:
         return images
     return [np.stack([image] * 3, axis=2) if image.ndim == 2 else image for image in images]
@@ -186,7 +186,7 @@ def _read_idx_pair(path: Path, labels: Path | None) -> Labelled:
     images = read_idx(path)
     if images.ndim < 2 or not len(images):
         raise UserError(
-            f"{path}: holds numbers of shape {images.shape}, not images; name the file of images"
+            f"{path}: contains numbers of shape {images.shape}, not images; name the file of images"
         )
     file = _labels_beside(path) if labels is None else labels
     classes = [] if file is None else read_idx(file).tolist()
@@ -224,7 +224,7 @@ def read_npy(path: Path) -> Array:
         # mapped, not read: a header that claims more than the file has allocates nothing
         with np.errstate(all="ignore"):
             mapped = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # headers are parsed as Python literals: nearly anything
+    except Exception as error:  # headers are parsed as Python literals, which raise nearly anything
         raise UserError(f"{path}: not a readable .npy array ({error})") from None
     if mapped.offset + mapped.nbytes != path.stat().st_size:
         raise UserError(f"{path}: not a readable .npy array (longer than its header says)")

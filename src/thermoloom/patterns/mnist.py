@@ -32,7 +32,7 @@ MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
 MNIST_BYTES = 1 << 26
-"""More than the largest of the four files has, also decompressed."""
+"""More than the size of the largest of the four files, even decompressed."""
 
 
 def bundled_digits() -> tuple[Bytes, Bytes]:

@@ -83,8 +83,8 @@ class Patterns:
         """Refuse a purpose that needs patterns if there are none, as in a table of couplings."""
         if not len(self):
             raise UserError(
-                f"{purpose}: this computer came without its learned patterns, as a table of "
-                "couplings; load the run or the .safetensors file from which it was exported"
+                f"{purpose}: this computer was loaded without its learned patterns, as a table "
+                "of couplings; load the run or the .safetensors file from which it was exported"
             )
 
     def names_of(self, classes: Iterable[int]) -> list[str]:
@@ -143,7 +143,7 @@ def read_digits(settings: PatternSettings) -> Labelled:
 
 
 def read_own_images(settings: PatternSettings) -> Labelled:
-    """Images of the user, at ``patterns.path``."""
+    """The user's images, at ``patterns.path``."""
     return read_images(user_path("patterns.path", settings.path), settings.grey)
 
 
@@ -179,7 +179,7 @@ def from_images(
     Images of another size are resized to the square visible layer with ``resize`` and refused
     without it. ``classes``: numbers, with or without ``class_names``, or names. ``digits``: the
     classes are MNIST's. ``code``: fields of the hidden units. ``scale``: the scale of other
-    patterns, or a kind of scale; by default the kind that the machine has.
+    patterns, or a kind of scale; by default the machine's kind.
     """
     names = [str(i) for i in range(len(images))] if labels is None else list(labels)
     if not len(images):

@@ -34,7 +34,7 @@ class Scale:
 
     kind: str = "sample"
     mean: Float64 = field(default_factory=lambda: np.zeros(()))
-    """(rows,) of sample; (columns,) of feature; (columns,) or one number otherwise."""
+    """(rows,) for sample; (columns,) for feature; (columns,) or one number otherwise."""
     deviation: Float64 = field(default_factory=lambda: np.ones(()))
     """As ``mean``; 0 where a column is constant."""
 
@@ -102,7 +102,7 @@ def feature_scale(rows: NDArray[Any]) -> Scale:
 
 
 def fixed_scale(mean: ArrayLike | None, deviation: ArrayLike | None, columns: int) -> Scale:
-    """Mean and deviation that the user gives."""
+    """Mean and deviation from the user."""
     if mean is None or deviation is None:
         raise UserError("scale = 'fixed': needs mean and deviation, such as mean=128, deviation=64")
     numbers = {"mean": np.asarray(mean), "deviation": np.asarray(deviation)}

@@ -83,7 +83,7 @@ def digits(*classes: int, per_class: int = 1, mnist: bool | str | Path = False) 
 
 
 def images(path: str | Path, *, grey: bool = False, labels: str | Path | None = None) -> Images:
-    """A picture in any format that Pillow reads, a folder of pictures, a folder of folders (one for
+    """Read a picture in any format of Pillow, a folder of pictures, a folder of folders (one for
     each class), an IDX file or a folder of them, or an .npy array.
 
     ``grey``: reduce colours to their luminance. ``labels``: the IDX file of the classes, if it is
@@ -193,7 +193,7 @@ def numpy_array(name: str, source: Any) -> Array:
 
 
 def _any_array(name: str, source: Any) -> Array:
-    """As ``numpy_array``; raises a ValueError where rows have different lengths."""
+    """Like ``numpy_array``; raises a ValueError if rows have different lengths."""
     if isinstance(source, list | tuple) and any(isinstance(row, MaskedArray) for row in source):
         return np.ma.array(source)  # a plain array would lose which values are unknown
     if isinstance(source, np.ndarray) or not hasattr(source, "__dlpack__"):

@@ -1,7 +1,7 @@
 """Progress of a call in Python: a bar after two seconds, in a terminal or in a notebook.
 
-No bar is shown where standard error is neither of them, in threads other than the main one, under a
-command (which shows its own bar), and after ``tl.progress(False)``.
+No bar is shown if standard error is neither, in threads other than the main one, within a command
+(which shows its own bar), or after ``tl.progress(False)``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def progress(on: bool = True) -> None:
 def call_progress(title: str, total: float, unit: str) -> Iterator[Callable[[float], None]]:
     """Yield a function to call with the work done so far, of ``total``; "%" shows a percentage.
 
-    After ``WAIT_SECONDS`` a bar appears even if the call has not reported, as while it compiles.
+    After ``WAIT_SECONDS`` a bar appears even if the call has not reported, as when it compiles.
     """
     bar = None if _switch["busy"] or is_command_line() or not _switch["on"] else _bar_here()
     if bar is None:
@@ -117,7 +117,7 @@ def _notebook_bar(title: str, total: float, unit: str, first: float) -> Iterator
     def advance(done: float, note: str) -> None:
         nonlocal began, first, last, noted
         now = time.monotonic()
-        if noted:  # compilation says nothing about the time that is left
+        if noted:  # the time of compilation does not predict the time left
             began, first = now, done
         noted = note
         if now - last < _NOTEBOOK_SECONDS and done < total:

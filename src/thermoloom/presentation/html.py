@@ -28,7 +28,7 @@ def number(value: Any, spec: str = ".2f") -> Markup:
     """A number with its full value in the markup; a dash for None."""
     if value is None:
         return Markup(DASH)
-    if spec.endswith("g") and 0 < abs(value) < 1e-3:  # 0.00018 is better read as 1.8 × 10⁻⁴
+    if spec.endswith("g") and 0 < abs(value) < 1e-3:  # 0.00018 reads better as 1.8 × 10⁻⁴
         spec = ".1e"
     return Markup('<data value="{}">{}</data>').format(repr(value), _pretty(format(value, spec)))
 
@@ -59,9 +59,9 @@ def symbols(text: str) -> Markup:
 
 
 def fill(template: str, values: Row) -> Markup:
-    """``"lower in {lower} of {pairs}"`` with its numbers put in as numbers, the rest escaped.
+    """``"lower in {lower} of {pairs}"`` with its numbers formatted and the rest escaped.
 
-    ``{name:[.2f]}`` is an interval, and nothing where there is none.
+    ``{name:[.2f]}`` is an interval, or nothing if there is none.
     """
     parts = []
     for text, name, spec, _ in string.Formatter().parse(template):
@@ -125,7 +125,7 @@ class Grid:
 
 
 def grid(columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Grid:
-    """A table of the columns that are not empty in all rows; an empty cell is an empty text."""
+    """A table without the columns that are empty in all rows; an empty cell is an empty text."""
     filled = [(title, cell, [_cell(cell, row) for row in rows]) for title, cell in columns]
     filled = [column for column in filled if any(column[2])]
     cells = [[column[i] for _, _, column in filled] for i in range(len(rows))]

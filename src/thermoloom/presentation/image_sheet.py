@@ -37,7 +37,7 @@ def grey_scale(images: NDArray[Any]) -> tuple[float, float]:
 def draw_image(
     axes: Axes, state: NDArray[Any], shape: Sequence[int] | None, limits: tuple[float, float]
 ) -> None:
-    """A picture, grey or RGB, between these limits; a strip where the layer is not an image."""
+    """Draw a picture, grey or RGB, between these limits; a strip if the layer is not an image."""
     picture = state.reshape(tuple(shape) if shape else (1, -1))
     if picture.ndim == 3:
         low, high = limits
@@ -64,7 +64,7 @@ def draw_image_sheet(
     column_names: Sequence[str] = (),
     row_names: Sequence[str] = (),
 ) -> None:
-    """Images (rows, columns, height, width), ``gap`` pixels apart; NaN leaves a place white."""
+    """Draw images (rows, columns, height, width) ``gap`` pixels apart; NaN is left white."""
     _, _, height, width = images.shape
     sheet = _tiled(images, gap)
     draw_image(axes, sheet, sheet.shape, limits)

@@ -51,7 +51,7 @@ def animation(
 
 
 def _counted(heat: float, kT: float) -> str:
-    return f"heat given off: {heat:.1f} E0 = {heat / kT:.0f} kT per image"
+    return f"heat released: {heat:.1f} E0 = {heat / kT:.0f} kT per image"
 
 
 def _frame(images: NDArray[np.uint8], columns: int, zoom: int, text: str, font: Any) -> Image.Image:

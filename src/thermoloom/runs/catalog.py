@@ -207,7 +207,7 @@ def _verify_checkpoint(file: Path, report: Verification) -> None:
 
 @dataclass(frozen=True)
 class Prunable:
-    """A file that can be deleted: it has no use, or can be recomputed."""
+    """A file that can be deleted: it is no longer needed, or can be recomputed."""
 
     file: Path
     bytes: int
@@ -261,7 +261,7 @@ def _prunable(path: Path) -> list[Prunable]:
 
 
 def _joined(path: Path) -> list[Path]:
-    """All files of a run that is part of a file of another run, once that file is there."""
+    """All files of a run that is part of a file of another run, once that file exists."""
     try:
         target = Path(read_manifest(path).results.get(PART_OF, ""))
         other = path.parent / target.parent.name

@@ -1,10 +1,10 @@
-"""Tasks on a Dask cluster: ``dask.distributed`` schedules them, this module sends and stores.
+"""Tasks on a Dask cluster: ``dask.distributed`` schedules them; this module moves files.
 
 shared disk       workers write under the results folder
 no shared disk    run directories travel as {relative path: bytes}, through the scheduler
 
-Anyone who reaches a Dask scheduler can run code (docs/cluster.md). The checks here limit mistakes
-and leftovers: an archive may only contain files of its task's run directories, and scratch
+Anyone who can reach a Dask scheduler can run code (docs/cluster.md). The checks here limit mistakes
+and leftovers: an archive may contain only files of its task's run directories, and scratch
 directories belong to the worker.
 """
 
@@ -48,7 +48,7 @@ from thermoloom.runs.tasks import (
 CLUSTER_REPORT_INTERVAL = 1.0
 """Seconds between two progress reports of one task; the scheduler forwards those of all workers."""
 LARGEST_ARCHIVE = 4 << 30
-"""Most bytes that a task may send or receive; a pair of the paper's comparison has 20 MB."""
+"""Maximum bytes that a task may send or receive; a pair of the paper's comparison has 20 MB."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -105,9 +105,9 @@ def _collect(
             continue
         if event.cancelled():
             raise UserError(
-                f"--cluster {address}: the connection to the scheduler is lost; "
-                f"{sweep.progress.done_count} of {len(sweep.tasks)} tasks are done and kept: start "
-                "the cluster again and run the same command again to continue"
+                f"--cluster {address}: the connection to the scheduler was lost; "
+                f"{sweep.progress.done_count} of {len(sweep.tasks)} tasks are done and saved; "
+                "start the cluster again and run the same command to continue"
             )
         task, future = futures.pop(event.key)
         sweep.end(task, _outcome_of(task, future, sweep.folder))
@@ -134,8 +134,8 @@ def check_cluster(address: str) -> int:
 def _check_scheduler(address: str) -> None:
     """Refuse an address where no Dask scheduler answers.
 
-    A bare connection, since a ``Client`` that cannot connect prints tracebacks when it is deleted;
-    in a thread of its own, since a notebook has an event loop already.
+    A ``Client`` that cannot connect would print tracebacks when it is deleted, so this uses a bare
+    connection; it uses a separate thread, because a notebook already has an event loop.
     """
     try:
         distributed = importlib.import_module("distributed")
@@ -174,7 +174,7 @@ def _check_scheduler(address: str) -> None:
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
     _check_scheduler(address)
-    with _silenced():  # also while it closes: then it prints of a scheduler that is lost
+    with _silenced():  # also while it closes, when it reports a lost scheduler
         client = importlib.import_module("distributed").Client(
             address, timeout=10, set_as_default=False
         )
@@ -348,13 +348,13 @@ def _shared_mark(folder: Path, shared: bool) -> Iterator[str]:
 def _check_shared(folder: Path, mark: str) -> None:
     if not (folder / mark).exists():
         raise UserError(
-            f"{folder}: is not the same folder on the worker; leave out --shared-disk, and results "
-            "return through the scheduler"
+            f"{folder}: is not the same folder on the worker; leave out --shared-disk, so that "
+            "results return through the scheduler"
         )
 
 
 def pack(folder: Path, runs: Iterable[str]) -> dict[str, bytes]:
-    """Run directories, as far as they exist, as {relative path: bytes}."""
+    """Those run directories that exist, as {relative path: bytes}."""
     return {
         f"{run}/{file.name}": file.read_bytes() for run in runs for file in _files(folder / run)
     }
@@ -391,23 +391,25 @@ def unpack(folder: Path, files: Mapping[str, bytes], runs: Collection[str]) -> N
 def _checked(files: Mapping[Any, bytes], runs: Collection[str]) -> dict[str, dict[str, bytes]]:
     """``{run: {file name: bytes}}``; refused unless all are plain files of ``runs``."""
     if not isinstance(files, Mapping):
-        raise UserError(f"a received archive is not an archive but {type(files).__name__}; refused")
+        raise UserError(f"a received archive is a {type(files).__name__}, not an archive; refused")
     by_run: dict[str, dict[str, bytes]] = {}
     total = 0
     for path, data in files.items():
         run, _, name = path.rpartition("/") if isinstance(path, str) else ("", "", "")
         if run not in runs or not _FILE_NAME.fullmatch(name):
             raise UserError(
-                f"a received archive holds {str(path)[:200]!r}, which is not a file of its "
+                f"a received archive contains {str(path)[:200]!r}, which is not a file of its "
                 "task's runs; refused"
             )
         if not isinstance(data, bytes):
-            raise UserError(f"a received archive holds {path}, which is not plain bytes; refused")
+            raise UserError(
+                f"a received archive contains {path}, which is not plain bytes; refused"
+            )
         total += len(data)
         by_run.setdefault(run, {})[name] = data
     if total > LARGEST_ARCHIVE:
         raise UserError(
-            f"a received archive holds {total / 1e9:.1f} GB, more than the "
+            f"a received archive contains {total / 1e9:.1f} GB, more than the "
             f"{LARGEST_ARCHIVE / 1e9:.1f} GB of a task; use --shared-disk for runs of this size"
         )
     return by_run

@@ -68,7 +68,7 @@ def run_tasks(
 
     ``folder``: results folder, the ``workdir`` of every task. If there is more than one task, each
     has one thread, so that its bits do not depend on where it ran. ``after`` is called after every
-    task that was not done before.
+    task that was not already done.
     """
     if len({task.name for task in tasks}) < len(tasks):
         raise ValueError("two tasks have the same name")
@@ -94,7 +94,7 @@ def run_tasks(
 
 
 def longest_first(tasks: Iterable[Task]) -> list[Task]:
-    """Tasks by falling cost: a long task at the end would leave all other workers idle."""
+    """Tasks by decreasing cost: a long task at the end would leave all other workers idle."""
     return sorted(tasks, key=lambda task: -math.inf if task.cost is None else -task.cost)
 
 

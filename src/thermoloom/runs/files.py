@@ -1,7 +1,7 @@
 """Atomic writing of files, and a lock on their directory.
 
-Every file is written beside its place, synced and renamed over it. After a SIGKILL or on a full
-disk there is the old file or the new one, never half of one.
+Every file is written under a temporary name, synced and renamed. After a SIGKILL or on a full disk,
+either the old or the new file exists, never half of one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 class DamagedFileError(UserError):
-    """A file whose content does not match its checksum, or cannot be read at all."""
+    """A file whose content does not match its checksum, or that cannot be read at all."""
 
 
 def read_bytes(file: Path) -> bytes:

@@ -92,7 +92,7 @@ def wrong_arrays(arrays: Mapping[str, AnyArray], recorded: Mapping[str, str]) ->
 
 
 def unchecked_arrays(data: bytes) -> dict[str, AnyArray]:
-    """Arrays of a file that may be damaged, as far as its header can be read; else ValueError."""
+    """Arrays of a file that may be damaged, as far as its header can be read, or ValueError."""
     try:
         return safetensors_numpy.load(data)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -152,7 +152,7 @@ def column_of(name: str, values: Sequence[Any] | AnyArray) -> AnyArray:
 
 
 def decode_table(data: bytes, kinds: Mapping[str, str] | None = None) -> dict[str, AnyArray]:
-    """Columns by name; a dtype that is not in ``kinds`` is read from the text. Else ValueError."""
+    """Columns by name, or ValueError; a dtype that is not in ``kinds`` is inferred."""
     try:
         header, *rows = csv.reader(io.StringIO(data.decode(), newline=""))
     except csv.Error as error:

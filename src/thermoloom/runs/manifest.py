@@ -47,7 +47,7 @@ def run_identity(
 ) -> str:
     """First twelve hexadecimal digits of the SHA-256 of kind, numerics and essential settings.
 
-    An engine other than the compiled one counts, too.
+    An engine other than the compiled one is part of the identity, too.
     """
     identifying = essential(settings, defaults)
     content = {"kind": kind, "numerics": NUMERICS, "settings": identifying}
@@ -120,7 +120,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tup
     }
 
 
-# --- what a run depended on -----------------------------------------------------------------------
+# --- the environment of a run ---------------------------------------------------------------------
 
 
 @functools.cache
@@ -249,7 +249,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         for moment in (self.created, self.updated):
             if datetime.fromisoformat(moment).tzinfo is None:
-                raise ValueError(f"{moment!r}: a time without its zone")
+                raise ValueError(f"{moment!r}: a time without a time zone")
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -293,7 +293,9 @@ def read_manifest(path: Path) -> Manifest:
     run_name = f"{manifest.kind}-{manifest.id}"
     any_run_name = rf"{re.escape(manifest.kind)}-[0-9a-f]{{12}}"
     if path.name != run_name and re.fullmatch(any_run_name, path.name):
-        raise DamagedFileError(f"{path}: holds the run {run_name}; give the folder that name again")
+        raise DamagedFileError(
+            f"{path}: contains the run {run_name}; give the folder that name again"
+        )
     return manifest
 
 
@@ -321,8 +323,8 @@ def _refuse_other_version(file: Path, values: Any) -> None:
 def refuse_file_of_run(path: Path) -> None:
     """Refuse a file in a run directory: only the run store writes there.
 
-    A file that the run does not have now may be one that it writes later. No run writes tables and
-    netlists of its couplings.
+    A file that does not exist yet may be one that the run writes later. Tables and netlists of its
+    couplings are allowed, because no run writes them.
     """
     if (path.parent / MANIFEST).exists() and not _EXPORT.fullmatch(path.name):
         raise UserError(f"{path}: belongs to the run in {path.parent}; choose another folder")

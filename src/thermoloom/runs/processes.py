@@ -58,7 +58,7 @@ class _LocalWorker:
     def _say(self, **order: Any) -> None:
         assert self.process.stdin is not None
         line = json.dumps(order) + "\n"
-        with contextlib.suppress(BrokenPipeError):  # it has died: its own pipe will tell
+        with contextlib.suppress(BrokenPipeError):  # if it has died, its pipe will show it
             self.process.stdin.write(line.encode())
             self.process.stdin.flush()
 
@@ -113,7 +113,7 @@ def serve(writer: int, thread_count: int) -> None:
                 allow(order["allow"])
             else:
                 tasks.put(order)
-        os._exit(0)  # the coordinator is gone, however it went
+        os._exit(0)  # the coordinator has ended, for whatever reason
 
     threading.Thread(target=listen, daemon=True).start()
 
@@ -207,7 +207,9 @@ def _bury(sweep: Sweep, worker: _LocalWorker, waiting: deque[Task], deaths: dict
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     deaths[task.name] += 1
     if deaths[task.name] <= RETRIES:
-        sweep.progress.note(f"{task.name}: its worker process died ({how}); starting it again")
+        sweep.progress.note(
+            f"{task.name}: its worker process died ({how}); starting the task again"
+        )
         waiting.appendleft(task)
     else:
         reason = f"its worker process died {deaths[task.name]} times (last: {how}); out of memory?"

@@ -41,7 +41,7 @@ class Progress:
         self.running[name] = (done, total, loss)
 
     def finished(self, name: str, at_once: bool = False) -> None:
-        """``at_once``: the task was done before, so it does not count in the rate."""
+        """``at_once``: the task was already done, so it does not count in the rate."""
         self.running.pop(name, None)
         self.done_count += 1
         self._at_once += at_once
@@ -119,7 +119,7 @@ class PlainProgress(Progress):
 
     def finished(self, name: str, at_once: bool = False) -> None:
         super().finished(name, at_once)
-        self._say(f"{name}: {'done before' if at_once else 'done'} ({self.summary})")
+        self._say(f"{name}: {'already done' if at_once else 'done'} ({self.summary})")
 
     def failed(self, name: str, reason: str) -> None:
         super().failed(name, reason)

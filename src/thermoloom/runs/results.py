@@ -33,7 +33,7 @@ class Results(Mapping[str, dict[str, Array]]):
 
     def __getitem__(self, table: str) -> dict[str, Array]:
         if table not in self:
-            raise KeyError(f"{table}: no such table; there are {', '.join(self)}")
+            raise KeyError(f"{table}: no such table; the tables are {', '.join(self)}")
         return self._run.load_table(table)
 
     def __contains__(self, table: object) -> bool:
@@ -56,7 +56,7 @@ class Results(Mapping[str, dict[str, Array]]):
         return StudyTables.open(self._run.path).summary
 
     def frame(self, table: str) -> Any:
-        """A table as a pandas DataFrame, where pandas is installed.
+        """A table as a pandas DataFrame, if pandas is installed.
 
         >>> import thermoloom as tl
         >>> results = tl.results("results/comparison")
@@ -65,7 +65,7 @@ class Results(Mapping[str, dict[str, Array]]):
         return _library("pandas", table).DataFrame(self[table])
 
     def dataset(self, table: str, *dimensions: str) -> Any:
-        """A table as an xarray Dataset, where xarray is installed.
+        """A table as an xarray Dataset, if xarray is installed.
 
         ``dimensions``: columns that name the rows, such as rule and seed; without them there is one
         dimension, ``row``.

@@ -5,9 +5,9 @@
     RUN/*.safetensors, RUN/*.csv        arrays and tables, their SHA-256 in the manifest
     RUN/.lock                           locked while a process writes here
 
-Every file is written beside its place, synced and renamed over it. After a SIGKILL or on a full
-disk there is the old file or the new one, never half of one. A file and its checksum cannot change
-in one step. The manifest therefore announces an overwritten file first and keeps the record of the
+Every file is written under a temporary name, synced and renamed. After a SIGKILL or on a full disk,
+either the old or the new file exists, never half of one. A file and its checksum cannot change in
+one step. The manifest therefore announces an overwritten file first and keeps the record of the
 version that it replaces: one of the two records always matches.
 """
 
@@ -285,7 +285,7 @@ class RunDirectory:
         return name in self.manifest.files
 
     def is_lost(self, name: str) -> bool:
-        """Whether a file of this name was saved, but is missing or cut."""
+        """Whether a file of this name was saved, but is missing or truncated."""
         return self.has(name) and _is_lost(self.path / name, self.manifest.files[name])
 
     def _record_of(self, name: str, data: bytes) -> FileRecord | None:
@@ -317,7 +317,7 @@ class RunDirectory:
             record["added"] = True
         # anything but a regular file, such as a pipe, is not one of ours
         replaced = self._record_of(name, file.read_bytes()) if file.is_file() else None
-        if replaced is None:  # unknown to the manifest until it is there
+        if replaced is None:  # unknown to the manifest until the file exists
             write_atomically(file, data)
             self.manifest.files[name] = record
             self._write_manifest()
@@ -381,7 +381,9 @@ class RunDirectory:
         if incomplete and self.state == "done":
             self.manifest.state = "running"
             names = ", ".join(incomplete)
-            self.warnings.append(f"{self.path}: files are missing or cut ({names}); computed again")
+            self.warnings.append(
+                f"{self.path}: files are missing or truncated ({names}); recomputing"
+            )
         changed = {} if self.state in ("done", "diverged") else self._changed_environment()
         self.manifest.changes += [
             {"time": now(), "key": key, "old": old, "new": new}
@@ -417,10 +419,10 @@ class RunDirectory:
 
 
 def lost_files(path: Path, manifest: Manifest) -> list[str]:
-    """Recorded files that the run needs to be complete, but that are missing or cut.
+    """Recorded files that the run needs to be complete, but that are missing or truncated.
 
     Files added to a finished run, such as samples of a trained computer, do not count: they are
-    made again on request.
+    generated again on request.
     """
     return [
         name
@@ -453,7 +455,7 @@ def finished_results(
 def refuse_claimed(
     path: Path, kind: str, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse a path that holds another run or foreign files; nothing is written."""
+    """Refuse a path that contains another run or foreign files; nothing is written."""
     _refuse_foreign(path)
     if (path / MANIFEST).exists():
         wanted = json.loads(json.dumps(settings))
@@ -503,7 +505,7 @@ def _refuse_foreign(path: Path) -> None:
     foreign = set(path.iterdir()) - {path / LOCK, *leftovers(path)}
     if foreign:
         raise UserError(
-            f"{path}: holds other files ({min(foreign).name}) and no run; choose another --out"
+            f"{path}: contains other files ({min(foreign).name}) but no run; choose another --out"
         )
 
 
@@ -515,24 +517,24 @@ def _refuse_other_run(
     defaults: Mapping[str, Any] | None,
 ) -> None:
     if old.kind != kind:
-        raise UserError(f"{path}: holds a run of {old.kind}, not {kind}; choose another --out")
+        raise UserError(f"{path}: contains a run of {old.kind}, not {kind}; choose another --out")
     refuse_other_numerics(RunDirectory(path, old, None))
     if is_same_run(old, kind, settings, defaults):
         return
     was, is_ = (usual_settings(defaults) | flatten(each) for each in (old.settings, settings))
     changed = list(differences(essential(old.settings, defaults), essential(settings, defaults)))
-    if "patterns.content" in changed:  # say also where the other patterns come from
+    if "patterns.content" in changed:  # also show where the other patterns come from
         source = [f"patterns.{key}" for key in PATTERN_SOURCE]
         changed += [key for key in source if was.get(key) != is_.get(key)]
     shown = [f"{k} = {_short(was.get(k))}, not {_short(is_.get(k))}" for k in changed[:3]]
     rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     if not shown:
         raise UserError(
-            f"{path}: holds a run of the engine {old.engine}, not {engine_in_use().identity}; "
+            f"{path}: contains a run of the engine {old.engine}, not {engine_in_use().identity}; "
             f"continue it with --engine {old.engine}, or choose another --out"
         )
     raise UserError(
-        f"{path}: holds a run with {'; '.join(shown)}{rest}; use the same settings to continue "
+        f"{path}: contains a run with {'; '.join(shown)}{rest}; use the same settings to continue "
         "it, or choose another --out"
     )
 

@@ -3,10 +3,10 @@
     identity = settings of the computer + how it is sampled and judged + arguments of the measure
 
 The identity names the run directory, ``runs/MEASURE-ID``, in which the case leaves its results. So
-a case is computed once, whichever study asks for it, and an interrupted one is continued.
+a case is computed once, however many studies need it, and an interrupted case is continued.
 
 The most common measure, ``sampled_computer``, trains or solves a computer, samples it and measures
-the samples. Any other function of a study is a measure, too:
+the samples. Any other function of a study can serve as a measure:
 
     measure(job, **arguments) -> results as JSON, or None where it diverged
 """
@@ -112,9 +112,9 @@ class Case:
     needs: tuple[Case, ...] = ()
     """Cases that must be done first."""
     group: str = ""
-    """Computers of one group may be trained in one task, where they share their paths."""
+    """Computers of one group that share their paths may be trained in one task."""
     cycles: float | None = None
-    """Approximate cost in training cycles; cases of unknown cost begin first."""
+    """Approximate cost in training cycles; cases of unknown cost start first."""
     leaves_computer: bool = False
     """Whether the measure also solves the computer of the settings, which other cases then read."""
     source: Source | None = None
@@ -159,14 +159,14 @@ class Case:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Run directories that it leaves, relative to the results folder."""
+        """Run directories that the case writes, relative to the results folder."""
         leaves_computer = self.samples_computer or self.leaves_computer
         trained = (str(trained_path(Path(), self.settings)),) if leaves_computer else ()
         return (*trained, str(self.path))
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Run directories that it reads."""
+        """Run directories that the case reads."""
         patterns = str(patterns_path(Path(RUNS), self.settings))
         return (patterns, *(path for case in self.needs for path in case.outputs))
 
@@ -221,7 +221,7 @@ def _judge(settings: Settings) -> dict[str, Any]:
 
 
 def is_classified(settings: Settings) -> bool:
-    """Whether samples are shown to a classifier: 28 × 28 images of classes that it knows."""
+    """Whether a classifier judges the samples: 28 × 28 images of classes that it knows."""
     known_classes = settings.patterns.are_digits or settings.measures.classifier != ""
     return known_classes and settings.machine.visible == SIDE * SIDE
 
@@ -231,12 +231,12 @@ def trained_path(folder: Path, settings: Settings) -> Path:
     return training_path(folder / RUNS, settings)
 
 
-# --- where it is computed ---
+# --- computing a case ---
 
 
 @dataclass(frozen=True)
 class Job:
-    """A case while it is computed: the data for its measure, and the run for its results."""
+    """A case being computed: the data for its measure, and the run for its results."""
 
     workdir: Path
     """Results folder."""
@@ -248,7 +248,7 @@ class Job:
 
     @cached_property
     def patterns(self) -> Patterns:
-        """The patterns of the settings, as they are stored in the results folder."""
+        """The patterns of the settings, as stored in the results folder."""
         patterns, machine = self.settings.patterns, self.settings.machine
         return _read_patterns(patterns, machine.visible, self.workdir / RUNS)
 
@@ -265,12 +265,12 @@ class Job:
 
 @lru_cache(maxsize=1)
 def _read_patterns(patterns: PatternSettings, visible: int, folder: Path) -> Patterns:
-    """Patterns of a results folder, read once per process: 60,000 images take seconds."""
+    """Patterns of a results folder, read once per process: reading 60,000 images takes seconds."""
     return patterns_of(Settings(Machine(visible=visible), patterns), folder)
 
 
 def carry_out(workdir: Path, report: Report, case: dict[str, Any]) -> dict[str, Any]:
-    """Compute a case unless it is done; the task of every case except sampled computers."""
+    """Compute a case unless it is done: the task of every case except sampled computers."""
     planned = Case.from_json(case)
     assert planned.measure is not None
     with RunDirectory.create(workdir / planned.path, planned.kind, planned.identity) as run:

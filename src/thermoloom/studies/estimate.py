@@ -78,7 +78,7 @@ def estimate(plans: Sequence[tuple[Study, Plan]], folder: Path, workers: int) ->
 
 
 def _learned_apart(models: Iterable[Settings]) -> Iterable[Settings]:
-    """One computer of each set that differs only in the strength of its update noise."""
+    """One computer of each set whose members differ only in the strength of their update noise."""
     return {
         (model.without_update_noise, model.imperfections.update_noise > 0): model
         for model in models
@@ -102,7 +102,7 @@ class _Rates:
         self._measured: dict[object, float] = {}
 
     def training(self, model: Settings) -> float:
-        """Seconds per learner and step; the share of the path, a few percent, is left out."""
+        """Seconds per learner and step; the path's share, a few per cent, is left out."""
         errors = model.imperfections
         kind = (
             model.machine,

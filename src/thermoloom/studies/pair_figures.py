@@ -37,7 +37,7 @@ from thermoloom.studies.drawing import (
 )  # fmt: skip
 
 MOST_ROWS = 10
-"""Most targets with a row of images; of more targets, only the first have one."""
+"""Largest number of targets with a row of images; of more targets, only the first have one."""
 
 
 # --- denoising trajectories ---
@@ -95,7 +95,7 @@ def draw_trajectories(saved: StudyTables) -> Figure:
 def _no_sample(about: dict[str, Any], target: str) -> str:
     if about["classified"]:
         return f"{target}: the classifier assigns no sample to it"
-    return f"{target}: nearest pattern of no sample"
+    return f"{target}: not the nearest pattern of any sample"
 
 
 # --- paired comparison ---
@@ -123,7 +123,7 @@ def _loss_curves(axes: Any, saved: StudyTables) -> None:
     labels = {"xlabel": "training cycle", "ylabel": "validation loss per step"}
     finish(axes, "a", "loss on the fixed path", **labels)
     later = cycle >= cycle[-1] / 3
-    if later.sum() >= 8:  # the fall at the beginning hides all else
+    if later.sum() >= 8:  # the initial fall hides everything else
         small = inset(axes, (0.42, 0.28, 0.55, 0.4), 0.15)
         _bands(small, cycle[later], {rule: loss[:, later] for rule, loss in losses.items()})
 
@@ -228,7 +228,7 @@ def _sheet(figure: Any, arrays: Any, about: dict[str, Any], saved: StudyTables) 
 
 
 def _class_counts(axes: Any, classes: np.ndarray[Any, Any], targets: list[int]) -> None:
-    """Targets in colour; one grey bar for all others, with the classes it is made of."""
+    """Draw targets in colour and all other classes as one grey bar, labelled with its classes."""
     counts = np.bincount(classes, minlength=10)
     axes.bar(range(len(targets)), counts[targets], color=ORANGE, width=0.72)
     for position, target in enumerate(targets):
@@ -287,7 +287,7 @@ def _quality(axes: Any, saved: StudyTables) -> None:
     finish(axes, "d", title, "x", xlabel="online − batch (% of the batch mean)")
 
 
-# --- where the heat difference sits ---
+# --- where the heat difference comes from ---
 
 
 def draw_energies(saved: StudyTables) -> Figure:

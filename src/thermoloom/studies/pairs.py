@@ -26,7 +26,7 @@ from thermoloom.studies.study import Plan
 OPTIMUM = "optimum"
 """Label of θ* in the column ``rule``."""
 REPLAYED = 5
-"""Most pairs whose archives are replayed; the paper has this number of pairs."""
+"""Largest number of pairs whose archives are replayed; the paper has this many pairs."""
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class _Interim:
     def renew(self) -> None:
         if self.on_interim is None or self.study.complete_seeds is None or monotonic() < self.due:
             return
-        if self.run.state == "done":  # its results are of all seeds already
+        if self.run.state == "done":  # its results already cover all seeds
             return
         ready, wanted = self.study.complete_seeds(self.plan, self.folder), len(self.plan.seeds)
         if not self.seen < ready < wanted:
@@ -202,7 +202,7 @@ def check(study: Study, plan: Plan, folder: Path, resources: Resources) -> int:
     models = study.computers(plan, folder)
     together = 1 if resources.cluster else min(resources.processes, len(models))
     _check_models(models, together)
-    known = replace(plan, settings=identified(plan.settings))  # a run is known by its patterns
+    known = replace(plan, settings=identified(plan.settings))  # patterns identify a run
     refuse_claimed(folder / study.name, study.name, known.as_dict(), plan.defaults())
     return _check_resources(resources, plan.settings)
 

@@ -2,7 +2,8 @@
 
 Computers that share their noising paths are trained together, in one task. With many workers a
 training and its samples are several tasks (``schedule``). Numbers do not depend on this: a path
-does not depend on the computers that learn from it, and a piece holds the archive's samples.
+does not depend on the computers that learn from it, and a piece holds its samples of
+the archive exactly.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def sample_computers(workdir: Path, report: Report, cases: list[dict[str, Any]])
 
     if any(_not_measured(workdir, case) for case in planned):
         with clock.measure("training"):
-            # computers that differ in their samples only are one training
+            # computers that differ only in their samples share one training
             runs = {trained_path(workdir, case.settings): case.settings for case in planned}
             _train(runs, on_cycle, warnings.append)
     terms: dict[Path, list[Terms]] = {}
@@ -236,7 +237,7 @@ def _measure(
     with RunDirectory.create(workdir / case.path, case.kind, case.identity) as run:
         training = RunDirectory.open(trained_path(workdir, settings))
         if run.state == "done" and not has_archive(training, settings):
-            generate_run(training.path, order_of(settings))  # it was lost; tables need it
+            generate_run(training.path, order_of(settings))  # the archive was lost; tables need it
         if run.state in ("done", "diverged"):
             return
         if training.state == "diverged":
@@ -244,7 +245,7 @@ def _measure(
             return
         _join_pieces(workdir, settings, clock)
         per_step = SAMPLE_IN_CYCLES / settings.machine.steps
-        # states that grow without bound are a result; they are looked for below
+        # states that grow without bound are a result; they are detected below
         with clock.measure("generation"), np.errstate(over="ignore", invalid="ignore"):
             order = order_of(settings)
             try:
@@ -375,7 +376,7 @@ def _diagnosed(
 
 
 def replay(job: Job) -> dict[str, Any]:
-    """Generate an archive again, compare it to the bit, save snapshots of the nearest samples.
+    """Generate an archive again, compare it bit by bit, save snapshots of the nearest samples.
 
     A copy of θ made before the call is compared, entry by entry, with the θ that the call used and
     with θ read again after the call.
@@ -415,7 +416,7 @@ def replay(job: Job) -> dict[str, Any]:
 
 
 def _changed(before: Parameters, after: Parameters) -> int:
-    """Entries of θ that are not the same."""
+    """Number of entries of θ that differ."""
     return int((before.vector != after.vector).sum())
 
 

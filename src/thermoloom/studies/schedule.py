@@ -24,7 +24,7 @@ ON_GRID, NOISY = 5.0, 4.0
 """Cost of a cycle of training on a grid, or with noise on updates, in plain cycles."""
 
 Training = list[Case]
-"""Cases of one training: they differ in their samples only."""
+"""Cases of one training: they differ only in their samples."""
 
 
 def tasks_of(cases: Iterable[Case], folder: Path, workers: int) -> list[Task]:
@@ -107,7 +107,7 @@ def _trained_as_one(a: Settings, b: Settings) -> bool:
 
 
 def cut(groups: Mapping[Hashable, Sequence[Training]], workers: int) -> Iterator[list[Case]]:
-    """Cut groups of trainings that share paths so that all workers have work to the end.
+    """Cut groups of trainings that share paths so that all workers have work until the end.
 
     A task costs no more than a worker's share of the remaining cost: groups at first, single
     trainings at the end, or from the start if there is a worker for each training.

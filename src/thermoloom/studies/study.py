@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # loads matplotlib
 SECTION = "study"
 """Table of a settings file, and prefix of --set, for the fields of a plan."""
 MOST_SEEDS = 10_000
-"""Most seeds of one study; each is a training."""
+"""Largest number of seeds of one study; each seed is a training."""
 VARIED = ("training.rule", "training.period", "training.seed")
 """Settings that every study sets itself."""
 

@@ -192,7 +192,7 @@ class Statement:
 
 
 def own_quantity(key: str, label: str, value: float | None, **details: Any) -> dict[str, Any]:
-    """A ``Quantity`` as a dictionary, one that the paper does not give."""
+    """A ``Quantity`` that the paper does not give, as a dictionary."""
     return asdict(Quantity(key, label, value, **details))
 
 
@@ -285,7 +285,7 @@ class Statements:
     ) -> dict[str, Any]:
         """A ``Quantity`` as a dictionary, with the paper's number beside it.
 
-        ``compare(value, paper_value)``: verdict where intervals and signs say nothing.
+        ``compare(value, paper_value)``: verdict where intervals and signs do not apply.
         """
         entry = self.entries.get("quantities", {}).get(key)
         if entry is None:
@@ -467,7 +467,7 @@ def compare_with_paper(
 
 
 def compare_p(p: float | None, paper_p: float, level: float) -> str:
-    """A p value has no sign: whether it falls on the paper's side of a level."""
+    """Compare p values, which have no sign: whether ours is on the paper's side of a level."""
     if p is None:
         return NOT_MEASURED
     if abs(p - paper_p) <= 1e-9 * paper_p:
@@ -476,14 +476,14 @@ def compare_p(p: float | None, paper_p: float, level: float) -> str:
 
 
 def compare_size(value: float | None, paper_value: float) -> str:
-    """A number that is positive by nature: whether it is higher or lower."""
+    """Compare numbers that are always positive: whether ours is higher or lower."""
     if value is None:
         return NOT_MEASURED
     return EQUAL if value == paper_value else HIGHER if value > paper_value else LOWER
 
 
 def verdict_counts(statements: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many statements have which verdict, and their total; consequences do not count."""
+    """Number of statements by verdict, and their total; consequences do not count."""
     verdicts = [s["verdict"] for s in statements if not s.get("consequence")]
     order = (HOLDS, DEPENDS, UNRESOLVED, DIFFERS, TOO_SHORT, NOT_MEASURED)
     return {v: verdicts.count(v) for v in order if v in verdicts} | {"all": len(verdicts)}

@@ -1,4 +1,4 @@
-"""The best windows: those whose optima have the least total expected loss.
+"""The best windows: those whose optima minimize the total expected loss.
 
     min Σ_t L*(e_{t−1}, e_t)   over 0 = e₀ < e₁ < … < e_T = K
 
@@ -30,13 +30,13 @@ def window_losses(machine: Machine, drive: Drive, pieces: int, tolerance: float 
         windows = [(start, stop) for stop in edges[i + 1 :]]
         losses = expected_losses(machine, fields, marginals, words, windows)
         for j, loss in enumerate(losses, i + 1):
-            # the loss at an optimum is off by the square of the remaining gradient
+            # the error of the loss is of second order in the remaining gradient
             optimal[i, j] = loss.total(conjugate_gradients(loss, tolerance)[0])
     return optimal
 
 
 def best_edges(losses: Array64, stages: int) -> list[int]:
-    """Ends of the windows, in pieces, that make the sum of losses least."""
+    """Ends of the windows, in pieces, that minimize the sum of losses."""
     pieces = len(losses) - 1
     least, before = losses[0], []
     for _ in range(1, stages):

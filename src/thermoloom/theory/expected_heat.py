@@ -1,13 +1,13 @@
-"""E[Q(θ)]: the heat that a noising path gives off when it is run backwards, a linear function of θ.
+"""E[Q(θ)]: the heat that a noising path releases when it is run backwards, a linear function of θ.
 
     Q = Σ_t V_t(x_b) − V_t(x_a),      from step a to step b is the window of stage t
 
-Generation goes from b to a, so this is the heat that it would give off if it retraced noising
-paths, as training demands. Units of a noising path are independent, so for i ≠ j
+Generation goes from b to a, so this is the heat that it would release if it retraced noising
+paths, which training aims at. Units of a noising path are independent, so for i ≠ j
 
     ∂E[Q]/∂J_ij = E[m_i(b) m_j(b) − m_i(a) m_j(a)]       mean over patterns, m = E[x | pattern]
 
-and the onsite energy adds a number that no θ changes.
+and the onsite energy adds a constant that does not depend on θ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExpectedHeat:
     onsite: float
     """Q₀, of the onsite energy."""
     slope: Array64
-    """q, flat, every undirected edge as the expected loss has it."""
+    """q, flat, with undirected edges counted as in the expected loss."""
 
     def value(self, theta: Array64) -> float:
         """E[Q] of these parameters."""

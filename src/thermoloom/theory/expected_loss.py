@@ -1,8 +1,8 @@
 """E[L(θ)]: the expected loss of all noising paths, a quadratic function of θ.
 
-The residual of unit i is r_i = (D_i + μΔt h_i)/(2k_BT) with D_i = −Δx_i + μΔt φ(x_i') free of θ
-and h_i = b_i + Σ_j J_ij x_j'. Units of one noising path are independent, so with means m, variances
-v, and d = E[D]
+The residual of unit i is r_i = (D_i + μΔt h_i)/(2k_BT) with D_i = −Δx_i + μΔt φ(x_i'),
+which is independent of θ, and h_i = b_i + Σ_j J_ij x_j'. Units of one noising path are independent,
+so with means m, variances v, and d = E[D]
 
     2k_BT E[r_i] = f_i,   2k_BT E[r_i x_j'] = f_i m_j + μΔt J_ij v_j   (i ≠ j),
     f_i = d_i + μΔt (b_i + Σ_j J_ij m_j)
@@ -39,15 +39,15 @@ _ROWS_AT_ONCE = 32
 """Rows of couplings that are processed together, so that they stay in the cache."""
 _PATTERNS_AT_ONCE = 128
 LARGE = 2048
-"""Units from which on more patterns enter a sum at once, and faint modes enter it in float32."""
+"""From this many units on, more patterns enter a sum at once, and faint modes enter in float32."""
 _ADDED_AT_ONCE = 512
 """Patterns that enter the sums of a large machine together."""
 _FAINT = 1e-3
 """Modes that contribute less than this fraction of a sum are summed in float32: the error is about
 1e-9 of the sum, below that of the marginals."""
 MANY = 2000
-"""From this many patterns on their sums are products in float32, added up in float64: the error of
-a sum of so many terms, about 1e-6 of it, is far below that of the sample of patterns."""
+"""From this many patterns on, their sums are products in float32, added up in float64: the error
+of such a sum, about 1e-6 of it, is far below the sampling error of the patterns."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TimeModes:
         ]
         """Units that share a potential, their d in modes, and their Σ_k q."""
         self.strong = self._strong_modes()
-        """How many modes, the first ones, are not faint."""
+        """Number of leading modes that are not faint."""
 
     def _strong_modes(self) -> int:
         tables = self._mean, *(drift for _, drift, _ in self._of_theta)
@@ -96,7 +96,7 @@ class TimeModes:
 
     @property
     def linear(self) -> bool:
-        """Whether means are proportional to fields: those of harmonic units."""
+        """Whether means are proportional to fields, as for harmonic units."""
         return isinstance(self._marginals, HarmonicMarginals)
 
     def per_field(self) -> tuple[Array64, Array64, Array64, Array64]:
@@ -157,7 +157,7 @@ class ExpectedLoss:
     θ is the flat vector of one stage. L is the sum over the K steps of a trajectory (or over the
     steps of ``window``), as in the training rules. The Hessian is H θ = (μΔt/2k_BT) [J S + (J S)ᵀ]
     masked, S = Σ_k E[x'x'ᵀ]. A product with H costs O(N N_h · 10 P) for few patterns; from
-    10 P > N/3 on S is formed and it costs O(N² N_h), however many patterns there are.
+    10 P > N/3 on, S is formed and the product costs O(N² N_h) for any number of patterns.
 
     ``words`` (P, L) are the states of the label units for each pattern.
     """
@@ -190,7 +190,7 @@ class ExpectedLoss:
         return self._response(theta, with_drift=True)
 
     def _response(self, theta: Array64 | None, with_drift: bool) -> Array64:
-        """H θ, with g₀ if ``with_drift``; θ = None is 0, which needs no products."""
+        """H θ, with g₀ if ``with_drift``; θ = None stands for 0, which needs no products."""
         response = np.empty(self.layout.size)
         self.moments.correlate(theta, response, with_drift)
         for block, variance in zip(self.layout.blocks, self._variances, strict=True):
@@ -230,7 +230,7 @@ class ExpectedLoss:
         return self.moments.square / (4 * self.machine.drift * self.machine.kT)
 
     def total(self, theta: Array64, curvature: Array64 | None = None) -> float:
-        """E[L] at a flat parameter vector; ``curvature`` is H θ where it is known."""
+        """E[L] at a flat parameter vector; ``curvature`` is H θ if it is known."""
         if curvature is None:
             curvature = self.curvature(theta)
         return self.zero_value + self.layout.inner(self.zero_gradient + 0.5 * curvature, theta)
@@ -278,7 +278,7 @@ def _moments(
 
 
 def check_fields(machine: Machine, fields: Fields, words: Fields | None) -> None:
-    """Refuse fields or words that are not those of this machine's units."""
+    """Refuse fields or words that do not fit this machine's units."""
     if fields.ndim != 2 or fields.shape[1] != machine.units or not len(fields):
         raise UserError(
             f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}), "
@@ -389,7 +389,7 @@ def linear_moments(
         clamped = np.ones((len(some), labels + 1))
         if words is not None:
             clamped[:, :-1] = words[first : first + MANY]
-        sparse = csr_array(clamped)  # the word of a class is one number that is not 0
+        sparse = csr_array(clamped)  # a word has one number that is not 0
         both += some.T @ some / count
         with_clamped += (sparse.T @ some.astype(np.float64)).T / count
         among += (sparse.T @ sparse).toarray() / count
@@ -447,7 +447,7 @@ class Dense:
     def set_linear(
         self, modes: TimeModes, both: Array64, with_clamped: Array64, among: Array64
     ) -> None:
-        """All patterns at once, from E[s sᵀ], E[s cᵀ] and E[c cᵀ], c the clamped units."""
+        """Set all patterns at once, from E[s sᵀ], E[s cᵀ] and E[c cᵀ], c the clamped units."""
         n, squares = self._units, np.diagonal(both)
         mean, drift, variance, square = modes.per_field()
         self.second[:n, :n] = (mean @ mean) * both
@@ -527,7 +527,7 @@ Moments = Factored | Dense | WireMoments
 
 
 def _span(slices: Iterable[slice]) -> slice:
-    """The range that covers all of these."""
+    """The range that covers all of these slices."""
     ranges = list(slices)
     return slice(
         min((s.start for s in ranges), default=0), max((s.stop for s in ranges), default=0)

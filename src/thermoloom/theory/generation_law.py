@@ -1,10 +1,10 @@
-"""The law of generated states, where it is known without sampling.
+"""The distribution of generated states, where it is known without sampling.
 
     start   units are independent: one density, carried through all steps of preparation
     end     harmonic machines (J₄ = 0): x′ = (1 − μΔtM) x − μΔt b + √(2μk_BTΔt) ξ is linear, so
-            states stay Gaussian and their mean and covariance are those of a recursion
+            states stay Gaussian and a recursion gives their mean and covariance
 
-With them heat, entropy and distance travelled of a harmonic machine are closed forms.
+They give heat, entropy and distance travelled of a harmonic machine in closed form.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Gaussian:
 
 @linear_algebra()
 def gelbrich(p: Gaussian, q: Gaussian) -> Array64:
-    """W₂² of two Gaussians, and a lower bound of it for any laws of these means and covariances;
-    for each word.
+    """W₂² of two Gaussians, for each word: a lower bound for any distributions with these means and
+    covariances.
     """
     values, modes = np.linalg.eigh(p.covariance)
     root = (modes * np.sqrt(np.maximum(values, 0))) @ modes.T
@@ -114,8 +114,8 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
     machine = theta.machine
     if machine.generating or machine.development:
         raise UserError(
-            "machine.generating, machine.development: the law of states is known for the reference "
-            "potential only; "
+            "machine.generating, machine.development: the distribution of states is known for the "
+            "reference potential only; "
             "generate instead"
         )
     if not is_harmonic(machine):
@@ -140,7 +140,7 @@ def generation_law(theta: Parameters, word: Array | None = None) -> GenerationLa
 
 @linear_algebra()
 def imprinted_law(machine: Machine, fields: Array64) -> Gaussian:
-    """Law at the start of noising paths of these fields (..., N): K steps of preparation from 0."""
+    """Distribution after K steps of preparation from 0 at these fields (..., N)."""
     onsite_stiffness = float(machine.potential.curvature(0.0))
     pushed = machine.drift * sum(
         a * (1 - machine.drift * onsite_stiffness) ** remaining
@@ -162,7 +162,7 @@ def _geometric(factor: float, count: int) -> float:
 def _relaxed(
     machine: Machine, law: Gaussian, stiffness: Array64, bias: Array64, steps: int
 ) -> Gaussian:
-    """The law after so many steps, mode by mode."""
+    """The distribution after so many steps, mode by mode."""
     values, modes = np.linalg.eigh(stiffness)
     factor = 1 - machine.drift * values
     power = factor**steps

@@ -112,7 +112,7 @@ def pattern_losses(
 
 
 def start_log_likelihoods(machine: Machine, fields: Fields, marginals: Marginals) -> Array64:
-    """−E[V_onsite(x_K)]/k_BT − N ln Z of each pattern, (P,): generation may start where it ends."""
+    """−E[V_onsite(x_K)]/k_BT − N ln Z of each pattern, (P,): E[ln p] of starting at x_K."""
     states = np.linspace(-_FARTHEST, _FARTHEST, 4001) * np.sqrt(machine.kT)
     weights = np.exp(-machine.potential.energy(states) / machine.kT)
     partition = float(trapezoid(weights, states))

@@ -1,15 +1,15 @@
 """J C + C J = X with C a covariance, and the same with a zero diagonal of J.
 
-In the eigenvectors U of C the solution is X_kl/(λ_k + λ_l). Few patterns leave a covariance of low
-rank above thermal noise that is nearly the same in all directions, C ≈ c + U (Λ − c) Uᵀ. Then only
-those vectors are computed, by subspace iteration, and
+In the eigenvectors U of C the solution is X_kl/(λ_k + λ_l). With few patterns, the covariance is of
+low rank apart from nearly isotropic thermal noise, C ≈ c + U (Λ − c) Uᵀ. Then only these vectors
+are computed, by subspace iteration, and
 
     J = X/2c + U W + (U W)ᵀ,      W = p a + ½ (s ∘ a U) Uᵀ,      a = Uᵀ X,
     p_k = 1/(λ_k + c) − 1/2c,     s_kl = 1/(λ_k + λ_l) − 1/(λ_k + c) − 1/(λ_l + c) + 1/2c
 
 A zero diagonal needs forces diag(d) that hold it: J C + C J = X + diag(d). The diagonal of J is a
 linear function of d with a positive matrix, so that conjugate gradients find d in a few steps of
-8 N k² operations each. All products are in float32: this is a direction to search in.
+8 N k² operations each. All products are in float32, which is enough for a search direction.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Lyapunov:
         return total
 
     def _holding_forces(self, diagonal: Float32) -> Float32:
-        """d that changes the diagonal of J by this, by conjugate gradients."""
+        """d that changes the diagonal of J by ``diagonal``, by conjugate gradients."""
         d = np.zeros_like(diagonal)
         residual = diagonal.copy()
         direction = residual.copy()

@@ -1,7 +1,7 @@
 """One unit on its noising path: x' = x + μΔt (a_k s − φ(x)) + √(2μk_BTΔt) ξ, φ = 2J₂x + 4J₄x³.
 
-Units do not see each other on a noising path, so everything the expected loss needs is a
-function of one unit's field s and of the step k. The density is carried through every step of
+Units do not interact on a noising path, so everything the expected loss needs is a function
+of one unit's field s and of the step k. The density is carried through every step of
 preparation and ramp by the exact Euler–Maruyama kernel, as Fourier coefficients
 c(κ) = E[exp(−iκx)] on a box: there a field is a phase and the thermal kick a damping,
 
@@ -11,8 +11,8 @@ and only the last factor, one matrix for all fields and steps, mixes the coeffic
 are tabulated at Chebyshev nodes of asinh(s/β), because m(s) has its nearest singularities on
 the imaginary axis (the zeros of the partition function) and this map moves them away.
 
-Only the fitted drift D = −Δx + μΔt φ_g(x′) knows the generating force φ_g, which may have a centre.
-Then d and q are neither odd nor even in s. A path of −s mirrors one of s, so
+Only the fitted drift D = −Δx + μΔt φ_g(x′) contains the generating force φ_g, which may have a
+centre. Then d and q are neither odd nor even in s. A path of −s mirrors one of s, so
 
     d(−s; φ_g) = −d(s; mirrored φ_g),   q(−s; φ_g) = q(s; mirrored φ_g)
 
@@ -50,7 +50,7 @@ _ENERGY = 13
 _NAMES = ("mean", "variance", "drift", "square", "start", "energy")
 _ODD = ("mean", "drift", "start")
 _OF_THETA = ("drift", "square", "energy")
-"""Moments that know the potential of V_θ."""
+"""Moments that depend on the potential of V_θ."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Marginals:
     error: float
     """Estimated error of these tables, each relative to its largest entry."""
     generating: dict[Onsite, GeneratingMarginals] = field(default_factory=dict)
-    """The same under every generating potential; empty where the reference potential is the one."""
+    """The same under every generating potential; empty if only the reference potential is used."""
 
     def under(self, group: str, stage: int) -> Marginals:
         """The moments of a group's units under their potential in V_θ of a stage."""
@@ -138,13 +138,13 @@ class Marginals:
         """Interpolation matrix (fields, nodes) with the parity of the named function."""
         if self.generating and name in _OF_THETA:
             raise UserError(
-                "machine.generating: this prediction knows one onsite potential only; train instead"
+                "machine.generating: this prediction covers one onsite potential; train instead"
             )
         return self.nodes.interpolation(fields, odd=name in _ODD)
 
 
 class GeneratingMarginals(Marginals):
-    """The same under a generating potential: d, q and E[V] have odd columns, then even ones."""
+    """Moments under a generating potential: d, q and E[V] have odd columns, then even ones."""
 
     @classmethod
     def of(cls, reference: Marginals, tables: Tables, mirrored: Tables) -> GeneratingMarginals:
@@ -166,8 +166,8 @@ class GeneratingMarginals(Marginals):
 
 
 class HarmonicMarginals(Marginals):
-    """The same of a harmonic unit, V′ = κx, in closed form: m and d are s times their values at
-    s = 1, v does not depend on s, and q = q₀ + q₁ s², as E[V] is.
+    """Moments of a harmonic unit, V′ = κx, in closed form: m and d are s times their values at
+    s = 1, v does not depend on s, and q = q₀ + q₁ s²; so is E[V].
     """
 
     def interpolation(self, fields: Array64, name: str) -> Array64:
@@ -287,7 +287,7 @@ def _check_force(machine: Machine) -> None:
     allowed = 1e-12 * np.abs(force).max()
     if np.abs(force - cubic).max() > allowed or np.abs(force + force[::-1]).max() > allowed:
         raise UserError(
-            f"machine.onsite = {machine.onsite!r}: theory knows forces c₁x + c₃x³ only; "
+            f"machine.onsite = {machine.onsite!r}: theory covers forces c₁x + c₃x³ only; "
             "train instead"
         )
 
@@ -306,7 +306,7 @@ def _largest_difference(marginals: Marginals, fields: Array64, exact: Tables) ->
 
 
 def _boltzmann_edges(machine: Machine, field: float) -> tuple[float, float]:
-    """Where U(x) − U_min = 36 k_BT for U = V_onsite − a s x, and so p_eq < 1e-16 of its top."""
+    """Where U(x) − U_min = 36 k_BT for U = V_onsite − a s x, so p_eq < 1e-16 of its maximum."""
     depth = _TAIL * machine.kT
     reach = 1.0
     while True:
@@ -355,10 +355,10 @@ def _box(machine: Machine, largest: float, refinement: float) -> tuple[float, fl
 def _field_nodes(
     machine: Machine, largest: float, tolerance: float, refinement: float
 ) -> FieldNodes:
-    """As many nodes as the distance of the nearest singularity asks for.
+    """As many nodes as the distance of the nearest singularity requires.
 
-    Chebyshev errors fall as ρ^(−2·nodes), ρ the half-axes' sum of the ellipse that touches it;
-    a third more covers the prefactor.
+    Chebyshev errors fall as ρ^(−2·nodes), with ρ the sum of half-axes of the ellipse that
+    touches it; a third more covers the prefactor.
     """
     scale = _field_scale(machine)
     distance = np.pi / 2 / math.asinh(largest / scale)
@@ -428,7 +428,7 @@ def _prepared(machine: Machine, transition: Array64, damping: Complex, kick: Com
 def _phases(amplitude: Array64, damping: Complex, kick: Complex) -> Iterator[Complex]:
     """exp(−σ²κ²/2 − iκ μΔt a_k s) for the amplitude of each step.
 
-    Each phase is the last one times exp(kick · Δa); where a falls evenly, that is a constant.
+    Each phase is the previous one times exp(kick · Δa), a constant where a falls evenly.
     """
     phase, latest, factor = damping * np.exp(amplitude[0] * kick), 0.0, np.ones_like(kick)
     for a, change in zip(amplitude, np.diff(amplitude, append=0.0), strict=True):

@@ -1,17 +1,17 @@
 """Predictions of training from the expected loss alone: no trajectory is simulated here.
 
-A noising path is independent of the θ it meets, so the mean of θ over paths obeys the linear
+A noising path is independent of θ, so the mean of θ over paths obeys the linear
 recursion of the rule with expected gradients,
 
     E[θ] ← E[θ] − α ∇E[L_w](E[θ])        for the windows w between updates, patterns in turn,
 
-exactly for the batch rule. For shorter periods it leaves out that states of one path remember
-each other: a relative α μΔt/(2k_BT) |m|² (memory of a unit, in steps), some per cent with the
-paper's values.
+exactly for the batch rule. For shorter periods it neglects that the states of one path are
+correlated: a relative error of α μΔt/(2k_BT) |m|² (memory of a unit, in steps), a few per cent
+with the paper's values.
 
 The loss is the logarithm of a likelihood, so at the optimum the covariance of a path's gradient is
-its Hessian (the information equality): Γ = H up to the misfit of the model. Around its mean a
-rule leaves the covariance Σ ← (1 − αH_w) Σ (1 − αH_w) + α² H_w, whose stationary value is α/2
+its Hessian (the information equality): Γ = H up to the misfit of the model. θ varies around its
+mean with the covariance Σ ← (1 − αH_w) Σ (1 − αH_w) + α² H_w, whose stationary value is α/2
 on every parameter for αH ≪ 1, and α/(2 − αλ) along an eigenvector for the batch rule. With the
 paper's values both approximations together overestimate the measured variance of couplings by
 5 % (batch) and 15 % (online).
@@ -141,7 +141,7 @@ def mean_rule(
 def _window_edges(
     fields: Fields, marginals: Marginals, span: tuple[int, int], period: int, windows: int
 ) -> list[int]:
-    """Steps that part the steps of a stage into windows, at multiples of the period."""
+    """Steps that divide the steps of a stage into windows, at multiples of the period."""
     first, last = span
     updates = math.ceil((last - first) / period)
     if updates <= windows:
@@ -184,7 +184,7 @@ def largest_curvature(loss: ExpectedLoss, tolerance: float = 1e-4) -> float:
     scale = np.ones(loss.layout.size)
     for block in loss.layout.blocks:
         if block.doubled:
-            block.of(scale)[...] = math.sqrt(0.5)  # an edge is held twice
+            block.of(scale)[...] = math.sqrt(0.5)  # an edge is stored twice
     operator = LinearOperator(
         (scale.size, scale.size),
         matvec=lambda u: scale * loss.curvature(u.ravel() / scale),
@@ -202,7 +202,7 @@ def round_growth(rule: MeanRule, tolerance: float = 1e-3) -> float:
     """Spectral radius of Π_p (1 − αH_p): growth of a deviation in one round over all patterns.
 
     By Arnoldi iteration. The steep directions of the patterns overlap without being the same,
-    so the largest eigenvalues are complex pairs, on which a power iteration never settles.
+    so the largest eigenvalues are complex pairs, on which a power iteration never converges.
     """
 
     def one_round(deviation: Array64) -> Array64:
@@ -349,10 +349,10 @@ def online_stability(
     words: Fields | None = None,
     overflow: float = 1e6,
 ) -> OnlineStability:
-    """Above 2/λ_max the first steps grow by |1 − αλ_k| each until λ_k has fallen below 2/α.
+    """Critical learning rates of stepwise training.
 
-    Later steps would shrink the deviation again, but a growth of 10⁶ is beyond what float32
-    residuals survive.
+    Above 2/λ_max the first steps grow by |1 − αλ_k| each until λ_k has fallen below 2/α. Later
+    steps would shrink the deviation again, but float32 residuals do not survive a growth of 10⁶.
     """
     steps, curvatures = step_curvatures(machine, fields, marginals, words)
     every = np.interp(np.arange(machine.steps), steps, curvatures)
@@ -369,9 +369,9 @@ def online_stability(
 def scatter_edge(machine: Machine) -> float:
     """The α at which the scatter of couplings alone makes a machine soft: 2√(Nα/2) = V″(0).
 
-    A rule leaves α/2 of variance on every coupling (the information equality, above). Couplings of
-    N units that are all wired then have a random part whose spectrum is a semicircle of that
-    radius. Where it reaches the stiffness of the units, a direction is not confined any more.
+    A rule leaves a variance of α/2 on every coupling (the information equality, above). Couplings
+    of N units that are all wired then have a random part whose spectrum is a semicircle of that
+    radius. Where it reaches the stiffness of the units, a direction is no longer confined.
     """
     return float(machine.potential.curvature(0.0)) ** 2 / (2 * machine.units)
 
@@ -416,8 +416,8 @@ def sampled_deviations(
 ) -> Iterator[tuple[int, Array64]]:
     """(cycles done, θ − E[θ]) of one training with Gaussian gradient noise of covariance H.
 
-    With 10⁵ parameters and more, one sample gives variances to better than a per cent and the
-    excess loss, which has fewer strong directions, to some per cent.
+    With 10⁵ parameters and more, one sample gives variances to better than one per cent and
+    the excess loss, which has fewer strong directions, to a few per cent.
     """
     rng = np.random.default_rng(seed)
     return _course(rule, lambda deviation, p: rule.deviate(deviation, p, rng), cycles, every)
@@ -489,7 +489,7 @@ def _require_complete(machine: Machine, what: str) -> None:
 
 @linear_algebra()
 def offset_response(loss: ExpectedLoss, tolerance: float = 1e-6) -> Array64:
-    """dθ*/dμ_bias = −H⁻¹ Σ_k E[x_i' + x_j', 1]: where an offset finally drives θ."""
+    """dθ*/dμ_bias = −H⁻¹ Σ_k E[x_i' + x_j', 1]: the shift of θ that an offset finally causes."""
     return conjugate_gradients(loss, tolerance, linear_term=offset_gradient(loss))[0]
 
 

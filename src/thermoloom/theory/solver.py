@@ -58,7 +58,7 @@ class Solution:
     seconds: float
     """Wall time, marginals included."""
     expected_heat: float | None = None
-    """E[Q] of the reverse path in E₀; None where it was not requested, as it costs a long sum."""
+    """E[Q] of the reverse path in E₀; None if not requested, since it takes a long sum."""
 
 
 @linear_algebra()
@@ -78,7 +78,7 @@ def solve_optimum(
 
     A weight at which the loss would be larger than at θ = 0 is refused.
     """
-    if heat_weight > 1:  # a usual weight is less; far above it, float32 would not do
+    if heat_weight > 1:  # usual weights are smaller; float32 fails for much larger ones
         _refuse_useless(heat_weight, _largest_weight(machine, drive, tolerance, ridge, 1.0))
     solution = _solve(machine, drive, tolerance, progress, max_iterations, heat_weight, ridge)
     if heat_weight and not solution.expected_loss <= solution.initial_loss:
@@ -90,9 +90,9 @@ def solve_optimum(
 def _largest_weight(
     machine: Machine, drive: Drive, tolerance: float, ridge: float, near: float
 ) -> float:
-    """The λ at which the loss is that at θ = 0.
+    """The λ at which the loss equals that at θ = 0.
 
-    θ is linear in λ, so the loss is a parabola; it is taken at 0 and at ±``near``.
+    θ is linear in λ, so the loss is a parabola; it is evaluated at 0 and at ±``near``.
     """
     plain, more = (
         _solve(machine, drive, tolerance, heat_weight=weight, ridge=ridge) for weight in (0.0, near)
@@ -143,7 +143,7 @@ def _solve(
         if heat_weight:
             linear = linear + (heat_weight / machine.kT) * heats[stage].slope
         solve = preconditioner(loss, solve)
-        # Thin products gain little from a second thread and lose much where a core is busy.
+        # Thin products gain little from a second thread and lose much if a core is busy.
         with threads(1) if isinstance(loss.moments, Factored) else nullcontext():
             theta[stage], gradient, steps = _minimum(
                 loss, tolerance, progress, max_iterations, linear, ridge, solve
@@ -174,17 +174,17 @@ def _relative_size(loss: ExpectedLoss, gradient: Array64, first: Array64) -> flo
 
 class CompletelyWired:
     """J with J S + (J S)ᵀ = R: the optimum of a machine in which every unit is coupled to every
-    unit, itself included. It differs from ours by masks only, so it preconditions our equations.
+    unit, itself included. The actual machine differs only by masks, so this is a preconditioner.
 
     Clamped units are eliminated first; the remainder, J C + C J with C the covariance of the free
     units given the clamped ones, is diagonal in the eigenvectors of C. Only the couplings of some
-    units, the hub, are needed: those of hidden units, where visible ones are not coupled.
+    units, the hub, are needed: those of hidden units, if visible ones are not coupled.
     With H of N units in it, four products cost 8 N² H operations each time, in float32, which is
-    enough for a direction to search in.
+    enough for a search direction.
     """
 
     def __init__(self, loss: ExpectedLoss, similar: CompletelyWired | None = None) -> None:
-        """``similar``: the equations of another stage, whose eigenvectors are near."""
+        """``similar``: the equations of another stage, whose eigenvectors are similar."""
         moments = loss.moments
         assert isinstance(moments, Dense)
         n = loss.machine.units
@@ -198,7 +198,7 @@ class CompletelyWired:
         second = moments.second[:n, :n] + np.diag(moments.variance)
         self._with_clamped = moments.second[:n, self._clamped]
         among = moments.second[np.ix_(self._clamped, self._clamped)]
-        # a label that no pattern has is coupled to nothing
+        # a label that no pattern has is uncoupled
         self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
         self._gain = self._with_clamped @ self._inverse
         self._hub = _hub(loss)
@@ -242,7 +242,7 @@ class CompletelyWired:
     def _everywhere(self, R: Array64, clamped: Array64) -> tuple[Array64, Array64]:
         """J of the hub, and J E[x cᵀ] of all units with the clamped ones c.
 
-        R less what the clamped units take of it is Y + Yᵀ, Y the columns of the hub and −R_c Gᵀ.
+        R without the part of the clamped units is Y + Yᵀ, Y the columns of the hub and −R_c Gᵀ.
         """
         Q, hub = self._vectors, self._hub
         columns = R[:, hub].astype(np.float32)
@@ -307,7 +307,7 @@ class FewWires:
         self._with_clamped[:, clamped] = moments.with_clamped[:, clamped]
         among = np.zeros_like(moments.among)
         among[np.ix_(clamped, clamped)] = moments.among[np.ix_(clamped, clamped)]
-        # a label that no pattern has is coupled to nothing
+        # a label that no pattern has is uncoupled
         self._inverse = np.linalg.pinv(among, rcond=1e-12, hermitian=True)
         self._gain = self._with_clamped @ self._inverse
         shared = np.einsum("uc,uc->u", self._gain, self._with_clamped)
@@ -344,7 +344,7 @@ def preconditioner(
 ) -> Preconditioner | None:
     """The approximate inverse of H; None where thin factors make plain steps cheaper.
 
-    ``similar``: that of another stage.
+    ``similar``: the preconditioner of another stage.
     """
     if isinstance(loss.moments, Factored):
         return None
@@ -404,7 +404,7 @@ def _minimum(
     """θ, the gradient there and the number of iterations.
 
     The gradient is a sum of as many float64 products as there were iterations. Where S is formed,
-    these are few and each is expensive; with thin factors it is computed again at θ.
+    these are few and each is expensive; with thin factors the gradient is computed again at θ.
     """
     inner = loss.layout.inner
     residual = -linear

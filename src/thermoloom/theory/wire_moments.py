@@ -1,10 +1,10 @@
-"""Moments of noising paths for machines with few wires, where wires are needed alone.
+"""Moments of noising paths for machines with few wires, where only wires are needed.
 
     (J S)_ij = Σ_{k ~ i} J_ik S_kj,   j ~ i,      S = Σ_k E[m mᵀ]
 
 needs S between neighbours of one unit only: for every unit i of degree d_i the d_i × d_i block of
-its neighbours. A product with the Hessian then costs Σ d_i² products and as much memory, however
-many patterns there are. Units of equal degree are stored and multiplied together.
+its neighbours. A product with the Hessian then costs Σ d_i² products and as much memory, for any
+number of patterns. Units of equal degree are stored and multiplied together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from thermoloom.theory.expected_loss import Fields, TimeModes
 
 _NUMBERS_AT_ONCE = 1 << 21
-"""Numbers that a piece of a sum over wires holds."""
+"""Numbers that a piece of a sum over wires has in memory."""
 _MODES_AT_ONCE = 1 << 23
 """Numbers in the means of the patterns that are added together."""
 _FIELDS_AT_ONCE = 1 << 18
@@ -32,7 +32,7 @@ _FIELDS_AT_ONCE = 1 << 18
 
 
 def worth_blocks(machine: Machine) -> bool:
-    """Whether the blocks of all units are fewer numbers than S."""
+    """Whether the blocks of all units have fewer numbers than S."""
     if not machine.sparse:
         return False
     degree = np.diff(wiring(machine).start)

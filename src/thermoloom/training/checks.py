@@ -42,8 +42,8 @@ def _check_fields(machine: Machine, drive: Drive) -> None:
     fields = np.asarray(drive.fields)
     if fields.ndim != 2 or not len(fields) or fields.shape[1] != machine.units:
         raise UserError(
-            f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}), at least "
-            "one row of the units of machine.visible + machine.hidden"
+            f"unit fields of shape {fields.shape}: expected (patterns, {machine.units}): at least "
+            "one row, and machine.visible + machine.hidden columns"
         )
     if fields.dtype.kind not in "iuf" or not np.isfinite(fields).all():
         raise UserError(f"unit fields ({fields.dtype}): must be real and finite")

@@ -69,7 +69,7 @@ class Trainee:
         theta = Parameters.from_stored(settings.built, arrays)
         columns = [arrays[f"curve_{name}"] for name in CURVE]
         if {(c.dtype.name, c.shape) for c in columns} != {("float64", (len(columns[0]),))}:
-            raise ValueError("the validation curve has other columns than float64 of one length")
+            raise ValueError("the columns of the validation curve are not float64 of equal length")
         check_cycles(columns[0])
         curve = tuple(
             (int(c), x, y) for c, x, y in zip(*(c.tolist() for c in columns), strict=True)
@@ -168,7 +168,7 @@ def train(trainees: Sequence[Trainee], drive: Drive, on_cycle: OnCycle | None = 
 
 
 def _learn(trainees: Sequence[Trainee], path: Path, validation: Mapping[int, Watched]) -> None:
-    """A cycle of trainees that learn together: of all completely, or of none."""
+    """Learn one cycle with several trainees together: either all complete it, or none."""
     learners, thetas = [t.learner for t in trainees], [t.parameters for t in trainees]
     states = [
         learner.init(trainee.parameters) if trainee.reached.state is None else trainee.reached.state
@@ -188,7 +188,7 @@ def _learn(trainees: Sequence[Trainee], path: Path, validation: Mapping[int, Wat
 class _TrainingPaths:
     """The noising paths of a training seed, as many at once as the engine simulates together.
 
-    They begin at multiples of this number, so that a training that resumes has the same paths.
+    Batches begin at multiples of their size, so that a resumed training has the same paths.
     """
 
     def __init__(self, settings: Settings, drive: Drive, cycles: int) -> None:
@@ -244,12 +244,12 @@ def _check_sharing(trainees: Sequence[Trainee]) -> None:
         )
         if not same:
             raise UserError(
-                "learners that share paths need equal machine, device, patterns and training.seed"
+                "learners on shared paths need the same machine, device, patterns and training.seed"
             )
 
 
 def check_cycles(cycles: NDArray[Any]) -> None:
-    """Refuse cycles of a validation curve that are not whole and rising."""
+    """Refuse cycles of a validation curve that are not whole and increasing."""
     whole = np.isfinite(cycles).all() and not (cycles % 1).any()
     if not whole or (cycles < 0).any() or (np.diff(cycles) <= 0).any():
         raise ValueError("the cycles of the validation curve do not increase")

@@ -166,7 +166,7 @@ document.addEventListener("keydown", event => {
 });
 
 const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-time = 1; // what it ends in, before it begins
+time = 1; // show the final images before the animation begins
 choose(-1);
 run(false);
 if (!still && location.hash !== "#end") setTimeout(() => { if (!touched) run(true); }, 1000 * PAUSE);

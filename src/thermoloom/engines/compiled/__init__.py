@@ -40,9 +40,9 @@ Float32 = NDArray[np.float32]
 
 
 def training_memory(machine: Machine) -> dict[str, int]:
-    """Bytes of one training. The watched loss has two matrices of all pairs of units per stage, and
-    one more; few wires have lists of their ends, and five rows of a block of steps for every unit.
-    Eight arrays have the size of a path: both paths, drives, errors and sums of them.
+    """Bytes of one training. The watched loss needs two matrices of all pairs of units per stage,
+    and one more; few wires need lists of their ends, and five rows of a block of steps for every
+    unit. Eight arrays have the size of a path: both paths, drives, errors and sums of them.
     """
     stages = machine.stages + len(machine.development)
     pairs = 4 * (2 * stages + 1) * machine.units**2
@@ -81,7 +81,7 @@ def _uneven(machine: Machine) -> bool:
 
 
 def watch(path: Path) -> Callable[[Parameters], PathLoss]:
-    """The loss on this path as a function of θ, evaluated as a quadratic form where cheaper."""
+    """The loss on this path as a function of θ, as a quadratic form where that is cheaper."""
     machine = path.machine
     shortest = min(last - first for first, last in machine.stage_windows)
     if machine.units <= shortest and not (isinstance(machine, BuiltMachine) or few_wires(machine)):

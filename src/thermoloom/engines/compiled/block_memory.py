@@ -138,7 +138,7 @@ class Rule(NamedTuple):
     hh: np.float32
     vv: np.float32
     one_v: np.float32
-    """β: |clamped states|² that visible units see, 1 of a bias and |word|² of labels."""
+    """β: |clamped states|² that act on visible units, 1 for a bias and |word|² for labels."""
     one_h: np.float32
 
 

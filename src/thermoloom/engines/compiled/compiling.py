@@ -37,8 +37,8 @@ if config.DISABLE_JIT:
 def _kernels_of_these_sources() -> str:
     """Cache folder of compiled kernels, one for each version of their sources.
 
-    Numba recompiles a cached kernel when its file changes, but not when a file that it calls does.
-    This holds for the user's own ``NUMBA_CACHE_DIR``, too.
+    Numba recompiles a cached kernel when its file changes, but not when code in other files does.
+    A user's own ``NUMBA_CACHE_DIR`` also has one such folder for each version.
     """
     parent = os.environ.get("NUMBA_CACHE_DIR") or platformdirs.user_cache_path("thermoloom")
     digest = hashlib.sha256()
@@ -54,8 +54,8 @@ config.CACHE_DIR = _kernels_of_these_sources()
 def compiler(lightly: bool = False, in_vectors: bool = True, **options: Any) -> Any:
     """A decorator that compiles kernels.
 
-    ``lightly``: with fewer optimizations; ``in_vectors``: with loops in vector registers. Both hold
-    for the kernel itself, not inside kernels that call it.
+    ``lightly``: with fewer optimizations; ``in_vectors``: with loops in vector registers. Both
+    apply to the kernel itself, not inside kernels that call it.
     """
     compiled = njit(nogil=True, cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
 
@@ -67,9 +67,9 @@ def compiler(lightly: bool = False, in_vectors: bool = True, **options: Any) -> 
 
 
 def _without_foreign_kernels(kernel: Any) -> Any:
-    """The kernel, which does not keep on disk what it is for potentials defined elsewhere.
+    """The kernel, whose versions for potentials from outside the package are not cached on disk.
 
-    An index on disk knows types by their modules: without the user's module nobody could read it.
+    The index on disk names types by their modules: without the user's module it is unreadable.
     """
     cache = kernel._cache
     save = cache.save_overload
@@ -78,7 +78,7 @@ def _without_foreign_kernels(kernel: Any) -> Any:
 
 
 def _is_foreign(kind: Any) -> bool:
-    """Whether a type is, or holds, a named tuple of a module outside the package."""
+    """Whether a type is, or contains, a named tuple of a module outside the package."""
     if isinstance(kind, types.BaseNamedTuple):
         package = machine.__name__.partition(".")[0]
         if kind.instance_class.__module__.partition(".")[0] != package:
@@ -105,7 +105,7 @@ fast_loops = compiler(lightly=True, **_FAST, **_INNER)
 
 
 class _Lightly(Listener):  # type: ignore[misc]
-    """Sets the optimization level for each kernel, and says that kernels are being compiled."""
+    """Sets the optimization level for each kernel, and announces that kernels are compiling."""
 
     def __init__(self) -> None:
         self._defaults: list[tuple[Any, int]] = []
@@ -202,7 +202,7 @@ def _of_unit(constants: Any, i: Any) -> Any:
 
 
 def _differ(kind: Any) -> bool:
-    """Whether a type is, or holds, an array."""
+    """Whether a type is, or contains, an array."""
     inside = kind.types if isinstance(kind, types.BaseTuple) else ()
     return isinstance(kind, types.Array) or any(map(_differ, inside))
 

@@ -134,7 +134,7 @@ def change_and_feel(share, alpha, solved, closes, path, rows, columns, panels): 
     """Update a share's couplings with the ``solved`` steps of the last block, then compute the
     forces along the next ``path``. ``closes``: whether the last block ends a period.
 
-    The rows of a piece in a few panels at a time, while they are in the cache.
+    Processes the rows of a piece in a few panels at a time, while they are in the cache.
     """
     steps, couplings, within = path.shape[0], panels.couplings, panels.within
     # couplings within a group come after those between groups
@@ -173,7 +173,7 @@ def fill(share, matrix, panels):  # type: ignore[no-untyped-def]
 
 @inner
 def take(share, panels, learned):  # type: ignore[no-untyped-def]
-    """Copy a share's couplings into a matrix, both triangles within a group; are they finite?"""
+    """Copy a share's couplings into a matrix, both triangles within a group; True if finite."""
     couplings, within = panels.couplings, panels.within
     low, high = range_of(share, panels.edges)
     finite = True

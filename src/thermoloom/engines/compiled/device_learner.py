@@ -26,7 +26,7 @@ MOST_THREADS = 8
 
 @compiler(fastmath={"reassoc", "contract"})
 def _row(felt, gain, r_i, x_i, r, x, next_x):  # type: ignore[no-untyped-def]
-    """Update the couplings that act on one unit, r times α; returns the force in the next state."""
+    """Update the couplings that act on one unit, with r given as α r; returns the next force."""
     force = np.float32(0)
     for j in range(felt.size):
         felt[j] -= gain[j] * pair_update(r_i, x_i, r[j], x[j])
@@ -36,10 +36,10 @@ def _row(felt, gain, r_i, x_i, r, x, next_x):  # type: ignore[no-untyped-def]
 
 @jit
 def _learn(thread, threads, barrier, felt, gain, begins, x, start, alpha, constants, moves, out):  # type: ignore[no-untyped-def]
-    """Residuals of a thread's units in all steps, each under the couplings after the last update.
+    """Residuals of a thread's units in all steps, each under the couplings updated before it.
 
     ``x`` (steps, N + clamped units) holds states x′. Unit i is coupled to columns from begins[i]
-    on. ``moves`` (2, N + clamped units) holds α r of the last step and of this one.
+    on. ``moves`` (2, N + clamped units) holds α r of the previous step and of this one.
     """
     steps, units = start.shape
     for k in range(steps):
@@ -101,8 +101,8 @@ class DeviceLearner(StageLearner):
         return out
 
     def _directed(self, both: Array) -> Float32:
-        """Numbers of couplings, flat, by the unit on which they act and the other one, with label
-        units and the 1 that biases multiply as the last columns.
+        """Flat numbers of couplings as a matrix: a row for each unit on which they act, a column
+        for the other unit; the last columns are the label units and the constant 1 of biases.
         """
         form, twist = layout(self.machine), self.machine.twist
         matrix = form.coupling_matrix(both)

@@ -1,7 +1,7 @@
-"""Potentials of users that Numba cannot compile: the portable engine computes with them.
+"""User potentials that Numba cannot compile: the portable engine computes with them.
 
-Kernels call ``onsite.gradient(x)`` of a number x. A gradient that is more than arithmetic, NumPy
-functions and coefficients runs in NumPy instead, which is slower, and a warning says so once.
+Kernels call ``onsite.gradient(x)`` for a number x. A gradient that is more than arithmetic, NumPy
+functions and coefficients runs in NumPy instead, which is slower; a warning says so once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from thermoloom.settings import Settings
 
 
 def portable_if_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of an engine that leaves machines with such a potential to the portable engine."""
+    """Make an engine's function leave machines with such a potential to the portable engine."""
 
     @wraps(function)
     def choose(subject: Any, *arguments: Any, **options: Any) -> Any:
@@ -39,10 +39,10 @@ def portable_if_foreign(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_learning(settings: Settings) -> bool:
-    """Whether a user's rule, or an error that depends on the residual, is to be learned with."""
+    """Whether training uses a user's rule, or an error that depends on the residual."""
     own, rule = own_objects(settings), settings.training.rule
     if own.linear != PLAIN:
-        warn_once(f"training.rule = {rule:.80}: the portable engine learns it, more slowly")
+        warn_once(f"training.rule = {rule:.80}: the portable engine trains with it, more slowly")
     return is_extension(rule) or own.stepwise
 
 
@@ -60,7 +60,7 @@ def _compiles(onsite: str) -> bool:
         gradient.compile(signature)
         if isinstance(gradient.overloads[signature].signature.return_type, types.Float):
             return True
-    except Exception:  # Numba raises nearly anything where it cannot compile
+    except Exception:  # Numba raises nearly any exception if it cannot compile
         pass
     warn(
         f"machine.onsite = {onsite:.80}: Numba cannot compile its gradient, so the portable "

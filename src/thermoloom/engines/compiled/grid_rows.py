@@ -17,7 +17,7 @@ counter (q, step, trajectory, 1). Each u is uniform to 2⁻²³, symmetric about
 of a row are correlated by less than 2⁻³².
 
 d, ⌊ ⌋, round and clip are exact IEEE operations, so that a reference can reproduce them; sums of
-forces have a fixed order. Loops are over few arrays, since compilers do not vectorize others.
+forces have a fixed order. Loops use few arrays, since compilers do not vectorize others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BELOW_ONE = np.float32(1 - 2.0**-24)
 def _draw_words(key, trajectory, step, first, upper, lower):  # type: ignore[no-untyped-def]
     """Words of the counters from ``first`` on, for the upper and the lower two rows of a tile.
 
-    Two words in 64 bits, so that read as 32 bits they are in the order of the columns.
+    Two words share 64 bits, so that, read as 32-bit words, they are in the order of the columns.
     """
     c1, c2 = np.uint64(step), np.uint64(trajectory)
     for i in range(upper.size):

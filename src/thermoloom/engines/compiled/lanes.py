@@ -1,7 +1,7 @@
 """Rows of steps in vector registers: the wires of one unit, a block of steps at a time.
 
 A unit's states in a block of B steps are one row of B numbers, and so are its residuals. A wire
-then is arithmetic between contiguous rows, without gathers, for any neighbours. Step k = q·P + p of
+is then arithmetic between contiguous rows, without gathers, for any neighbours. Step k = q·P + p of
 a block is number p·L + q of its row, so that vector p holds every P-th step. The causal sums over
 earlier steps are P − 1 additions of vectors and one prefix sum over the lanes.
 
@@ -41,7 +41,7 @@ BLOCK = LANES * VECTORS
 """B, steps of a block."""
 AHEAD = 4
 """Wires by which rows are fetched ahead: neighbours lie anywhere in memory, and a block of a few
-hundred units exceeds the second-level cache. ``columns`` has as many entries behind its last."""
+hundred units exceeds the second-level cache. ``columns`` is padded by as many entries."""
 _LINE = 16
 """Numbers in a line of the cache."""
 _FAST = ("contract", "reassoc", "nsz")
@@ -82,7 +82,7 @@ class _Rows:
                 fetch(self.builder, self.builder.gep(start, [INDEX(line)]))
 
     def entry(self, data: Value, position: Value, ahead: int = 0) -> Value:
-        """An index of 32 bits, widened; of a wire or of one that is some wires ``ahead``."""
+        """A 32-bit index, widened, of a wire or of the one that many wires ``ahead``."""
         if ahead:
             position = self.builder.add(position, INDEX(ahead))
         return self.builder.sext(self.builder.load(self.builder.gep(data, [position])), INDEX)

@@ -2,8 +2,8 @@
 
     J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′),   b_a ← b_a − α Σ r_a      every M steps, over them
 
-M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is linear in θ
-and an update is a masked rank-2 change, so the residuals of a block of B steps obey, with
+M = 1 is the online rule, M = K the batch rule. The path is independent of θ, the residual is linear
+in θ and an update is a masked rank-2 change, so the residuals of a block of B steps obey, with
 c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where the update
 of step l is already applied at step k,
 
@@ -186,7 +186,7 @@ def _fill(share, blocks, theta):  # type: ignore[no-untyped-def]
 
 @inline
 def _take(share, theta, learned):  # type: ignore[no-untyped-def]
-    """Copy a share of the working copy into the learned couplings; are they finite?"""
+    """Copy a share of the working copy into the learned couplings; True if they are finite."""
     finite = True
     for n in range(len(learned)):
         finite &= take(share, theta.panels[n], learned[n])
@@ -226,8 +226,8 @@ def _learn(thread, threads, barrier, states, start, driven, blocks, theta, rule,
 
 
 def _steps_of(window: Window) -> tuple[Float32, Float32, bool]:
-    """States of a window; residuals at θ = 0 plus errors or, where the kernel computes those
-    residuals while the states are in the cache, errors alone; whether it does.
+    """States, ``start`` and ``driven``: ``start`` contains residuals at θ = 0 plus errors or, if
+    ``driven``, errors alone, and the kernel computes residuals while the states are in the cache.
     """
     if window.path.prepared is not None:
         return window.states, window.start, False
@@ -275,7 +275,7 @@ class Learner(StageLearner):
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        """An incomplete last period of a window is applied at its end."""
+        """Learn a stage; an incomplete last period of a window is applied at its end."""
         stage, word = window.stage, window.path.word
         bias = effective_bias(theta, stage, word)
         self._scratch.bias[:] = bias

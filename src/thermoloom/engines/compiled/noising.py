@@ -81,8 +81,8 @@ class _Noising:
 class LongStates:
     """States of a noising path that are simulated when they are read: ``states[first:last]``.
 
-    What was read is overwritten by the next read. Reading on costs no more than the steps; reading
-    back starts again from x(t_0).
+    Each read overwrites the previous one. Reading forwards costs no more than the steps; reading
+    backwards starts again from x(t_0).
     """
 
     def __init__(

@@ -157,7 +157,7 @@ class QuantizedLearner(StageLearner):
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        """The number of the trajectory selects that of the rounding stream."""
+        """Learn a stage; the trajectory of the rounding stream has the number of the path."""
         machine, stage, word = self.machine, window.stage, window.path.word
         squares = clamped_squares(machine, word)
         slots, visible, hidden = Slots.of(machine), machine.visible, machine.hidden

@@ -206,7 +206,7 @@ class _Relaxation:
         number: int,
         clamped: _ClampedUnits | None,
     ) -> None:
-        """``number``: that of the first sample in the streams of the seed."""
+        """``number``: number of the first sample in the streams of the seed."""
         self.x, self.free, self.number, self.clamped = x, sampler.free, number, clamped
         self.forces = sampler.forces[stage]
         self.bias, self.row = _bias_rows(sampler.theta, stage, word, len(x))
@@ -218,7 +218,7 @@ class _Relaxation:
         self.feel()
 
     def feel(self) -> None:
-        """Compute the forces of all couplings on the present states."""
+        """Compute the forces of all couplings on the current states."""
         self.forces.felt(self.x, self.coupling)
         if self.forces.turned is not None:
             self.forces.turned(self.x, self.turned)

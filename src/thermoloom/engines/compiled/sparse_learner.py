@@ -55,7 +55,7 @@ float32 states, residuals are accurate to 4e-6."""
 MOST_SWEEPS = 8
 """Largest number of sweeps. A block that needs more is split in two."""
 MEASURED_EVERY = 16
-"""Blocks between those that are swept twice to measure the contraction."""
+"""Number of blocks from one that is swept twice, to measure the contraction, to the next."""
 
 
 class _Graph(NamedTuple):
@@ -340,7 +340,7 @@ class SparseLearner(StageLearner):
         self._block = block
         self._graph = _graph(machine)
         self._wires = len(wiring(machine).numbers) // 2
-        """Wires of free units, which θ begins with."""
+        """Number of wires between free units, with which θ begins."""
         self._constants = step_constants(machine)
         rows = machine.units + 2
         count = self._wires + machine.units
@@ -380,8 +380,8 @@ class SparseLearner(StageLearner):
         return bool(np.isfinite(couplings).all())
 
     def _steps_of(self, window: Window, begin: int, end: int) -> tuple[Float32, Float32]:
-        """States of some steps and of the step before, and their residuals at θ = 0 unless they are
-        computed in passing.
+        """States of some steps and of the step before, and residuals at θ = 0 unless the kernel
+        computes them.
         """
         path, errors = window.path, window.errors
         states = path.states[begin : end + 1]

@@ -53,7 +53,7 @@ class StageLearner:
     def learn_stage(
         self, theta: Parameters, window: Window, alpha: float, learned: Float32
     ) -> bool:
-        """Write one stage of θ after its window into ``learned``, flat; is it finite?"""
+        """Write one stage of θ after its window into ``learned``, flat; True if it is finite."""
         raise NotImplementedError
 
     def learn(

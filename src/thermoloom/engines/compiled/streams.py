@@ -4,12 +4,12 @@
     key = (seed, stream name),   counter = (unit, ⌊k/4⌋, trajectory, 0)
 
 are the standard normals of one unit in four consecutive steps, 4⌊k/4⌋ to 4⌊k/4⌋ + 3, of one
-trajectory. Nothing is stateful: any normal can be had alone, whatever the block size, the thread,
-the worker or the order.
+trajectory. Streams have no state: any normal can be computed alone, independently of block size,
+thread, worker and order.
 
 The normals use integer arithmetic and correctly rounded float32 operations only (no library
-logarithm or sine, no fused multiply–add), so a stream is the same, to the bit, on every
-machine with IEEE arithmetic.
+logarithm or sine, no fused multiply–add), so a stream is bit-identical on every machine
+with IEEE arithmetic.
 """
 
 from __future__ import annotations

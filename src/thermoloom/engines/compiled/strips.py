@@ -5,9 +5,9 @@ residuals and states of the earlier steps, which are numbers:
 
     R_v(k) = R⁰_v(k) − αc Σ_{l<k} [ (x_h(k)·x_h(l)) R_v(l) + (x_h(k)·R_h(l)) X_v(l) ]
 
-So the steps of a strip follow each other exactly, however strong the feedback. A solved strip acts
-on later strips by products of matrices. Each thread works on its share of the units; threads wait
-for each other before sums over all units.
+The steps of a strip are thus solved in turn, exactly, however strong the feedback. A solved strip
+acts on later strips by products of matrices. Each thread works on its share of the units; threads
+wait for each other before sums over all units.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     add_forces_of_rows    f_j += Σ_i n_ij y_i,   f_i += Σ_j n_ij y_j     for a few rows of integers
 
 The sums of a tile of C are in vector registers, and numbers of A are multiplied with vectors of B.
-So rows of B and C are contiguous, while A may have any strides. The order of a sum does not depend
-on its tile. Compilers do not generate this code from loops, so it is written in LLVM.
+Rows of B and C must therefore be contiguous; A may have any strides. The order of a sum does not
+depend on its tile. Compilers do not generate this code from loops, so it is written in LLVM.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Operand(NamedTuple):
     """Address and strides of A, B or C."""
 
     address: int
-    """Of the first number."""
+    """Address of the first number."""
     row: int
     """Stride of r in numbers; likewise far for f and near for k."""
     far: int
@@ -57,7 +57,7 @@ class Extent(NamedTuple):
     """Range of f; likewise near for k."""
     near: int
     begins: bool
-    """Whether the product overwrites C or is added to it."""
+    """Whether the product overwrites C; otherwise it is added."""
 
 
 def everywhere(builder: Any, number: Value) -> Value:
@@ -169,7 +169,7 @@ def add_forces_of_rows(
 ) -> None:  # fmt: skip
     """f_j += Σ_i n_ij y_i and f_i += Σ_j n_ij y_j for the integers n_ij of ROWS rows from ``row``.
 
-    The rows have ``columns`` numbers, of which ``count`` vectors count; column 0 is that of unit
+    The rows have ``columns`` numbers, of which ``count`` vectors are used; column 0 is that of unit
     ``column``. A row's lanes are summed separately, then added in pairs.
     """
     kind, units = ir.VectorType(codes.type.pointee, LANES), []
@@ -208,7 +208,7 @@ def transpose_tile(
 ) -> None:
     """LANES × LANES numbers of ``a``, transposed, into ``b``.
 
-    The tile to the right is fetched: rows of a path are too distant for the hardware prefetcher.
+    The tile to the right is prefetched: rows of a path are too distant for the hardware prefetcher.
     """
 
     def rows_of(first: Value, at: Value, stride: Value) -> list[Value]:

@@ -4,7 +4,7 @@ Read the modules in this order: ``engines.library`` (operations that array libra
 differently), ``noising``, ``couplings`` (forces and updates of θ), ``blocks``, ``learner`` and
 ``generation``; at the end ``update_noise``, which few trainings need. Random streams are those of
 the compiled engine (``thermoloom.streams``), so results agree with it to round-off; update noise
-agrees in law.
+agrees in distribution.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PortableEngine(Engine):
     PATHS = 16
 
     def training_memory(self, machine: Machine) -> dict[str, int]:
-        """Bytes of θ and eight arrays like a stage of it, dense; of paths, twice, and ten more."""
+        """Bytes of θ and eight arrays the size of a stage, dense; of paths, twice, and ten more."""
         dense, size = Layout(machine, complete=True).size, self.library.numpy(self.library.zero)
         paths = 2 * min(self.PATHS, paths_together(machine)) + 10
         pairs = size_memory(machine, (8 + machine.stages) * size.itemsize * dense)

@@ -2,8 +2,8 @@
 
     J_ij ← J_ij − α Σ (r_i x_j′ + r_j x_i′)                        every M steps, over them
 
-M = 1 is the online rule, M = K the batch rule. The path does not see θ, the residual is linear in θ
-and an update is a masked rank-2 change. So the residuals of a block of B steps obey, with
+M = 1 is the online rule, M = K the batch rule. The path is independent of θ, the residual is linear
+in θ and an update is a masked rank-2 change. So the residuals of a block of B steps obey, with
 c = μΔt/(2k_BT), R⁰ the residuals under the θ at the block's start and U[k, l] = 1 where the update
 of step l is already applied at step k,
 
@@ -13,9 +13,9 @@ of step l is already applied at step k,
 
 for the paper's wiring; in general a group has such terms for every group it is coupled to. U is
 strictly causal, so sweeps R ← R⁰ − αc[…] are exact after B of them; three reach round-off. Then θ
-takes one rank-2B update. All of it is products of matrices, where a loop over steps would read and
-write θ at every step. Other linear rules, such as momentum, have other weights in U and remember
-more than θ (``thermoloom.rules``).
+takes one rank-2B update. All of these are products of matrices, while a loop over steps would read
+and write θ at every step. Other linear rules, such as momentum, have other weights in U and
+remember more than θ (``thermoloom.rules``).
 
 Where couplings are not those of whole groups (few wires, a device that distorts them) the products
 do not factorize, and a user's own rule or error may not be linear: then a block is one period of M
@@ -91,7 +91,7 @@ def learn_blocks(
     """θ, and all else that the rule remembers, after blocks of steps.
 
     ``blocks``: x′, uncoupled residuals and normals of the error, each (blocks, trainings, B, N),
-    and the counters of the rounding stream (blocks, 2), which matter on a grid, where B = 1.
+    and the counters of the rounding stream (blocks, 2), which are used on a grid only, where B = 1.
     """
     machine, scale, xp = rule.machine, rule.machine.residual_scale, library.xp
 

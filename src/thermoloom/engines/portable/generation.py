@@ -1,7 +1,7 @@
-"""Generation: the frozen computer turns thermal noise into images and gives off heat.
+"""Generation: the frozen computer turns thermal noise into samples and releases heat.
 
     preparation   x = 0, then K steps under the onsite potential alone
-    generation    x_{k+1} = x_k − μΔt ∂V_θ(x_k) + √(2μk_BTΔt) z_k,   through the stages backwards
+    generation    x_{k+1} = x_k − μΔt ∂V_θ(x_k) + √(2μk_BTΔt) z_k,   through the stages in reverse
     path heat     −Σ_k ½ (∂V_k + ∂V_{k+1})·Δx_k          over free units
     clamp work    Σ_k ½ (∂V + ∂V′)·Δc                    exact: V is quadratic in clamped units c
     active work   −Σ_k (D x_k)·Δx_k                      of couplings D_ji = −D_ij
@@ -38,7 +38,7 @@ def generation_steps(
 ) -> Any:  # fmt: skip
     """States (steps, S, N) after each step; path heat, clamp and active work of each, (steps, S).
 
-    ``free`` (N,) is 0 for clamped units, which move to ``targets`` (steps, S, N) or, without, stay.
+    ``free`` (N,) is 0 for clamped units, which move to ``targets`` (steps, S, N) or stay.
     """
     onsite: Any = constants.onsite
 
@@ -117,7 +117,7 @@ class Sampler:
         return account
 
     def see(self, first: int, step: int, states: Array, clamp_work: Any) -> None:
-        """Make snapshots of states (steps, S, N) from a step on, where they are wanted."""
+        """Take the requested snapshots from states (steps, S, N), which begin at ``step``."""
         for k in sorted(set(self.snapshots.steps) & set(range(step, step + len(states)))):
             seen = self.library.numpy(states[k - step]), clamp_work[k - step]
             self.snapshots.see(int(k), first, *seen)

@@ -25,9 +25,9 @@ from thermoloom.streams import Stream
 from thermoloom.threads import linear_algebra
 
 LONGEST_BLOCK = 64
-"""Most steps in a block of several updates."""
+"""Largest number of steps in a block of several updates."""
 STRONGEST_FEEDBACK = 0.5
-"""Largest 2αcB|x|², by which a block changes its own residuals: beyond, sweeps converge slowly."""
+"""Largest 2αcB|x|², by which a block changes its own residuals: above, sweeps converge slowly."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Learner(engines.Learner):
         return lesson
 
     def lesson(self, path: Path) -> tuple[Array, Any]:
-        """Residuals (K, N) of units that are coupled to nothing, and a final change of θ."""
+        """Residuals (K, N) of uncoupled units, and a final change of θ."""
         alone = uncoupled_residuals(self.library, self.rule.machine, path.states)
         return alone + residual_errors(self.library, self.settings, path.number), 0.0
 
@@ -87,9 +87,10 @@ def learn_together(
     learners: Sequence[Learner], thetas: Sequence[Parameters], states: Sequence[State],
     path: Path | Sequence[Path],
 ) -> list[Lesson | None]:  # fmt: skip
-    """θ and state of trainings after one path each, or after the same path, side by side, which
-    fills a GPU; None: θ diverged. They may differ in seed, rate and additive errors, not in
-    ``rule``; on a grid, where each needs its own rounding stream, there is one.
+    """θ and state of trainings after one path each, or after the same path; None if θ diverged.
+
+    Computing them side by side fills a GPU. They may differ in seed, rate and additive errors, not
+    in ``rule``. On a grid there is only one, because each needs its own rounding stream.
     """
     first, rule, library = learners[0], learners[0].rule, learners[0].library
     xp, machine, paths = library.xp, rule.machine, [path] if isinstance(path, Path) else path

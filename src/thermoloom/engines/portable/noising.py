@@ -69,7 +69,7 @@ def noising_paths(
 
 
 def uncoupled_residuals(library: NumPy, machine: Machine, states: Any) -> Array:
-    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of each step of a path (K + 1, N) of NumPy: (K, N)."""
+    """[−Δx + μΔt V′_onsite(x′)]/(2k_BT) of each step of a NumPy path (K + 1, N): (K, N)."""
     if states.shape != (machine.steps + 1, machine.units):
         raise ValueError(f"a path of shape {states.shape} does not fit this machine")
     return library.xp.concatenate([*drives(machine, library.array(states), library.array)], 0)

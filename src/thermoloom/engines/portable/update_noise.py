@@ -16,7 +16,7 @@ G, H, E
     within a group   (Z + Zᵀ)/√2 without its diagonal, A = B
 
 so of E only the diagonal of PEP is needed, whose covariance is P∘P = diag(1 − 2|A_i|²) +
-(AAᵀ)∘(AAᵀ). The law is exact, jointly for all steps and W_K.
+(AAᵀ)∘(AAᵀ). The distribution is exact, jointly for all steps and W_K.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from thermoloom.streams import Stream, draw_normals
 from thermoloom.threads import linear_algebra
 
 LONGEST_SPAN = 64
-"""Most steps over which W is advanced at once: longer spans need fewer W_n, but more levels."""
+"""Largest number of steps over which W is advanced at once: longer spans need fewer W_n, but more
+levels."""
 
 
 def basis(library: NumPy, states: Array) -> Array:
@@ -118,8 +119,8 @@ class NoiseResponse(Learner):
     def __post_init__(self) -> None:
         if self.rule.machine.sparse:
             raise UserError(
-                "imperfections.update_noise: needs a wire for every pair; take complete wiring, or "
-                "use residual_noise"
+                "imperfections.update_noise: needs a wire for every pair; use complete wiring, or "
+                "residual_noise"
             )
 
     def updates(self, states: Array) -> int:
@@ -132,7 +133,7 @@ class NoiseResponse(Learner):
 
     @linear_algebra()
     def lesson(self, path: Path) -> tuple[Array, Any]:
-        """−αc W_k x′_k, which stands for uncoupled residuals, and −α W_K."""
+        """−αc W_k x′_k, which replaces uncoupled residuals, and −α W_K."""
         library, machine, calls = self.library, self.rule.machine, count()
         keys = Stream(library, self.settings.training.seed, "update error").keys
         along, ends, x = [], [], library.array(path.states[1:])

@@ -1,4 +1,4 @@
-// The page: what is asked for goes to the lab, and what comes back is shown.
+// The page: it sends requests to the lab and shows the answers.
 import {chart, mosaic, onTheme, picture, show, variable} from "./paint.js";
 import {Pad, fromFile} from "./pad.js";
 import {Player, partName} from "./player.js";
@@ -37,7 +37,7 @@ function ask(message) {
   socket.send(JSON.stringify({...message, number: ++number}));
   return number;
 }
-function order(message, what) { // work, which ends the work before it
+function order(message, what) { // starts a task, which ends the previous one
   notice("");
   player.giveUp();
   if (aside.contains(document.activeElement) && matchMedia("(max-width: 46rem)").matches)
@@ -72,7 +72,7 @@ const answers = {
   ready(head) {
     noise(false);
     viewer = head.viewer; machines.given = head.given;
-    machines.taught = null; // another connection, another viewer: what was taught is gone
+    machines.taught = null; // a new connection is a new viewer, which has taught nothing
     document.querySelector('[name=which][value="taught"]').disabled = true;
     choose("given");
     state("ready", "ready");
@@ -80,7 +80,7 @@ const answers = {
     generate();
   },
   error(head) {
-    if (looking && head.number === looking) { // of a scene that is no longer there, or that has run away
+    if (looking && head.number === looking) { // about a scene that no longer exists, or that has diverged
       looking = 0;
       find("unit").replaceChildren(make("p", {className: "note", textContent: head.text}));
       if (again) look();
@@ -116,7 +116,7 @@ const answers = {
   inspected(head, bytes) { if (head.number === looking) { looking = 0; unit(head, bytes); if (again) look(); } },
 };
 
-// --- until there is a machine: noise, which is what it begins with
+// --- noise, which is shown until the machine is ready
 
 let humming = null;
 function noise(on) {
@@ -145,7 +145,7 @@ function turn(name, focus = false) {
   find("scene").hidden = name === "teach"; find("lesson").hidden = name !== "teach";
   find("which").hidden = name === "teach" || !machines.taught;
   if (name === "teach") drawLesson();
-  else if (machines[which] && asked.computer && asked.computer !== which) generate(); // what was taught shows what it can do
+  else if (machines[which] && asked.computer && asked.computer !== which) generate(); // show samples of the machine that was just taught
   if (name === "complete") known.paint();
   if (name === "export") exportPanel();
   if (name === "inspect") { if (player.unit === null && machines[which]) player.unit = central(machines[which]); look(); }
@@ -172,7 +172,7 @@ function choose(name) {
   find("given-name").textContent = machines.given.digits && machines.given.classes.length === 10 ? "ten digits" : "given";
   const stages = machine.stages > 1 ? `, ${machine.stages} stages` : "";
   find("about").textContent = `${machine.visible} visible${machine.hidden ? ` and ${machine.hidden} hidden` : ""} units, `
-    + `${machine.couplings.toLocaleString("en")} couplings${stages}, has learned ${machine.learned} ${machine.learned === 1 ? "pattern" : "patterns"}`;
+    + `${machine.couplings.toLocaleString("en")} couplings${stages}, ${machine.learned} learned ${machine.learned === 1 ? "pattern" : "patterns"}`;
   if (machine.unfinished) find("about").prepend(make("strong", {id: "unfinished", textContent: machine.unfinished}), " ");
   wanted = new Set(machine.classes.map(c => c.class));
   chips();
@@ -202,7 +202,7 @@ function chips() {
       chip.dataset.class = own;
       chip.setAttribute("aria-pressed", String(wanted.has(own)));
       chip.setAttribute("aria-label", `class ${name}`);
-      chip.addEventListener("click", () => { // from all, a click asks for this one alone
+      chip.addEventListener("click", () => { // if all are selected, a click selects this one alone
         if (wanted.size === classes.length) wanted = new Set([own]);
         else if (!wanted.delete(own)) wanted.add(own);
         if (!wanted.size) wanted.add(own);
@@ -215,7 +215,7 @@ function chips() {
 }
 for (const radio of document.querySelectorAll("[name=which]")) radio.addEventListener("change", () => { choose(radio.value); generate(); });
 
-// --- generate, complete, damage: one order ---
+// --- generate, complete, damage: one kind of request ---
 
 const player = new Player(soon => { if (tab === "inspect") look(soon); });
 let asked = {};
@@ -245,7 +245,7 @@ find("clear").addEventListener("click", () => { known.clear(); document.querySel
 async function open(file) {
   if (!file) return;
   try { known.set(await fromFile(file, known.columns, known.rows)); notice(""); }
-  catch { notice(`${file.name || "this"}: not a picture that this browser can read`); }
+  catch { notice(`${file.name || "this file"}: not a picture that this browser can read`); }
 }
 find("picture").addEventListener("change", event => { open(event.target.files[0]); event.target.value = ""; });
 for (const name of ["dragover", "drop", "dragleave"]) addEventListener(name, event => {
@@ -267,7 +267,7 @@ const broken = () => {
 };
 broken.none = {temperature: 1, bits: 32, noise: 0, dead_wires: 0, dead_units: 0};
 const sliders = ["temperature", "bits", "noise", "dead-wires", "dead-units"];
-let due, next = null; // damage to be done once the intact machine has run from the same noise
+let due, next = null; // damage to apply once the intact machine has run from the same noise
 function damageSoon(wait) { clearTimeout(due); due = setTimeout(damageNow, wait); }
 function damageNow() {
   if (intact?.noise === noiseOf(message())) generate({fresh: false, damage: broken()});
@@ -289,7 +289,7 @@ function words({temperature, bits, noise, dead_wires, dead_units}) {
   return found.join(", ") || "none";
 }
 const noiseOf = ({computer, samples, seed, classes}) => JSON.stringify([computer, samples, seed, classes]);
-let intact = null, history = ""; // the last run without damage, and what the runs of the table have in common
+let intact = null, history = ""; // the last run without damage, and the noise that the runs in the table share
 function row(damage, verdicts) {
   const mean = key => verdicts.some(v => v[key] === null) ? null : verdicts.reduce((sum, v) => sum + v[key], 0) / verdicts.length;
   const right = verdicts.some(v => v.asked !== null) ? `${verdicts.filter(v => v.asked === v.seen).length} / ${verdicts.length}` : "–";
@@ -309,7 +309,7 @@ function remember() {
   while (body.rows.length > 8) body.lastElementChild.remove();
 }
 
-// --- sliders tell their values ---
+// --- sliders show their values ---
 
 const value = {
   samples: v => v, cycles: v => v, "hidden-units": v => v, "known-size": v => v,
@@ -407,7 +407,7 @@ function blocks() {
     box.dataset.names = head.blocks.map(b => b.name + b.shape).join();
     box.replaceChildren(...head.blocks.map(block => {
       const each = make("div", {}, make("span"), make("canvas"));
-      each.style.order = block.name === "visible_label" ? -1 : 0; // what is easiest to read comes first
+      each.style.order = block.name === "visible_label" ? -1 : 0; // the block that is easiest to read comes first
       return each;
     }));
   }
@@ -431,7 +431,7 @@ function blocks() {
 // --- inspect ---
 
 let looking = 0, again = false, lookTimer;
-function look(soon = true) { // one question at a time; while time runs, ten a second are enough
+function look(soon = true) { // one request at a time; during playback, ten per second are enough
   if (!player.scene || player.unit === null || !player.scene.frames.length) return;
   if (!soon) { if (!lookTimer) lookTimer = setTimeout(() => { lookTimer = null; look(); }, 100); return; }
   again = Boolean(looking);
@@ -493,7 +493,7 @@ function partners(head) {
 // --- export ---
 
 function exportPanel() {
-  find("lines").textContent = lines[which] || "generate something first";
+  find("lines").textContent = lines[which] || "generate samples first";
   for (const [id, name] of [["save-computer", "computer.safetensors"], ["save-run", "lab-run.zip"]])
     if (viewer) find(id).href = `export/${viewer}/${which}-${name}`;
 }
@@ -502,7 +502,7 @@ find("copy").addEventListener("click", async () => {
   catch { getSelection().selectAllChildren(find("lines")); find("copy").textContent = "selected: copy it now"; }
   setTimeout(() => { find("copy").textContent = "copy"; }, 1500);
 });
-export function sheetCanvas() { // the samples with what they are, as one picture
+export function sheetCanvas() { // the samples with their verdicts, as one picture
   const {scene, machine} = player, [rows, columns] = machine.shape, scale = Math.max(1, Math.round(112 / columns)), gap = 10, line = 22;
   const across = Math.min(scene.samples, 10), down = Math.ceil(scene.samples / across), wide = columns * scale, high = rows * scale;
   const canvas = make("canvas", {width: across * (wide + gap) + gap, height: down * (high + gap + line) + gap}), context = canvas.getContext("2d");

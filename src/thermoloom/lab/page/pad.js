@@ -115,7 +115,7 @@ export async function fromFile(file, columns, rows) {
   context.drawImage(bitmap, 0, 0, bitmap.width, bitmap.height, 0, 0, columns, rows);
   const all = context.getImageData(0, 0, columns, rows).data;
   const light = (data, i) => (.3 * data[4 * i] + .59 * data[4 * i + 1] + .11 * data[4 * i + 2]) * data[4 * i + 3] / 255;
-  let edge = 0, count = 0; // the paper is what is at the edge
+  let edge = 0, count = 0; // the edge shows how bright the paper is
   for (let i = 0; i < grey.length; i++) {
     const x = i % columns, y = Math.floor(i / columns);
     if (x && y && x < columns - 1 && y < rows - 1) continue;

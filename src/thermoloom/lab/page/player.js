@@ -1,4 +1,4 @@
-// One generation: its samples while they are computed, then all frames at a pace for the eye.
+// One generation: its samples while they are computed, then all frames at a pace that the eye can follow.
 import {chart, mark, onTheme, picture, show, variable} from "./paint.js";
 
 const find = id => document.getElementById(id);
@@ -28,7 +28,7 @@ export class Player {
     onTheme(() => { this.draw(); this.paint(true); });
   }
 
-  // --- a scene comes in ---
+  // --- a scene arrives ---
 
   begin(numbers, machine) {
     this.lay({...numbers, frames: [], ...noCurves(numbers.samples, machine)}, machine);
@@ -70,7 +70,7 @@ export class Player {
     });
   }
 
-  // --- while it is computed; what was there before is kept until all is there ---
+  // --- while it is computed; the previous scene is kept until the new one is complete ---
 
   form(numbers, machine) {
     if (still) return;
@@ -114,7 +114,7 @@ export class Player {
       const button = document.createElement("button"), canvas = document.createElement("canvas"), line = document.createElement("div");
       const known = verdict.seen !== null && verdict.seen !== undefined, right = verdict.asked === null || verdict.asked === verdict.seen;
       const asked = verdict.asked === null ? "" : `requested ${named(verdict.asked)}, `;
-      const seen = known ? `${verdict.by} says ${named(verdict.seen)} (${Math.round(100 * verdict.score)} %)` : "no verdict";
+      const seen = known ? `recognized as ${named(verdict.seen)} by ${verdict.by} (${Math.round(100 * verdict.score)} %)` : "no verdict";
       button.type = "button";
       const energy = this.scene.forming ? "" : `${show(verdict.heat)} E₀`;
       button.title = `sample ${s + 1}: ${asked}${seen}${energy && `, heat ${energy}`}`;
@@ -140,7 +140,7 @@ export class Player {
       return row;
     }));
     entries("parts-legend", [...this.machine.parts.map((name, c) => [partName(name), `--c${c % 7}`]), ["total", "--ink"]]);
-    entries("books-legend", [["heat given off", "--c2"], ["work done on the machine", "--c0"]]);
+    entries("books-legend", [["heat released", "--c2"], ["work done on the machine", "--c0"]]);
   }
 
   choose(sample) {
@@ -218,7 +218,7 @@ export class Player {
     const scene = this.scene;
     if (!scene || !scene.at.length || find("scene").hidden) return;
     const of = table => {
-      const there = table.filter(row => row.length); // while samples form: those whose turn it is
+      const there = table.filter(row => row.length); // while samples are computed: those that have begun
       return table[this.chosen]?.length ? table[this.chosen] : there[0].map((_, p) => {
         let sum = 0;
         for (const row of there) { if (row[p] === null) return null; sum += row[p]; }

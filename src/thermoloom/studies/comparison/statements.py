@@ -29,12 +29,12 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 
 def plateau(evidence: Evidence) -> dict[str, Any]:
-    """When the mean validation loss of each rule has reached its plateau, and how far apart the
-    curves of a pair are from there on.
+    """When the mean validation loss of each rule reaches its plateau, and how far apart the curves
+    of a pair are from then on.
 
     The loss is that without squared increments; its level is the mean of the last five evaluations.
-    The plateau begins where the loss has come close to that level, from above or below, and never
-    leaves it again.
+    The plateau begins where the loss comes close to that level, from above or below, and stays
+    close to it.
     """
     table, shown = evidence.table("curves"), evidence.summary["shown"]
     cycles = only(table, rule=shown["rule"], seed=shown["seed"])["cycle"]
@@ -97,7 +97,7 @@ def quality_statements(evidence: Evidence) -> Found:
 
 
 def check_share(key: str, name: str, part: int, total: int) -> list[Criterion]:
-    """A share in per cent with Wilson's interval; nothing where there is nothing to share."""
+    """A share in per cent with Wilson's interval; no criterion if the total is zero."""
     if total == 0:
         return []
     low, high = rate_interval(part, total)
@@ -141,7 +141,7 @@ COVERAGE: tuple[Callable[[Counts], list[Criterion]], ...] = (
 
 
 def _coverage(classes: NDArray[Any], nearest: NDArray[Any]) -> Counts:
-    """Samples by assigned class; of those off target, how many are nearest to a 1 or a 2."""
+    """Samples by assigned class, and how many of the off-target ones are nearest to a 1 or a 2."""
     zero, one, two = (int((classes == digit).sum()) for digit in range(3))
     off = ~np.isin(classes, (0, 1, 2))
     near = int(np.isin(nearest[off], (1, 2)).sum())

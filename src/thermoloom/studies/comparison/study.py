@@ -1,7 +1,7 @@
 """The main comparison: online and batch training on the same noising paths, five pairs.
 
 For every seed both rules see the same paths and are sampled with the same random numbers. Seeds are
-compared by their means; the spread over trajectories is never replication.
+compared by their means; the spread over trajectories never counts as replication.
 """
 
 from __future__ import annotations

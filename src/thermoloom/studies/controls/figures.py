@@ -33,7 +33,7 @@ def draw_heat(saved: StudyTables) -> Figure:
 
 
 def _draw_rates(axes: Axes, saved: StudyTables) -> None:
-    """Both rules side by side, behind them the single seeds."""
+    """Draw both rules side by side, with the single seeds behind them."""
     traces = {rule: Trace(COLOURS[rule], MARKERS[rule], rule) for rule in RULES}
     places = draw_screen(axes, saved, RATE, traces)
     for rule in RULES:
@@ -45,7 +45,7 @@ def _draw_rates(axes: Axes, saved: StudyTables) -> None:
 
 
 def _draw_periods(axes: Axes, saved: StudyTables) -> None:
-    """The mean over seeds, behind it a line for each seed."""
+    """Draw the mean over seeds, with a line for each seed behind it."""
     places = draw_screen(axes, saved, PERIOD, {"": Trace(GREEN)})[""]
     runs = only(saved.table("conditions"), screen=PERIOD)
     for seed in np.unique(runs["seed"]):
@@ -55,7 +55,7 @@ def _draw_periods(axes: Axes, saved: StudyTables) -> None:
 
 
 def _draw_pairs(axes: Axes, rows: list[dict[str, Any]], colour: str) -> None:
-    """An open circle for each seed; beside them their mean with its 95 % interval."""
+    """Draw an open circle for each seed and, beside them, their mean with its 95 % interval."""
     for position, row in enumerate(rows):
         differences = row["differences"]
         shift = np.linspace(-0.22, -0.02, len(differences)) if len(differences) > 1 else [-0.12]

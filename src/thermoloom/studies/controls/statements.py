@@ -84,7 +84,7 @@ def online_lower(rates: dict[str, Curve]) -> dict[str, Any]:
 
 
 def lowest_scale(rates: dict[str, Curve]) -> dict[str, Any]:
-    """Every other scale against the paper's best one."""
+    """Compare every other scale with the paper's best one."""
     key = "lowest_scale"
     others = {
         (rule, scale): comparison
@@ -142,7 +142,7 @@ def full_period(delays: Curve, steps: int) -> dict[str, Any]:
 
 
 def fully_accumulated(delays: Curve, steps: int) -> dict[str, Any]:
-    """Full accumulation against every shorter period."""
+    """Compare full accumulation with every shorter period."""
     key = "fully_accumulated"
     compared: dict[float, PairedComparison] = {
         period: comparison

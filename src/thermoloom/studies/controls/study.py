@@ -168,7 +168,7 @@ def _difference_row(
 STUDY = Study(
     name="controls",
     title="Optimization controls: learning rate and update timing",
-    question="Figure 6: how fast may a computer learn, and how late may it be updated?",
+    question="Figure 6: how fast can a computer learn, and how long can updates be delayed?",
     presets={
         "paper": ControlsPlan(),
         "quick": ControlsPlan(

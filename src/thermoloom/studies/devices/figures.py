@@ -22,7 +22,7 @@ GAP = 2
 """Pixels between images."""
 WORDS = {WRITTEN: "θ* as written", LEARNING: "after recalibration"}
 COLOURS = (SKY, ORANGE, INK, BLUE, GREY)
-"""Colours by strength; with more strengths than colours, all curves are alike."""
+"""Colours by strength; with more strengths than colours, all curves look alike."""
 
 Rows = list[dict[str, Any]]
 
@@ -49,7 +49,7 @@ def draw_devices(saved: StudyTables) -> Figure:
 def _dumbbells(
     axes: Axes, rows: Rows, before: str, after: str, errors: tuple[str, str] | None = None
 ) -> None:
-    """A row for each device, with a line from the number before to the number after."""
+    """Draw a row for each device, with a line from its value before to its value after."""
     places = len(rows) - 1 - np.arange(len(rows))
     for place, row in zip(places, rows, strict=True):
         ends = row[before], row[after]
@@ -75,7 +75,7 @@ def _dumbbells(
 
 
 def _heat_axis(axes: Axes, rows: Rows) -> None:
-    """Logarithmic where heats differ by more than a factor of five."""
+    """Make the axis logarithmic if heats differ by more than a factor of five."""
     ideal, most = rows[0]["heat_before"], max(row["heat_before"] or 0.0 for row in rows)
     if ideal and most > 5 * abs(ideal):
         ticks = [factor * 10**power for power in range(1, 6) for factor in (0.5, 1, 2)]
@@ -114,7 +114,7 @@ def _recovery(figure: SubFigure, saved: StudyTables) -> None:
 
 
 def _draw_course(axes: Axes, course: Table, measure: str, colour: str, label: str) -> None:
-    """From θ* as written through the points of learning; dotted: without learning."""
+    """Draw the course from θ* as written through further learning; dotted: without learning."""
     written, learning = only(course, how=WRITTEN), only(course, how=LEARNING)
     lines = [(learning, "o-", label)]
     if len(written["how"]) > len(set(course["seed"].tolist())):  # it changes without learning

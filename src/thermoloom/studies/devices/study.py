@@ -1,4 +1,4 @@
-"""Devices: how much may they vary, and what can learning on the chip correct?
+"""Devices: how much can they vary, and what can learning on the chip correct?
 
     written    θ*, computed for the ideal machine, on a device with one imperfection
     learning   the online rule continues there from θ*, trajectory by trajectory
@@ -52,20 +52,22 @@ NONE = "none"
 """Imperfection of the ideal device."""
 WRITTEN, LEARNING = "written", "learning"
 QUALITY = "absolute_correlation"
-"""Measure of samples without a requested class. The classifier is no such measure: it accepts many
+"""Measure of samples without a requested class. The classifier cannot serve here: it accepts many
 samples that no longer look like a pattern."""
-ASKED = "asked"
+CORRECT_CLASS = "correct_class"
 """Measure of samples of a requested class."""
 MEASURED = {
     QUALITY: "correlation with the nearest pattern",
-    ASKED: "fraction with the correct class",
+    CORRECT_CLASS: "fraction with the correct class",
 }
-COLUMNS = ("heat", "heat_sem", "work", f"{QUALITY}_sem", ASKED, f"{ASKED}_sem", *MEASURES)
-"""Numbers of a set of samples."""
+COLUMNS = (
+    "heat", "heat_sem", "work", f"{QUALITY}_sem", CORRECT_CLASS, f"{CORRECT_CLASS}_sem", *MEASURES
+)  # fmt: skip
+"""Columns that describe a set of samples."""
 RESOLVED = 3
 """Standard errors that a loss of quality must exceed to count."""
-MENDED, PARTLY = 0.9, 0.25
-"""Least recovered part of a loss for a device to count as mended, and as mended in part."""
+CORRECTED, PARTLY = 0.9, 0.25
+"""Smallest recovered part of a loss for a device to count as corrected, or partly so."""
 SAVED = 8
 """Number of samples of each computer whose images are saved."""
 SLOW = 2
@@ -144,7 +146,7 @@ def optimum_of(settings: Settings) -> Settings:
 
 
 def recalibration(job: Job, trajectories: list[int]) -> dict[str, Any]:
-    """Write θ* on a device and sample it; then continue the rule there and sample on the way."""
+    """Write θ* on a device and sample it; then continue the rule there, sampling along the way."""
     settings = job.settings
     start = job.parameters(optimum_of(settings))
     rows: list[dict[str, Any]] = []
@@ -173,7 +175,7 @@ def recalibration(job: Job, trajectories: list[int]) -> dict[str, Any]:
 
 
 def _sampled(job: Job, theta: Parameters) -> tuple[dict[str, Any], NDArray[np.float32]]:
-    """Heat, work and quality of samples, None where they are not finite; the first images."""
+    """Heat, work and quality of samples (None where they are not finite), and the first images."""
     settings = job.settings
     samples = settings.generation.samples
     with np.errstate(over="ignore", invalid="ignore"):
@@ -221,7 +223,7 @@ def summarize(plan: DevicesPlan, gathered: Gathered, run: RunDirectory) -> dict[
             shape = record.run.load_metadata("images")["shape"]
     save_rows(run, "courses", rows)
     run.save_arrays("images", images, {"shape": shape})
-    measure = ASKED if any(row[ASKED] is not None for row in rows) else QUALITY
+    measure = CORRECT_CLASS if any(row[CORRECT_CLASS] is not None for row in rows) else QUALITY
     conditions = condition_rows(rows, measure)
     return {
         "measure": measure,
@@ -265,7 +267,8 @@ def condition_rows(rows: Sequence[dict[str, Any]], measure: str = QUALITY) -> li
             "heat_before": before["heat"], "heat_after": after["heat"],
             "work_before": before["work"], "work_after": after["work"],
             "softmax_before": before["max_softmax"], "softmax_after": after["max_softmax"],
-            "asked_before": before[ASKED], "asked_after": after[ASKED],
+            "correct_class_before": before[CORRECT_CLASS],
+            "correct_class_after": after[CORRECT_CLASS],
         })  # fmt: skip
     return conditions
 
@@ -286,9 +289,9 @@ def last_point(
 
 
 def recovery_groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Imperfections that did no harm, were mended, mended in part, or not mended."""
+    """Imperfections that did no harm, or were corrected, corrected in part, or not corrected."""
     groups: dict[str, list[dict[str, Any]]] = {
-        key: [] for key in ("harmless", "mended", "partly", "lost")
+        key: [] for key in ("harmless", "corrected", "partly", "lost")
     }
     for row in conditions:
         recovered = row["recovered"]
@@ -297,7 +300,8 @@ def recovery_groups(conditions: Sequence[dict[str, Any]]) -> dict[str, list[dict
         if recovered is None:
             group = "lost" if row["before"] is None else "harmless"
         else:
-            group = "mended" if recovered >= MENDED else "partly" if recovered >= PARTLY else "lost"
+            partly = "partly" if recovered >= PARTLY else "lost"
+            group = "corrected" if recovered >= CORRECTED else partly
         groups[group].append(row)
     return groups
 
@@ -324,19 +328,19 @@ TEN = replace(
     trajectories=(10, 30, 100),
     **_TEN_STRENGTHS,
 )
-"""A label unit for each of the hundred bundled images; each line of a label learns from every
-hundredth trajectory."""
+"""A label unit for each of the hundred bundled images; each label line learns only from
+every hundredth trajectory."""
 
 STUDY = Study(
     name="devices",
     title="Imperfect devices",
-    question="Beyond the paper: how much may devices vary, and what can learning correct?",
+    question="Beyond the paper: how much can devices vary, and what can learning correct?",
     presets={"full": FULL, "paper": FULL, "quick": QUICK, "ten": TEN},
     cases=cases,
     summarize=summarize,
     figures=(
         Figure("devices", "Devices, written and recalibrated", "draw_devices"),
-        Figure("device-samples", "Samples before and after", "draw_samples"),
+        Figure("device-samples", "Samples before and after recalibration", "draw_samples"),
     ),
     order=11,
     varied=(

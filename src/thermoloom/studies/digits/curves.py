@@ -18,7 +18,7 @@ class Axis(NamedTuple):
 
     label: str
     scale: str = "log"
-    """log, linear, or even, where values are names or too uneven for a scale."""
+    """``log``, ``linear``, or ``even`` for values that are names or too uneven for a scale."""
 
 
 CURVES = {

@@ -62,7 +62,7 @@ def digit_machine(job: Job, data_samples: int, noise: float | None = None) -> di
         "held_out": reference.held_out,
         "data": RequestedImages(noisy, classes, classifier).class_measures(patterns)
         | {
-            "clean_asked": clean.class_measures(patterns)["asked"],
+            "clean_correct_class": clean.class_measures(patterns)["correct_class"],
             "nearest_correlation": float(
                 nearest_images(noisy, patterns.patterns).correlation.mean()
             ),
@@ -101,7 +101,9 @@ def _judged_by_panel(
     """Rate of the correct class and Fréchet distance by every classifier of the panel of digits."""
     return {
         name: {
-            "asked": float(np.mean(classify(samples.images, judge).argmax(1) == samples.classes)),
+            "correct_class": float(
+                np.mean(classify(samples.images, judge).argmax(1) == samples.classes)
+            ),
             "frechet": frechet_distance(
                 image_features(samples.images, judge), image_features(states, judge)
             ),

@@ -111,9 +111,9 @@ def draw_online(saved: StudyTables) -> Figure:
     optimum = saved.summary["online_optimum"] or {}
     table = saved.table("online") if saved.has("online") else None
     others = saved.table("amplitudes") if saved.has("amplitudes") else None
-    _against(rates, table, "cycles", _correct_class, optimum.get("asked"))
+    _against(rates, table, "cycles", _correct_class, optimum.get("correct_class"))
     _against(distances, table, "cycles", _frechet, optimum.get("frechet"))
-    _against(amplitudes, others, "amplitude", _correct_class, optimum.get("asked"))
+    _against(amplitudes, others, "amplitude", _correct_class, optimum.get("correct_class"))
     if optimum.get("frechet"):
         goal = said.limit("online", "percent")
         distances.axhspan(0, (1 + goal / 100) * optimum["frechet"], color=FAINT, alpha=0.3)
@@ -178,7 +178,7 @@ def _rates(axes: Axes, x: NDArray[np.float64], table: Table) -> None:
 
 def _correct_class(axes: Axes, x: NDArray[Any], table: Table) -> None:
     """Rates at which the requested class is recognized, with their 95 % intervals."""
-    rate, low, high = (table[key].astype(float) for key in ("asked", "asked_low", "asked_high"))
+    rate, low, high = (table[f"correct_class{end}"].astype(float) for end in ("", "_low", "_high"))
     axes.errorbar(
         x,
         rate,

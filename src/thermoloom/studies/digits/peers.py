@@ -11,8 +11,8 @@
     paper      the paper's machine on the same patterns: hidden units, one stage, no labels
     labelled   the same with a label unit for each class
 
-Their images get the thermal noise of the machine, and all are seen by the same classifier. Mixtures
-and Boltzmann machines need scikit-learn (the extra ``peers``).
+Their images get the thermal noise of the machine, and the same classifier judges all of them.
+Mixtures and Boltzmann machines need scikit-learn (the extra ``peers``).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def draw_mixture(patterns: Patterns, classes: Indices, styles: int, seed: int) -
         )
         with warnings_become("ignore"):  # the fit may not converge in so few rounds
             drawn: NDArray[Any] = model.fit(images).sample(count)[0]
-        # they come component by component; the order must not depend on the component
+        # drawn component by component; shuffled, so that the order does not reveal the component
         return drawn[np.random.default_rng([seed, target]).permutation(count)]
 
     return _by_class(patterns, classes, draw)

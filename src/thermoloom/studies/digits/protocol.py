@@ -1,11 +1,11 @@
 """The published protocol for binarized images: Fréchet distance from all training images.
 
-    reference   law of the features of the training images; the known distances, checked by the gate
-    model       512 images of each class, black and white, and their distance from that law
+    reference   law of the features of the training images; known distances, checked by the gate
+    model       512 black-and-white images of each class, and their distance from that law
 
-Continuous samples are white above one level for all models: the middle between black and white of
-a training pattern, averaged over the training images. Features are those of a user's network (an
-ONNX file), or of the study's classifier, which is another scale.
+Continuous samples are thresholded at one level for all models: the midpoint between black and white
+of a training pattern, averaged over the training images. Features are those of a user's network (an
+ONNX file), or of the study's classifier, which gives another scale.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from thermoloom.theory.generation_law import Gaussian
 CLASSIFIER = "classifier"
 """Value of ``study.protocol`` for features of the study's classifier."""
 CLAMPED, DRAWN = "this machine, labels clamped", "this machine, labels free"
-"""Each class equally often; classes drawn as often as they occur, by a digital random number."""
+"""Each class equally often; classes drawn with their frequency, by a digital random number."""
 LAW = "law"
 
 
@@ -64,7 +64,7 @@ MARKS = (
     Mark("VAE", 17.9, None, "digital", _SOURCE),
     Mark("GAN", 26.3, None, "digital", _SOURCE),
 )
-"""Put beside our distances; comparable only with features of the Inception network."""
+"""Published distances, shown beside ours; comparable only in features of the Inception network."""
 
 
 def extractor(job: Job, network: str) -> Extract:
@@ -111,7 +111,7 @@ def protocol_model(
 
 
 def _drawn(job: Job, model: str, per_class: int) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """States of the visible units of a model, and what they cost where it is the machine."""
+    """States of the visible units of a model, with heat and work if the model is the machine."""
     settings, patterns = job.settings, job.patterns
     targets = np.array(patterns.targets, np.intp)
     classes = np.resize(targets, per_class * len(targets))

@@ -36,7 +36,7 @@ def _of_rule(rows: Rows, optimum: dict[str, Any] | None) -> dict[str, Any]:
     if not rows or optimum is None:
         return said.missing("online", "rule or optimum was not run")
     last = rows[-1]
-    if last["asked"] is None or optimum["asked"] is None:
+    if last["correct_class"] is None or optimum["correct_class"] is None:
         return said.missing("online", "samples grew without bound")
     return said.judge(
         "online",
@@ -45,18 +45,19 @@ def _of_rule(rows: Rows, optimum: dict[str, Any] | None) -> dict[str, Any]:
             said.check("online", "percent", 100 * (last["frechet"] / optimum["frechet"] - 1)),
         ],
         cycles=last["cycles"],
-        asked=100 * last["asked"],
-        best_asked=100 * optimum["asked"],
+        correct_class=100 * last["correct_class"],
+        best_correct_class=100 * optimum["correct_class"],
         frechet=last["frechet"],
         best_frechet=optimum["frechet"],
     )
 
 
 def _points_below(row: dict[str, Any], best: dict[str, Any]) -> tuple[float, tuple[float, float]]:
-    """Difference of two rates and its 95 % interval, by Newcombe from those of both rates."""
-    rate, best_rate = row["asked"], best["asked"]
+    """Difference of two rates and its 95 % interval, by Newcombe's method from both intervals."""
+    rate, best_rate = row["correct_class"], best["correct_class"]
     (low, high), (best_low, best_high) = (
-        rate_interval(round(each["asked"] * each["images"]), each["images"]) for each in (row, best)
+        rate_interval(round(each["correct_class"] * each["images"]), each["images"])
+        for each in (row, best)
     )
     difference = best_rate - rate
     down, up = (
@@ -69,10 +70,10 @@ def _points_below(row: dict[str, Any], best: dict[str, Any]) -> tuple[float, tup
 def _of_machine(machine: dict[str, Any]) -> list[Headline]:
     measured, reference, means = machine["measured"], machine["data"], machine["style_means"]
     samples = f"{measured['images']} samples"
-    same_noise = f"{samples}; images with the same noise: {100 * reference['asked']:.1f} %"
+    same_noise = f"{samples}; images with the same noise: {100 * reference['correct_class']:.1f} %"
     return [
-        ("asked", "samples recognized as the requested class", _percent(measured["asked"]), "%",
-         same_noise),
+        ("correct_class", "samples recognized as the requested class",
+         _percent(measured["correct_class"]), "%", same_noise),
         ("negatives", "negatives (dark and bright swapped) among the samples",
          _percent(measured["negatives"]), "%", ""),
         ("diversity", "diversity within a class, relative to the data's",

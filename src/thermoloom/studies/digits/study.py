@@ -61,17 +61,17 @@ UNLABELLED = PAPERS_UNITS | {
     "labels": 0, "biases": ["visible", "hidden"], "code": "clusters", "code_clusters": 1,
     "stages": 8, "windows": [], "duration": 16.0, "dt": 8e-3,
 }  # fmt: skip
-"""A machine that must choose a class by itself: a word for each class, visible biases, and time.
+"""A machine that must choose a class by itself: a word per class, visible biases, and more time.
 
-Couplings cannot tell x from −x. Visible biases hold the mean of all images, and with it the
-polarity; without them couplings hold it, and most samples are negatives."""
+Couplings cannot tell x from −x. Visible biases store the mean of all images, and with it the
+polarity; without them the couplings store it, and most samples are negatives."""
 SOLUTION_IN_CYCLES = 500
 """Cost of solving a machine in training cycles, to begin with the longest cases."""
 
 
 @dataclass(frozen=True)
 class DigitsPlan(Plan):
-    """Which machines are solved, and how many samples are drawn of each."""
+    """Which machines are solved, and how many samples are drawn from each."""
 
     settings: Settings = field(
         default_factory=lambda: Settings(
@@ -87,7 +87,7 @@ class DigitsPlan(Plan):
     """J₄."""
     label_amplitude: tuple[float, ...] = (1.0, 30.0)
     per_class: tuple[int, ...] = (1, 10, 100, 1000)
-    """Patterns of each class, beside all of them."""
+    """Patterns of each class, in addition to all of them."""
     single_samples: int = 1000
     """Samples of the machine that has learned one pattern of each class."""
     duration: tuple[float, ...] = (1.25, 2.5, 5.0, 8.0)
@@ -107,7 +107,7 @@ class DigitsPlan(Plan):
     few_samples: int = 200
     """Samples of each machine of the curves."""
     quartic_patterns: int = 2000
-    """Most patterns that machines with quartic units learn: their moments cost more."""
+    """Largest number of patterns for machines with quartic units, whose moments cost more."""
     peers: tuple[str, ...] = PEERS
     noise: float | None = None
     """Variance of the thermal noise that data and peers receive before samples are compared with
@@ -121,7 +121,7 @@ class DigitsPlan(Plan):
     """Distances of test images, and of training images thresholded at 0.5, that the network must
     give before any other distance is reported."""
     inpainting_samples: int = 200
-    """Images of which a half is hidden."""
+    """Images of which one half is hidden."""
     classified_samples: int = 10000
     without_labels: int = 200
     """Samples of the machine without labels; 0 leaves it out."""
@@ -267,7 +267,7 @@ class DigitsPlan(Plan):
         return [reference, *models]
 
     def curve_cases(self) -> Iterator[Case]:
-        """Every machine of the curves, all without development: it would hide what they show."""
+        """Every machine of the curves, without development, which would hide the differences."""
         few, classes = self.quartic_patterns, self.settings.machine.labels
         curves: dict[str, list[tuple[Any, dict[str, Any], int]]] = {
             "patterns": [(n, {}, n * classes) for n in self.per_class],
@@ -366,7 +366,7 @@ def code_settings(code: str) -> dict[str, Any]:
 
 
 def _cost(settings: Settings, solutions: int = 1) -> float:
-    """About what solving and sampling cost, in training cycles."""
+    """Approximate cost of solving and sampling, in training cycles."""
     return SOLUTION_IN_CYCLES * solutions + SAMPLE_IN_CYCLES * settings.generation.samples
 
 
@@ -392,11 +392,11 @@ def foreseen(plan: DigitsPlan) -> list[Settings]:
 
 # --- tables and summary ---
 
-POINT = ("images", "asked", "diversity", "data_diversity", "negatives", "patterns", "loss")
-PEER = ("images", "data", "asked", "diversity", "negatives", "frechet", "kid", "kid_error",
+POINT = ("images", "correct_class", "diversity", "data_diversity", "negatives", "patterns", "loss")
+PEER = ("images", "data", "correct_class", "diversity", "negatives", "frechet", "kid", "kid_error",
         "precision", "recall", "nearest_correlation", "patterns")  # fmt: skip
-ONLINE = ("cycles", "amplitude", "rate", "edge", "scatter_edge", "diverged", "images", "asked",
-          "diversity", "negatives", "frechet")  # fmt: skip
+ONLINE = ("cycles", "amplitude", "rate", "edge", "scatter_edge", "diverged", "images",
+          "correct_class", "diversity", "negatives", "frechet")  # fmt: skip
 """Columns of the tables."""
 
 
@@ -464,7 +464,7 @@ def energy_row(name: str, energy: Mapping[str, float], machine: Machine) -> dict
 def _confusion_rows(machine: Record) -> list[dict[str, int]]:
     """Samples by requested and by recognized class."""
     return [
-        {"asked": requested} | {f"as_{seen}": count for seen, count in enumerate(counts)}
+        {"requested": requested} | {f"as_{seen}": count for seen, count in enumerate(counts)}
         for requested, counts in enumerate(machine.results["confusion"])
     ]
 
@@ -515,11 +515,11 @@ def _columns(results: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
 
 def _rate_bounds(results: Mapping[str, Any]) -> dict[str, float | None]:
     """The 95 % interval of the rate of the correct class."""
-    if results.get("asked") is None:
-        return {"asked_low": None, "asked_high": None}
+    if results.get("correct_class") is None:
+        return {"correct_class_low": None, "correct_class_high": None}
     images = results["images"]
-    low, high = rate_interval(round(results["asked"] * images), images)
-    return {"asked_low": low, "asked_high": high}
+    low, high = rate_interval(round(results["correct_class"] * images), images)
+    return {"correct_class_low": low, "correct_class_high": high}
 
 
 FULL = DigitsPlan()

@@ -23,7 +23,7 @@ SHEET = 100
 """Samples that are saved as images."""
 SETTLED = 0.5
 """A sample has settled if its overlap with a word is at least this, and that with the next word at
-most this part of it: a superposition resembles two words alike."""
+most this part of it: a superposition resembles two words equally."""
 
 
 def unlabelled_machine(job: Job, patterns: int) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def two_largest(overlaps: NDArray[Any]) -> NDArray[Any]:
 
 
 def settled(overlaps: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which samples have settled in one word, by their overlaps with all words."""
+    """Which samples have settled into one word, by their overlaps with all words."""
     first, second = two_largest(overlaps)
     alone: NDArray[np.bool_] = (first >= SETTLED) & (second <= SETTLED * first)
     return alone

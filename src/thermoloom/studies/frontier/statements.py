@@ -11,7 +11,7 @@ EXCESS = {
     "excess": "loss above the optimum's",
     "least_excess": "least loss above the optimum's at its expected heat",
 }
-SCHEDULES = {"unchanged": "even windows, the paper's ramp", "searched": "searched"}
+SCHEDULES = {"unchanged": "equal windows, the paper's ramp", "searched": "searched"}
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:

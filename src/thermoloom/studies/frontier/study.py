@@ -1,4 +1,4 @@
-"""The frontier: the least heat at every loss, and whether trained computers are on it.
+"""The frontier: the least heat at every loss, and whether trained computers lie on it.
 
     θ(λ) = argmin E[L] + λ E[Q]/k_BT       exact for every weight λ, one solve each
 
@@ -81,7 +81,7 @@ class FrontierPlan(PairPlan):
     schedule_evaluations: int = 60
     """Largest number of schedules that are tried for each t_f."""
     schedule_pixels: int = 196
-    """Pixels of the images on which schedules are tried, a square; 0: all."""
+    """Pixels of the images on which schedules are tried, a square number; 0: all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +100,7 @@ class FrontierPlan(PairPlan):
 
     @property
     def curve_cases(self) -> list[Case]:
-        """The points of the frontier; every weight is a task of its own."""
+        """The points of the frontier; every weight is a separate task."""
         return [
             Case(
                 {"rule": OPTIMUM, "seed": self.seeds[0], "weight": weight},
@@ -261,7 +261,7 @@ def sample_columns(record: Record) -> Row:
         "step_error": float(archive.discretization_error.mean()),
         "speed_limit": None if bounds is None else bounds.speed_limit.mean,
         "share": None if bounds is None else bounds.share,
-        "asked": correct_class_rate(record),
+        "correct_class": correct_class_rate(record),
         **{name: results["quality"][name] for name in MEASURES},
     }
 
@@ -276,7 +276,7 @@ def correct_class_rate(record: Record) -> float | None:
 
 def quality_column(row: Row) -> str:
     """The measure of quality that is drawn: the first of these that the computers have."""
-    columns = ("asked", "max_softmax", "absolute_correlation")
+    columns = ("correct_class", "max_softmax", "absolute_correlation")
     return next(column for column in columns if row[column] is not None)
 
 

@@ -51,7 +51,7 @@ def has_pymbar() -> bool:
 
 
 def free_energy_bounds(job: Job, samples: int, switches: int, rest: float) -> dict[str, Any]:
-    """ΔF of the optimum, and the bounds of its entropy production, in k_BT."""
+    """ΔF of the optimum, and the bounds on its entropy production, in k_BT."""
     machine, seed = job.settings.machine, job.settings.generation_seed
     theta = solve_optimum(machine, job.drive).parameters
     generated = generate(theta, 10 * samples, seed)

@@ -42,7 +42,7 @@ DIFFERENCES = {
     "speed_limit": "speed limit: distance travelled",
     "most_entropy": "entropy of the states, upper bound",
 }
-"""Columns of which online − batch is compared, in words."""
+"""Columns whose difference online − batch is reported, with their labels."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LedgerPlan(PairPlan):
     first_cycles: int = 100
     """Cycles of the machine whose hidden units copy pixels."""
     free_energy_pixels: int = 49
-    """Pixels of the machine whose free energy is measured, a square; 0: none."""
+    """Pixels of the machine whose free energy is measured, a square number; 0: none."""
     free_energy_samples: int = 200
     temperature: float = ROOM_TEMPERATURE
     """Kelvin, at which k_BT is turned into joules."""
@@ -160,7 +160,7 @@ def summarize(plan: LedgerPlan, gathered: Gathered, run: RunDirectory) -> dict[s
 def _free_energy(
     plan: LedgerPlan, gathered: Gathered
 ) -> tuple[dict[str, Any] | None, Sequence[str]]:
-    """The free energy, and a line that says why it is missing although the plan has one."""
+    """The free energy, or a line that says why it is missing although the plan includes it."""
     record = gathered.one(pixels=plan.free_energy_pixels)
     if record is not None:
         refusal = record.results["refused"]

@@ -42,10 +42,10 @@ def judge(evidence: Evidence) -> dict[str, Any]:
 
 
 def quantities(curves: dict[str, Curve]) -> list[dict[str, Any]]:
-    """The headline numbers; the paper gives none of them but a bracket of its grid."""
+    """The headline numbers; the paper gives none of them except a bracket on its grid."""
     near, marked = said.limit("near_baseline", "change"), said.limit("smallest_offset", "change")
     note = "interpolated between points of the grid"
-    bracket = f"{note}; the paper gives a bracket of its grid, 0.30 to 0.35, not an interval"
+    bracket = f"{note}; the paper gives a bracket on its grid, 0.30 to 0.35, not an interval"
     label = f"σ_upd that raises heat by {near:.0f} %"
     amplitude = raised_at(curves[UPDATE], 1 + near / 100)
     rows = [own_quantity("crossover", label, amplitude, digits=".3f", note=bracket)]
@@ -148,7 +148,7 @@ def near_baseline(curve: Curve) -> dict[str, Any]:
 
 
 def crossing_over(curve: Curve) -> dict[str, Any]:
-    """Near the baseline before the paper's crossover, far above it beyond."""
+    """Near the baseline before the paper's crossover, far above the baseline beyond it."""
     key, ends = "crossover", (BELOW_CROSSOVER, BEYOND_CROSSOVER)
     if not curve.has(0, *ends):
         return said.missing(key, f"the grid lacks 0, {ends[0]:.2f} or {ends[1]:.2f}")

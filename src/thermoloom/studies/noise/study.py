@@ -12,7 +12,7 @@ grown by orders of magnitude. Correlations approach 1: the memory 1/(1 − ρ) o
 1.4 to 100 steps. Within a screen the thermal seed, the error stream and the generation seed are the
 same for all conditions. The paper did not measure quality in the update-noise screen; here all
 screens measure it. The paper has no figure of accumulated updates; its text says that errors
-average out there, too.
+also average out there.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def summarize(plan: NoisePlan, gathered: Gathered, run: RunDirectory) -> dict[st
 STUDY = Study(
     name="noise",
     title="Perturbation response: noise, offset, memory",
-    question="Figure 4: where may errors enter, and how large may they be?",
+    question="Figure 4: where can errors enter, and how large can they be?",
     presets={
         "paper": NoisePlan(),
         "quick": NoisePlan(

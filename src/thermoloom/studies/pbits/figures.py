@@ -42,7 +42,7 @@ def draw_energy(tables: StudyTables) -> Figure:
 
 
 def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
-    """Heat alone and total, joined from the shortest to the longest run."""
+    """Draw heat alone and the total, joined from the shortest to the longest run."""
     for machine, (colour, marker) in LOOKS.items():
         rows = only(points, machine=machine)
         if not len(rows["value"]):
@@ -76,7 +76,7 @@ def _draw_quality(axes: Axes, points: Table, chosen: str) -> None:
 
 
 def _name_points(axes: Axes, rows: Table, x: Any, machine: str) -> None:
-    """Duration or sweeps beside those points that lie apart."""
+    """Write the duration or the sweeps beside points that are far enough apart."""
     langevin, last = machine == LANGEVIN, 0.0
     for value, place, y in zip(rows["value"], x, rows["frechet"], strict=True):
         if abs(y - last) < 0.25 * last:

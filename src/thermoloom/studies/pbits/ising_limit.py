@@ -41,11 +41,11 @@ PREPARATION = 20
 READINGS = 40
 """Number of times at which all units are read: evenly in log t, and evenly in the second half."""
 ITERATIONS = 600
-"""Steps after which only the slowest mode is left: the next one falls by 5 % in each."""
+"""Steps after which only the slowest mode is left: the next one decays by 5 % per step."""
 CHAIN_SWEEPS = (1, 2, 3, 5, 8, 12, 20, 30)
 """Sweeps after which p-bits are read."""
 ROWS_AT_ONCE = 1 << 16
-"""Sign patterns that are enumerated together: bounds the memory."""
+"""Sign patterns that are enumerated together; bounds the memory."""
 
 
 # --- the Ising machine, by enumeration ------------------------------------------------------------

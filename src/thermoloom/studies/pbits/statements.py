@@ -14,7 +14,7 @@ from thermoloom.studies.verdicts import Evidence, Statements, own_quantity
 
 said = Statements.beside(__file__)
 ENOUGH_CROSSINGS = 4
-"""Fewest crossings with which a barrier counts as having had enough time."""
+"""Fewest crossings of a barrier for which the time counts as long enough."""
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         for machine, point in best.items()
         if point is not None
         for key, label, scale, unit, digits in (
-            ("asked", "correct class", 100, "%", ".1f"),
+            ("correct_class", "correct class", 100, "%", ".1f"),
             ("frechet", "Fréchet distance", 1, "", ".0f"),
             ("heat_joules", "heat of an image", 1, "J", ".1e"),
             ("total_z1", "total at the prices of z1", 1, "J", ".1e"),
@@ -66,8 +66,8 @@ def _peer(best: dict[str, Any]) -> dict[str, Any]:
         [said.check("peer", "ratio", ratio)],
         langevin=langevin["frechet"],
         pbits=pbits["frechet"],
-        langevin_class=100 * langevin["asked"],
-        pbits_class=100 * pbits["asked"],
+        langevin_class=100 * langevin["correct_class"],
+        pbits_class=100 * pbits["correct_class"],
     )
 
 

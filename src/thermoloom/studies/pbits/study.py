@@ -2,7 +2,7 @@
 
     images       a Langevin machine and p-bits of equal units, wires and labels: quality of
                  black-and-white images against heat, and against all that a price list charges
-    Ising limit  double wells of growing barriers against exact enumeration, and the time they take
+    Ising limit  double wells of growing barriers against exact enumeration, and the time this takes
     p-bits       the same spins sampled with thrml
 
 p-bits need thrml (the extra ``pbits``); without it the other parts run.
@@ -32,11 +32,11 @@ from thermoloom.studies.study import SECTION, VARIED, Figure, Plan, Study
 
 LANGEVIN, PBITS = "Langevin", "p-bits"
 MEASURES = (
-    "asked", "frechet", "kid", "precision", "recall", "diversity", "nearest_correlation", "heat",
-    "heat_sem",
+    "correct_class", "frechet", "kid", "precision", "recall", "diversity", "nearest_correlation",
+    "heat", "heat_sem",
 )  # fmt: skip
 MOST_UNITS = 20
-"""Most units whose sign patterns are enumerated."""
+"""Largest number of units whose sign patterns are enumerated."""
 
 
 def sheet_wires(visible: int, longest: int) -> str:
@@ -156,7 +156,7 @@ class PbitPlan(Plan):
         return Case({"machine": PBITS}, self._settings(), pbit_images, arguments)
 
     def ising_cases(self) -> list[Case]:
-        """Double wells: all barriers of the first network, few of the others."""
+        """Double wells: all barriers of the first network, a few of the others."""
         return [
             Case({"units": n, "barrier": barrier}, self._settings(), ising_limit,
                  self._spins(n) | {"barrier": barrier, "steps": self.ising_steps})
@@ -178,7 +178,7 @@ class PbitPlan(Plan):
 
 
 def cases(plan: PbitPlan, folder: Path) -> list[Case]:
-    """Everything; p-bits where thrml is installed or they are done."""
+    """All cases; p-bits only if thrml is installed or their cases are done."""
     discrete = [plan.pbit_case(), plan.chain_case()]
     available = [c for c in discrete if has_thrml() or finished(folder / c.path) is not None]
     return [*plan.langevin_cases(), *plan.ising_cases(), *available]

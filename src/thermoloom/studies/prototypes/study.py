@@ -30,7 +30,7 @@ def summarize(plan: PairPlan, gathered: Gathered, run: RunDirectory) -> dict[str
 STUDY = Study(
     name="prototypes",
     title="Fifteen prototypes",
-    question="Fifteen prototypes: is online heat lower with more patterns, too?",
+    question="Fifteen prototypes: is online heat also lower with more patterns?",
     presets={
         "paper": PairPlan(
             settings=Settings(patterns=FIFTEEN), seeds=(101, 102, 103), paths_per_pattern=2

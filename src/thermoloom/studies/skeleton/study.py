@@ -23,7 +23,7 @@ from thermoloom.studies.study import Figure, Plan, Study, brief
 
 @dataclass(frozen=True)
 class TemperaturePlan(Plan):
-    """What a user can vary with ``--set study.temperatures=...``."""
+    """Settings that a user can change with ``--set study.temperatures=...``."""
 
     settings: Settings = field(default_factory=lambda: brief(cycles=60, samples=100))
     seeds: tuple[int, ...] = (101, 102, 103)
@@ -69,7 +69,7 @@ def contrast(job: Job, percentile: float) -> dict[str, Any]:
 
 
 def summarize(plan: TemperaturePlan, gathered: Gathered, run: RunDirectory) -> dict[str, Any]:
-    """One table, which figures and statements read; the returned numbers go to the report."""
+    """Save a table for figures and statements, and return the numbers for the report."""
     rows = []
     for record in gathered:
         if record.case.samples_computer and not record.diverged:

@@ -53,7 +53,7 @@ def _curves(axes: Axes, table: Table) -> None:
     axes.set(xlabel="training cycle", ylabel="validation loss per step\nminus squared increments")
     axes.legend(loc="upper right")
     light_grid(axes)
-    if len(np.unique(table["cycle"])) > 15:  # the fall at the beginning hides all else
+    if len(np.unique(table["cycle"])) > 15:  # the initial fall hides everything else
         late = table["cycle"] >= table["cycle"].max() / 3
         small = inset(axes, (0.36, 0.27, 0.62, 0.45), 0.12)
         later = {name: column[late] for name, column in table.items()}
@@ -121,7 +121,7 @@ def _columns(rows: list[dict[str, Any]]) -> Table | None:
 
 
 def _scan(axes: Axes, table: Table, rule: str) -> None:
-    """Final loss over the learning rate; a loss that ceased to be finite stands at the top."""
+    """Draw the final loss against the learning rate; a loss that is not finite is at the top."""
     ended = np.isfinite(table["diverged_in"]) | ~np.isfinite(table["final_loss"])
     finite = np.where(ended, -np.inf, table["final_loss"])
     top = 10 * max(100.0, float(finite.max()))
@@ -182,7 +182,7 @@ ACCOUNTS = {
 
 
 def draw_origin(saved: StudyTables) -> Figure:
-    """Heat along lines, over the size of noise, and the account of the difference."""
+    """Heat along lines and against the size of noise, and the account of the difference."""
     figure, axes = in_a_row([1.15, 1.15, 1.1], 2.5)
     origin = saved.summary["origin"]
     if origin is None:
@@ -222,7 +222,7 @@ def _lines(axes: Axes, curves: list[dict[str, Any]]) -> None:
 
 
 def _sizes(axes: Axes, origin: dict[str, Any]) -> None:
-    """Heat is drawn over the variance, in which it is linear to lowest order."""
+    """Draw heat against the variance, in which it is linear to lowest order."""
     points = [row for row in origin["curves"] if row["curve"] == ISOTROPIC]
     size = origin["size"]
     variance = [1e4 * (size * p["value"]) ** 2 for p in points]

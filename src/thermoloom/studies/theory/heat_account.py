@@ -22,7 +22,7 @@ from thermoloom.studies.theory.expectation import Vector
 from thermoloom.studies.theory.mixtures import LINES
 
 ISOTROPIC = "isotropic noise"
-"""Name of the curve of heat over the size of isotropic noise around θ*."""
+"""Name of the curve of heat against the size of isotropic noise around θ*."""
 
 
 def heat_account(heats: Table) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _across_seeds(heats: Vector) -> dict[str, Any]:
 
 
 def heat_curves(heats: Table) -> list[dict[str, Any]]:
-    """Means over pairs along the lines and over the size of isotropic noise, ends included."""
+    """Means over pairs along the lines and against the size of isotropic noise, ends included."""
     points = [point for name, ends in LINES.items() for point in _line(heats, name, *ends)]
     sizes = only(heats, part="size")
     points.append((ISOTROPIC, 0.0, _heat_of(heats, OPTIMUM, "none")))

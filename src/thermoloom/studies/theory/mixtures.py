@@ -74,7 +74,7 @@ class Split:
 
     @cached_property
     def means(self) -> dict[str, Vector]:
-        """θ̄ by rule; θ* is its only member."""
+        """θ̄ by rule; the optimum is a single computer, so its mean is θ*."""
         return {OPTIMUM: self.optimum} | {r: t.mean(axis=0) for r, t in self.trained.items()}
 
     def deviation(self, rule: str, position: int) -> Vector:

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def judge(evidence: Evidence) -> dict[str, Any]:
-    """Rows by topic, the verdict of the heat on the hypothesis, and the headline numbers."""
+    """Rows by topic, the verdict on the hypothesis about the heat, and the headline numbers."""
     summary = evidence.summary
     scan = [row | {"unstable": is_unstable(row)} for row in summary["scan"]]
     evidence = Evidence(evidence.run, summary | {"scan": scan})
@@ -35,7 +35,7 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         "scan": scan,
         "origin": origin and origin | {"conclusion": conclusion(origin["accounts"])},
         "quantities": quantities(topics, origin),
-        "statements": [],  # the paper makes none about the optimum
+        "statements": [],  # the paper makes no statement about the optimum
     }
 
 
@@ -131,7 +131,7 @@ def is_unstable(entry: Row) -> bool:
 
 
 def stability_rows(evidence: Evidence) -> list[Row]:
-    """Critical learning rates against scans around them."""
+    """Critical learning rates, compared with scans around them."""
     limits, scan = evidence.summary["limits"], evidence.summary["scan"]
     rows = []
     for rule in RULES:
@@ -221,7 +221,7 @@ def noise_rows(evidence: Evidence) -> list[Row]:
 
 
 def offset_rows(evidence: Evidence) -> list[Row]:
-    """The shift that a residual offset makes, against trainings with and without it."""
+    """The shift that a residual offset causes, compared with trainings with and without it."""
     offset = evidence.summary["offset"]
     by_rule = {} if offset is None else offset["rules"]
     rows = [law_row(offset)] if offset is not None else []
@@ -236,7 +236,7 @@ def offset_rows(evidence: Evidence) -> list[Row]:
 
 
 def law_row(offset: Row) -> Row:
-    """The law for biases that an offset moves alone."""
+    """The law for an offset that moves only the biases."""
     ends = {rule: values["measured_bias"] for rule, values in offset["rules"].items()}
     response = "; {response:.3f} in the end where couplings move too"
     texts = {

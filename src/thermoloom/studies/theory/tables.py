@@ -3,7 +3,7 @@
     scan     a short training near a critical learning rate
     curves   an evaluation of the validation loss, predicted and measured
     noise    a parameter block of a rule: spread around its mean
-    offset   the shift that an offset has made after so many cycles
+    offset   the shift that an offset has caused after so many cycles
     bits     a bit depth: updates that survive, couplings that have moved
     origin   the heat of a mixture, with the random numbers of one pair
     norms    a parameter block of a rule: distance from θ*
@@ -165,7 +165,7 @@ def save_noise(plan: TheoryPlan, gathered: Gathered, run: RunDirectory) -> Row |
 
 
 def save_offset(plan: TheoryPlan, gathered: Gathered, run: RunDirectory) -> Row | None:
-    """The shift that a residual offset makes, and the law for biases that it moves alone.
+    """The shift that a residual offset causes, and the law if it moves only the biases.
 
     b = −(2k_BT/μΔt) μ_bias (1 − (1 − ρ)^n)
     """

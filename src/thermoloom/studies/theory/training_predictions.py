@@ -38,7 +38,7 @@ DRAWS = 50_000
 """Random pairs, steps and states from which the fraction of surviving updates is estimated."""
 COUPLINGS = ("visible_hidden", "hidden_hidden")
 SHIFTED = ("bias", *COUPLINGS)
-"""Columns of the tables of shifts that an offset makes."""
+"""Columns of the tables of shifts that an offset causes."""
 
 
 def training_limits(job: Job, factors: list[float], bits: list[int]) -> dict[str, Any]:

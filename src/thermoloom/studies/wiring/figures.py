@@ -15,7 +15,7 @@ from thermoloom.studies.wiring.study import COMPLETE, GRID, NO_HIDDEN, ONLINE, R
 
 WORDS = {
     "max_softmax": "mean maximum softmax",
-    "asked": "fraction with the correct class",
+    "correct_class": "fraction with the correct class",
     "absolute_correlation": "correlation with nearest pattern",
     "diversity": "diversity within a class",
     "heat": "heat ($E_0$)",
@@ -48,7 +48,7 @@ def draw_wiring(saved: StudyTables) -> Figure:
 
 
 def _draw(axes: Axes, table: Table, x: str, y: str) -> None:
-    """Column y by column x, a line for each kind of wiring."""
+    """Draw column y against column x, with a line for each kind of wiring."""
     solved, trained = only(table, rule=OPTIMUM), only(table, rule=ONLINE)
     complete = only(solved, wiring=COMPLETE)
     for level in complete[y]:

@@ -25,9 +25,9 @@ def judge(evidence: Evidence) -> dict[str, Any]:
         own_quantity(
             f"{TEN}_{row['wiring']}_asked",
             f"{TEN} digits, {row['wiring']} {row['value'] or ''}".strip() + ": correct class",
-            100 * row["asked"],
+            100 * row["correct_class"],
             unit="%",
         )
-        for row in evidence.summary["asked"]
+        for row in evidence.summary["correct_class"]
     ]
     return {"quantities": enough + correct}

@@ -70,7 +70,7 @@ QUALITY = ("max_softmax", "target_fraction", "polarity", "absolute_correlation")
 
 @dataclass(frozen=True)
 class WiringPlan(Plan):
-    """Wirings that are solved, wirings that are trained, and the samples drawn of each."""
+    """Wirings that are solved, wirings that are trained, and the samples drawn from each."""
 
     settings: Settings = field(
         default_factory=lambda: Settings(
@@ -82,7 +82,7 @@ class WiringPlan(Plan):
     radii: tuple[int, ...] = (1, 2, 3, 5, 8, 12, 20)
     """Longest wires of the grids, in sites of the sheet."""
     degrees: tuple[int, ...] = (2, 4, 8, 24, 64, 150)
-    """Wires of a unit, on average, of the random wirings."""
+    """Mean number of wires per unit of the random wirings."""
     online_radii: tuple[int, ...] = (3, 6)
     """Grids that are also trained by the online rule."""
     online_degrees: tuple[int, ...] = (8, 24)
@@ -154,11 +154,11 @@ def computer_on_wiring(job: Job, patterns: int) -> dict[str, Any]:
         generated = generate(theta, samples, settings.generation_seed)
         images = generated.final_states[:, : settings.machine.visible]
         quality = measure_quality(images, learned, settings.measures.classifier)
-        by_class: dict[str, Any] = {"asked": None, "diversity": None}
+        by_class: dict[str, Any] = {"correct_class": None, "diversity": None}
         classes = requested_classes(theta, samples, None)
         if classes is not None and is_classified(settings):
-            asked = RequestedImages(images, classes.astype(np.intp), settings.measures.classifier)
-            by_class = {key: asked.class_measures(learned)[key] for key in by_class}
+            judged = RequestedImages(images, classes.astype(np.intp), settings.measures.classifier)
+            by_class = {key: judged.class_measures(learned)[key] for key in by_class}
     return by_class | {
         "expected_loss": loss,
         "heat": asdict(estimate_mean(generated.heat)),
@@ -202,7 +202,7 @@ def summarize(plan: WiringPlan, gathered: Gathered, run: RunDirectory) -> dict[s
         "measures": measures,
         "rows": rows,
         "least": [row for row in fewest if row is not None],
-        "asked": most_often_correct(rows),
+        "correct_class": most_often_correct(rows),
         "timing": gathered.seconds(STAGES),
     }
 
@@ -211,7 +211,7 @@ def quality_column(machine: str, classified: bool) -> str:
     """Column that measures quality: correct class where one is requested, else recognizability."""
     if not classified:
         return "absolute_correlation"
-    return "asked" if machine == TEN else "max_softmax"
+    return "correct_class" if machine == TEN else "max_softmax"
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def _row(record: Record) -> dict[str, Any]:
         "heat": results["heat"]["mean"],
         "heat_sem": results["heat"]["sem"],
         "work": results["work"]["mean"],
-        "asked": results["asked"],
+        "correct_class": results["correct_class"],
         "diversity": results["diversity"],
         **{key: results["quality"][key] for key in QUALITY},
     }
@@ -232,7 +232,7 @@ def _row(record: Record) -> dict[str, Any]:
 def fewest_wires(
     rows: Sequence[dict[str, Any]], machine: str, wiring: str, column: str
 ) -> dict[str, Any] | None:
-    """The fewest wires with enough of the quality that the complete wiring reaches."""
+    """The fewest wires that reach enough of the quality of the complete wiring."""
     solved = [row for row in rows if (row["machine"], row["rule"]) == (machine, OPTIMUM)]
     complete = next((row for row in solved if row["wiring"] == COMPLETE), None)
     if complete is None:
@@ -253,13 +253,13 @@ def fewest_wires(
 
 
 def most_often_correct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ten digits, solved: of each kind of wiring the one with most samples of the correct class."""
+    """Ten digits, solved: for each kind of wiring, the one with the most correct samples."""
     solved = [r for r in rows if (r["machine"], r["rule"]) == (TEN, OPTIMUM)]
     kinds = [
-        [row for row in solved if row["wiring"] == kind and row["asked"] is not None]
+        [row for row in solved if row["wiring"] == kind and row["correct_class"] is not None]
         for kind in (COMPLETE, GRID, RANDOM)
     ]
-    return [max(kind, key=lambda row: float(row["asked"])) for kind in kinds if kind]
+    return [max(kind, key=lambda row: float(row["correct_class"])) for kind in kinds if kind]
 
 
 FULL = WiringPlan()
