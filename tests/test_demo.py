@@ -49,11 +49,11 @@ def data_of(text: str) -> dict[str, Any]:
     return data
 
 
-def test_the_machine_draws_what_it_is_asked_for() -> None:
+def test_the_machine_draws_the_requested_digits() -> None:
     found = drawn()
     assert solved().relative_gradient <= demo_samples.TOLERANCE
-    assert found["asked"].tolist() == [*range(10)] * 2
-    assert (found["asked"] == found["seen"]).mean() >= 0.85
+    assert found["requested"].tolist() == [*range(10)] * 2
+    assert (found["requested"] == found["seen"]).mean() >= 0.85
 
 
 def test_the_course_of_energy_heat_and_work_is_that_of_the_generation() -> None:
@@ -92,7 +92,7 @@ def test_the_animation_decodes_to_the_generated_images() -> None:
     inside = (images > low) & (images < high)
     assert inside.mean() > 0.9
     assert np.abs(back - images)[inside].max() <= 0.51 * (high - low) / 255
-    assert data["asked"] == drawn()["asked"].tolist()
+    assert data["requested"] == drawn()["requested"].tolist()
     assert data["seen"] == drawn()["seen"].tolist()
     assert np.array(data["heat"])[:, -1] == pytest.approx(drawn()["stage_heat"].sum(1), abs=0.006)
 

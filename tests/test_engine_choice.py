@@ -71,7 +71,7 @@ def test_a_choice_that_fails_changes_nothing() -> None:
         with pytest.raises(tl.UserError):
             tl.engine(choice)
         assert engine_in_use() == EngineSettings()
-    with pytest.raises(tl.UserError, match="no engine; it needs path and learner"):
+    with pytest.raises(tl.UserError, match="not an engine; it needs path and learner"):
         tl.engine(object())
 
 

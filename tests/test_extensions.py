@@ -147,7 +147,7 @@ def test_another_process_restores_the_same_or_says_why_not(wells: Any, tmp_path:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, "no onsite potential; it needs energy and gradient"),
+        (3, "not an onsite potential; it needs energy and gradient"),
         (lambda x: x, "has no energy and no gradient"),
         ("wells:Plain", "Plain refuses its arguments"),
         ("wells:Plain(open('x'))", "arguments must be numbers, strings or lists"),

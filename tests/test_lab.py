@@ -223,7 +223,7 @@ def test_the_parts_of_a_force_are_minus_the_gradient_of_the_energy(unit: int) ->
     found, data = inspection.inspect(scene, Inspect(number=1, sample=1, frame=frame, unit=unit))
     state = scene.generated.snapshots[1, frame].astype(np.float64)
     gradient = energy_gradient(scene.computer.parameters, state, 0, scene.words[1])
-    assert found["stage"] == 0
+    assert found["window"] == 1
     assert found["total"] == pytest.approx(-gradient[unit], rel=1e-5)
     assert found["mapped"] == "visible"
     assert len(data) == 16
@@ -738,7 +738,7 @@ def shown_images(page: Page) -> np.ndarray:
 
 
 @needs_browser
-def test_a_class_that_is_asked_for_is_on_the_page(page: Page) -> None:
+def test_a_requested_class_is_on_the_page(page: Page) -> None:
     page.click("#panel-generate [data-class='7']")
     page.click("#panel-generate [data-class='4']")
     page.run("document.querySelector('#samples').value = 4")
@@ -800,7 +800,7 @@ def test_the_brush_holds_what_the_machine_completes(page: Page, running: Running
     assert not mask[15:].any()
     page.click("#panel-complete [data-class='8']")
     page.click("#complete")
-    page.until(f"lab.player.scene.verdicts.every(v => v.asked === 8) && {WHOLE}")
+    page.until(f"lab.player.scene.verdicts.every(v => v.requested === 8) && {WHOLE}")
     scene = next(iter(running_viewers(running).values())).scene
     assert scene is not None
     assert scene.clamp is not None

@@ -299,7 +299,7 @@ def test_the_compiled_engine_hands_them_over_and_says_so_once() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"training": {"rule": object()}}, "no learning rule; it needs linear or step"),
+        ({"training": {"rule": object()}}, "not a learning rule; it needs linear or step"),
         ({"training": {"rule": "steam"}}, "must be one of online, batch, delayed, or module"),
         ({"training": {"rule": "no_such:Rule"}}, "there is no module no_such"),
         ({"training": {"rule": tl.Momentum(), "period": 0}}, "period = 0: must be positive"),
@@ -315,7 +315,7 @@ def test_the_compiled_engine_hands_them_over_and_says_so_once() -> None:
             },
             "defined for the online rule only",
         ),
-        ({"imperfections": {"errors": 7}}, "no residual error; it needs additive or residual"),
+        ({"imperfections": {"errors": 7}}, "not a residual error; it needs additive or residual"),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused_in_a_line(values: dict[str, Any], message: str) -> None:

@@ -68,7 +68,7 @@ def test_it_runs_alone_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> No
     found: dict[str, Any] = json.loads(
         run([command, "demo", "--out", "d.html", "--json"], tmp_path)
     )
-    assert found["as_asked"] >= 0.85 * found["samples"]
+    assert found["correct_class"] >= 0.85 * found["samples"]
     assert (tmp_path / "d.html").stat().st_size > 500_000
     small = ["--set", "hidden=16", "--set", "duration=0.1", "--cycles", "6", "--out", "run"]
     run([command, "train", *small], tmp_path)

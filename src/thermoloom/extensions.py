@@ -158,8 +158,10 @@ def _require_methods(key: str, candidate: object, kind: Extensible) -> None:
             joint.join(names).replace("|", " or ")
             for joint, names in ((" and ", kind.methods), (" and no ", missing))
         )
+        article = "an" if kind.noun[0] in "aeiou" else "a"
         raise UserError(
-            f"{key} = {shown(candidate)}: no {kind.noun}; it needs {needed}, but has no {absent}"
+            f"{key} = {shown(candidate)}: not {article} {kind.noun}; it needs {needed}, but has no "
+            f"{absent}"
         )
 
 

@@ -41,7 +41,7 @@ def demo(
     say(f"solved a machine of {optimum.parameters.machine.units} units in {optimum.seconds:.1f} s")
     with console().status("generating"):
         drawn = draw_demo(optimum.parameters)
-    samples, correct = len(drawn["asked"]), int((drawn["asked"] == drawn["seen"]).sum())
+    samples, correct = len(drawn["requested"]), int((drawn["requested"] == drawn["seen"]).sum())
     say(f"generated {samples} samples in {drawn['seconds']:.1f} s")
     solved = {"seconds": optimum.seconds, "iterations": optimum.iterations}
     page = build_demo(drawn, solved).encode()
@@ -51,7 +51,7 @@ def demo(
         raise write_error(out.parent, error) from None
     write_atomically(out, page)
     heat = float(drawn["stage_heat"].sum(axis=1).mean())
-    numbers = {"samples": samples, "as_asked": correct, "mean_heat": heat}
+    numbers = {"samples": samples, "correct_class": correct, "mean_heat": heat}
     emit(
         as_json,
         {"page": str(out.absolute()), **numbers},

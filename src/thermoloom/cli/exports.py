@@ -43,7 +43,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="table (couplings as range and code) or spice (a netlist, up to 32 units).",
+            help="table (CSV, one coupling per row) or spice (a netlist, up to 32 units).",
             metavar="FORMAT",
         ),
     ] = "table",

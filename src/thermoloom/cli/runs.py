@@ -84,7 +84,7 @@ def prune_runs(
     folder: Folder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete checkpoints of finished runs and temporary files of killed ones, after asking."""
+    """Delete files that finished runs no longer need and those of killed ones, after asking."""
     from thermoloom.runs import catalog
 
     if _as_json(context, False):

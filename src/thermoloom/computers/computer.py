@@ -108,8 +108,8 @@ class SampleRequest:
 
     def classes_of(self, theta: Parameters) -> list[int] | None:
         """The class requested for each sample, where the machine has labels."""
-        asked = requested_classes(theta, self.samples, self.classes)
-        return None if asked is None else asked.tolist()
+        requested = requested_classes(theta, self.samples, self.classes)
+        return None if requested is None else requested.tolist()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -432,7 +432,7 @@ on Device(bits=4))
         without labels.
 
         It is a lower bound on the log-density of the states in which data is prepared: the expected
-        likelihood of their noising paths, run backwards. It therefore depends neither on random
+        log-likelihood of their noising paths, run backwards. It therefore depends neither on random
         numbers nor on other rows. It is computed for the ideal machine, without imperfections of a
         device.
 

@@ -62,11 +62,12 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
         "time": [step / drawn["time_steps"] for step in drawn["steps"]],
         "frame": course["frame"],
         "stage": course["stage"],
+        "windows": drawn["windows"],
         "parts": {_NAMES.get(k, k if k == "total" else block_name(k)): _short(v)
                   for k, v in parts.items()},
         "heat": _short(course["heat"]),
         "work": _short(course["work"]),
-        "asked": drawn["asked"].tolist(),
+        "requested": drawn["requested"].tolist(),
         "seen": drawn["seen"].tolist(),
         "scores": np.round(drawn["scores"], 3).tolist(),
         "images": base64.b64encode(grey(drawn["images"]).swapaxes(0, 1).tobytes()).decode(),
@@ -78,7 +79,7 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
         data=Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
         samples=samples,
         frames=frames,
-        recognized=int((drawn["asked"] == drawn["seen"]).sum()),
+        recognized=int((drawn["requested"] == drawn["seen"]).sum()),
         drawn=drawn,
         solved=solved,
         stages=_stages(drawn),
@@ -94,12 +95,11 @@ def build_demo(drawn: Mapping[str, Any], solved: Mapping[str, Any]) -> str:
 def _stages(drawn: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Heat and work by stage, as means over the samples."""
     rows = []
-    for stage in range(drawn["windows"]):
-        work = drawn["switching_work"][:, stage - 1].mean() if stage else None
-        energies = {name: float(drawn[name][:, stage].mean()) for name in ("starts", "ends")}
-        heat = drawn["stage_heat"][:, stage]
+    for position, name in enumerate(drawn["windows"]):
+        work = drawn["switching_work"][:, position - 1].mean() if position else None
+        energies = {end: float(drawn[end][:, position].mean()) for end in ("starts", "ends")}
+        heat = drawn["stage_heat"][:, position]
         spread = float(heat.std(ddof=1)) if len(heat) > 1 else None
-        name = stage + 1 if stage < drawn["stages"] else "development"
         rows.append(
             {"stage": name, "work": None if work is None else float(work),
              "heat": float(heat.mean()), "spread": spread, **energies}

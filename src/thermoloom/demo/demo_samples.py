@@ -19,7 +19,7 @@ from thermoloom.generation import course, drawn_words, generate, requested_class
 from thermoloom.machine.machine import Machine
 from thermoloom.machine.parameters import Parameters
 from thermoloom.machine.presets import SHARP
-from thermoloom.machine.protocol import watched_steps
+from thermoloom.machine.protocol import watched_steps, window_names
 from thermoloom.measures.classifier import classify
 from thermoloom.patterns.drive import drive_of
 from thermoloom.patterns.patterns import load_patterns
@@ -66,14 +66,14 @@ def draw_demo(
         "units": machine.visible,
         "stages": machine.stages,
         "styles": machine.styles,
-        "windows": len(generated.stage_heat.T),
+        "windows": window_names(machine),
         "time_steps": machine.generation_steps,
         "kT": machine.kT,
         "seed": seed,
         "seconds": seconds,
         "images": images,
         "steps": steps,
-        "asked": requested,
+        "requested": requested,
         "seen": scores.argmax(axis=1),
         "scores": scores.max(axis=1),
         "course": course(theta, generated, steps, words),

@@ -62,7 +62,7 @@ def inspect(scene: Scene, order: Inspect) -> tuple[dict[str, Any], bytes]:
     if not len(scene.computer.patterns) or stage >= machine.stages:
         partner = None  # a table of couplings, or development: nothing is learned
     numbers = {
-        "sample": sample, "frame": frame, "step": step, "stage": _windows_left(machine, stage),
+        "sample": sample, "frame": frame, "step": step, "window": _window(machine, stage),
         "unit": unit, "name": name_of(machine, unit), "x": float(x[unit]), "held": held,
         "forces": forces, "total": total,
         "drift": drift[unit] * total, "kick": kick[unit],
@@ -172,10 +172,9 @@ def _all_states(
     return np.concatenate([free, labels, [1.0]]).astype(np.float64)
 
 
-def _windows_left(machine: Machine, stage: int) -> int:
-    """Windows of generation that follow that of a stage."""
-    stages = [each for each, _, _ in generation_windows(machine)]
-    return len(stages) - 1 - stages.index(stage)
+def _window(machine: Machine, stage: int) -> int:
+    """Position of a stage among the windows of generation."""
+    return [each for each, _, _ in generation_windows(machine)].index(stage)
 
 
 def _stage_at(machine: Machine, step: int) -> int:

@@ -253,7 +253,7 @@ def verdicts(scene: Scene) -> list[dict[str, Any]]:
     generated = scene.generated
     final = generated.final_states[:, : scene.computer.machine.visible]
     rows: list[dict[str, Any]] = [
-        {"asked": None if scene.requested is None else int(scene.requested[s]),
+        {"requested": None if scene.requested is None else int(scene.requested[s]),
          "heat": number(generated.heat[s]), "work": number(generated.work[s]), "seen": None}
         for s in range(len(final))
     ]  # fmt: skip

@@ -28,6 +28,7 @@ from thermoloom.computers.computer import Computer
 from thermoloom.errors import UserError
 from thermoloom.lab import downloads, inspection, lessons, messages, scenes
 from thermoloom.machine.parameters import layout
+from thermoloom.machine.protocol import window_names
 
 WORK_SECONDS = 120.0
 """Longer tasks are ended."""
@@ -261,7 +262,8 @@ class Viewer:
             "samples": order.samples, "units": machine.units, "visible": machine.visible,
             "times": [step / machine.generation_steps for step in prepared.steps],
             "steps": prepared.steps,
-            "stages": machine.stages + len(machine.development), "kT": machine.kT,
+            "windows": [n if isinstance(n, str) else f"stage {n}" for n in window_names(machine)],
+            "kT": machine.kT,
             "words": None if words is None else words.argmax(axis=1).tolist(),
         }  # fmt: skip
 

@@ -83,6 +83,14 @@ def generation_windows(machine: Machine) -> tuple[tuple[int, int, int], ...]:
     return (*learned, *later)
 
 
+def window_names(machine: Machine) -> list[int | str]:
+    """Stages T, …, 2, 1 and windows of development, in the order of generation.
+
+    Stage 1 is nearest to the pattern.
+    """
+    return [*range(machine.stages, 0, -1), *["development"] * len(machine.development)]
+
+
 def watched_steps(machine: Machine, spans: int) -> list[int]:
     """Steps that cut a generation into ``spans`` equal spans, and every switch of stages."""
     even = np.linspace(0, machine.generation_steps, spans + 1).round().astype(int)

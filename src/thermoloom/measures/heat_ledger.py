@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from thermoloom.export.physical_units import ROOM_TEMPERATURE, joules
 from thermoloom.machine.generated import Generated
 from thermoloom.machine.machine import Machine
+from thermoloom.machine.protocol import window_names
 from thermoloom.measures.dissipation import FEWEST, Dissipation, dissipation
 from thermoloom.measures.statistics import MeanEstimate, estimate_mean
 
@@ -58,9 +59,7 @@ class Ledger:
         external = generated.clamp_work + generated.active_work
         moving = _mean(external[:, position])
         return {
-            "stage": self.machine.stages - position
-            if position < self.machine.stages
-            else "development",
+            "stage": window_names(self.machine)[position],
             "heat": estimate_mean(generated.stage_heat[:, position]),
             "path_heat": _mean(generated.path_heat[:, position]),
             "heat_parts": heat,

@@ -7,7 +7,7 @@ const sheet = find("sheet"), slider = find("time"), play = find("play");
 let chosen = -1, playing = false, time = 0, last = 0, rest = 0;
 
 // --- images: one small canvas for each sample, by rows of all requested digits ---
-const tiles = data.asked.map((digit, s) => {
+const tiles = data.requested.map((digit, s) => {
   const button = document.createElement("button"), canvas = document.createElement("canvas");
   const seen = document.createElement("span");
   canvas.width = canvas.height = data.side;
@@ -104,8 +104,8 @@ function update() {
   const position = f + (span ? (time - data.time[f]) / span : 0);
   if (Math.round(position) !== painted) paint(painted = Math.round(position));
   slider.value = time;
-  const stage = data.stage[Math.max(0, when.findLastIndex(w => w <= time))] + 1;
-  find("clock").textContent = `${Math.round(100 * time)} %, stage ${stage}`;
+  const name = data.windows[data.stage[Math.max(0, when.findLastIndex(w => w <= time))]];
+  find("clock").textContent = `${Math.round(100 * time)} %, ${name > 0 ? `stage ${name}` : name}`;
   const Q = at(heat, time);
   find("heat").textContent = show(Q);
   find("heatkT").textContent = show(Q / data.kT);
@@ -118,7 +118,7 @@ function update() {
 function choose(sample) {
   chosen = sample;
   tiles.forEach((tile, s) => tile.button.setAttribute("aria-pressed", String(s === sample)));
-  find("who").textContent = sample < 0 ? "mean" : data.asked[sample];
+  find("who").textContent = sample < 0 ? "mean" : data.requested[sample];
   find("whose").textContent = sample < 0 ? `of ${data.samples} samples` : `sample ${sample + 1} alone`;
   heat = of(data.heat);
   work = of(data.work);

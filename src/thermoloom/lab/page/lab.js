@@ -145,7 +145,7 @@ function turn(name, focus = false) {
   find("scene").hidden = name === "teach"; find("lesson").hidden = name !== "teach";
   find("which").hidden = name === "teach" || !machines.taught;
   if (name === "teach") drawLesson();
-  else if (machines[which] && asked.computer && asked.computer !== which) generate(); // show samples of the machine that was just taught
+  else if (machines[which] && request.computer && request.computer !== which) generate(); // show samples of the machine that was just taught
   if (name === "complete") known.paint();
   if (name === "export") exportPanel();
   if (name === "inspect") { if (player.unit === null && machines[which]) player.unit = central(machines[which]); look(); }
@@ -218,14 +218,14 @@ for (const radio of document.querySelectorAll("[name=which]")) radio.addEventLis
 // --- generate, complete, damage: one kind of request ---
 
 const player = new Player(soon => { if (tab === "inspect") look(soon); });
-let asked = {};
+let request = {};
 function generate({fresh = true, ...more} = {}) {
   const seed = find("seed"), machine = machines[which];
   if (!machine) return;
   if (fresh && find("fresh").checked) seed.value = Math.floor(Math.random() * 1e6);
-  asked = message(more);
+  request = message(more);
   next = null;
-  order(asked, "computing");
+  order(request, "computing");
 }
 function message(more = {}) {
   const classes = [...wanted].sort((a, b) => a - b), all = classes.length === machines[which].classes.length;
@@ -292,20 +292,20 @@ const noiseOf = ({computer, samples, seed, classes}) => JSON.stringify([computer
 let intact = null, history = ""; // the last run without damage, and the noise that the runs in the table share
 function row(damage, verdicts) {
   const mean = key => verdicts.some(v => v[key] === null) ? null : verdicts.reduce((sum, v) => sum + v[key], 0) / verdicts.length;
-  const right = verdicts.some(v => v.asked !== null) ? `${verdicts.filter(v => v.asked === v.seen).length} / ${verdicts.length}` : "–";
+  const right = verdicts.some(v => v.requested !== null) ? `${verdicts.filter(v => v.requested === v.seen).length} / ${verdicts.length}` : "–";
   const cell = text => make("td", {className: "n", textContent: text});
   const {scene, machine} = player, canvas = make("canvas");
   picture(canvas, scene.frames.at(-1).subarray(0, scene.visible), machine.shape[1], machine.shape[0]);
   return make("tr", {}, make("td", {}, canvas), make("td", {textContent: words(damage)}), cell(right), cell(show(mean("heat"))), cell(show(mean("work"))));
 }
 function remember() {
-  const body = find("history").tBodies[0], {verdicts} = player.scene, noise = noiseOf(asked);
-  if (asked.known) return;
-  if (!asked.damage) { intact = {noise, row: row(broken.none, verdicts)}; return; }
+  const body = find("history").tBodies[0], {verdicts} = player.scene, noise = noiseOf(request);
+  if (request.known) return;
+  if (!request.damage) { intact = {noise, row: row(broken.none, verdicts)}; return; }
   if (noise !== history) body.replaceChildren();
-  if (!body.rows.length && intact?.noise === noise && words(asked.damage) !== "none") body.prepend(intact.row);
+  if (!body.rows.length && intact?.noise === noise && words(request.damage) !== "none") body.prepend(intact.row);
   history = noise;
-  body.prepend(row(asked.damage, verdicts));
+  body.prepend(row(request.damage, verdicts));
   while (body.rows.length > 8) body.lastElementChild.remove();
 }
 
@@ -457,7 +457,7 @@ function unit(head, bytes) {
   };
   for (const [name, force] of Object.entries(head.forces)) bar(name === "onsite" ? "its own potential" : partName(name), force);
   bar("sum", head.total, "total");
-  const parts = [make("h3", {textContent: `Force on ${head.name}, step ${head.step}${player.scene.stages > 1 ? `, stage ${player.scene.stages - head.stage} of ${player.scene.stages}` : ""}`})];
+  const parts = [make("h3", {textContent: `Force on ${head.name}, step ${head.step}${player.scene.windows.length > 1 ? `, ${player.scene.windows[head.window]}` : ""}`})];
   parts[0].style.marginTop = 0;
   parts.push(equation("F<sub>i</sub> = −V′<sub>onsite</sub>(x<sub>i</sub>) − Σ<sub>j</sub> J<sub>ij</sub> x<sub>j</sub> − b<sub>i</sub>"), bars);
   parts.push(make("p", {className: "note", innerHTML: head.held ? "This unit is held: it feels the force but does not follow it."
@@ -516,7 +516,7 @@ export function sheetCanvas() { // the samples with their verdicts, as one pictu
   return canvas;
 }
 find("png").addEventListener("click", () => sheetCanvas().toBlob(blob => {
-  const link = make("a", {href: URL.createObjectURL(blob), download: `thermoloom-${asked.seed}.png`});
+  const link = make("a", {href: URL.createObjectURL(blob), download: `thermoloom-${request.seed}.png`});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }));

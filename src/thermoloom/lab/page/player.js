@@ -75,7 +75,7 @@ export class Player {
   form(numbers, machine) {
     if (still) return;
     if (!this.scene?.forming) this.kept = {scene: this.scene, machine: this.machine, time: this.time};
-    const forming = new Uint8Array(numbers.samples * numbers.units), verdicts = Array.from({length: numbers.samples}, () => ({asked: null, heat: null}));
+    const forming = new Uint8Array(numbers.samples * numbers.units), verdicts = Array.from({length: numbers.samples}, () => ({requested: null, heat: null}));
     this.run(false);
     this.sheet.classList.remove("over");
     this.lay({...numbers, verdicts, forming, frames: [], ...noCurves(numbers.samples, machine)}, machine);
@@ -112,17 +112,17 @@ export class Player {
     this.sheet.style.setProperty("--across", across > 5 || across < 4 ? Math.max(across, 5) : across);
     this.sheet.replaceChildren(...verdicts.map((verdict, s) => {
       const button = document.createElement("button"), canvas = document.createElement("canvas"), line = document.createElement("div");
-      const known = verdict.seen !== null && verdict.seen !== undefined, right = verdict.asked === null || verdict.asked === verdict.seen;
-      const asked = verdict.asked === null ? "" : `requested ${named(verdict.asked)}, `;
+      const known = verdict.seen !== null && verdict.seen !== undefined, right = verdict.requested === null || verdict.requested === verdict.seen;
+      const request = verdict.requested === null ? "" : `requested ${named(verdict.requested)}, `;
       const seen = known ? `recognized as ${named(verdict.seen)} by ${verdict.by} (${Math.round(100 * verdict.score)} %)` : "no verdict";
       button.type = "button";
       const energy = this.scene.forming ? "" : `${show(verdict.heat)} E₀`;
-      button.title = `sample ${s + 1}: ${asked}${seen}${energy && `, heat ${energy}`}`;
+      button.title = `sample ${s + 1}: ${request}${seen}${energy && `, heat ${energy}`}`;
       button.setAttribute("aria-label", button.title);
       button.setAttribute("aria-pressed", String(s === this.chosen));
       line.className = "verdict" + (known && right ? "" : " wrong");
       const sign = document.createElement("b"), heat = document.createElement("span");
-      sign.textContent = known ? named(verdict.seen) + (verdict.asked === null ? "" : right ? " ✓" : " ✗") : "?";
+      sign.textContent = known ? named(verdict.seen) + (verdict.requested === null ? "" : right ? " ✓" : " ✗") : "?";
       heat.textContent = energy;
       line.append(sign, heat);
       button.append(canvas, line);
@@ -152,8 +152,8 @@ export class Player {
   who() {
     find("units-of").textContent = `of sample ${this.sample + 1}`;
     if (this.scene.forming) { find("whose").textContent = "Live: shown while it is computed."; return; }
-    const {samples, seconds, verdicts} = this.scene, right = verdicts.filter(v => v.asked !== null && v.asked === v.seen).length;
-    const count = verdicts.some(v => v.asked !== null) ? `${right} of ${samples} are recognized as the correct class. ` : "";
+    const {samples, seconds, verdicts} = this.scene, right = verdicts.filter(v => v.requested !== null && v.requested === v.seen).length;
+    const count = verdicts.some(v => v.requested !== null) ? `${right} of ${samples} are recognized as the correct class. ` : "";
     find("whose").textContent = (this.chosen < 0 ? `${count}Curves: mean of ${samples} ${samples > 1 ? "samples" : "sample"}. `
       : `Curves: sample ${this.chosen + 1} alone. `) + `Computed in ${show(seconds, 1)} s, shown in slow motion.`;
   }
@@ -237,8 +237,7 @@ export class Player {
     find("work").textContent = say(W); find("energy").textContent = say(V);
     let p = scene.at.length - 1;
     while (p > 0 && scene.at[p] > this.time) p--;
-    find("clock").textContent = `${Math.round(100 * this.time)} %` + (scene.stages > 1 ? ` · ${scene.stage[p] + 1}/${scene.stages}` : "");
-    find("clock").title = scene.stages > 1 ? `stage ${scene.stage[p] + 1} of ${scene.stages}` : "";
+    find("clock").textContent = `${Math.round(100 * this.time)} %` + (scene.windows.length > 1 ? ` · ${scene.windows[scene.stage[p]]}` : "");
     find("books").setAttribute("aria-label", `Heat ${say(Q)} and work ${say(W)} E₀ at ${Math.round(100 * this.time)} % of the time`);
     find("parts").setAttribute("aria-label", `Energy ${say(V)} E₀, in its parts`);
   }
