@@ -2,7 +2,7 @@
 # make test   set up, lint, type check, test
 # make bench  set up with peers and benchmark     make lock   pin the newest allowed versions
 # make soak   set up, then hours of stress tests  make clean  remove the environment and caches
-# make docs   build the site into build/site
+# make docs   build the site into build/site      make pictures  draw the pictures of the docs anew
 # make wheel-test  build the wheel, install it alone in a fresh environment, run it there
 # make test-lowest test with the lowest allowed version of every dependency
 # make test-libraries  test the portable engine in PyTorch and JAX
@@ -14,7 +14,7 @@ VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup run test test-lowest test-libraries coverage review lint bench soak docs wheel-test lock clean
+.PHONY: setup run test test-lowest test-libraries coverage review lint bench soak docs pictures wheel-test lock clean
 
 setup: $(READY)
 
@@ -77,6 +77,10 @@ soak: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/build/make_site.py
+
+# MNIST=DIR names a folder of the IDX files; without it they are downloaded. Chromium shows the lab.
+pictures: $(READY)
+	$(BIN)/python docs/build/make_pictures.py $(if $(MNIST),--mnist $(MNIST))
 
 wheel-test: $(READY)
 	$(BIN)/python -m pytest --wheel tests/test_wheel.py

@@ -140,7 +140,7 @@ export class Player {
       return row;
     }));
     entries("parts-legend", [...this.machine.parts.map((name, c) => [partName(name), `--c${c % 7}`]), ["total", "--ink"]]);
-    entries("books-legend", [["heat released", "--c2"], ["work done on the machine", "--c0"]]);
+    entries("books-legend", [["heat released", "--c2"], ["work put in", "--c0"]]);
   }
 
   choose(sample) {
