@@ -160,14 +160,16 @@ def _heat_distributions(axes: Any, saved: StudyTables) -> None:
     seed = saved.summary["shown"]["seed"]
     samples = only(saved.table("samples"), seed=seed)
     heats = {rule: only(samples, rule=rule)["heat"] for rule in RULES}
+    headroom = 0.18  # of the legend, which lines of the means must not cross
     together = np.concatenate(list(heats.values()))
     edges = np.linspace(together.min(), together.max(), 26 if len(together) > 100 else 12)
     for rule, heat in heats.items():
         axes.hist(heat, edges, color=COLOURS[rule], alpha=0.35, label=rule)
         axes.hist(heat, edges, color=COLOURS[rule], histtype="step", linewidth=0.9)
-        axes.axvline(heat.mean(), color=COLOURS[rule], linestyle="--", linewidth=1.1)
+        top = 1 / (1 + headroom)
+        axes.axvline(heat.mean(), ymax=top, color=COLOURS[rule], linestyle="--", linewidth=1.1)
     axes.yaxis.get_major_locator().set_params(integer=True)
-    legend_above(axes, 0.18, ncols=2)
+    legend_above(axes, headroom, ncols=2)
     labels = {"xlabel": "heat $Q$ of a trajectory ($E_0$)", "ylabel": "samples"}
     finish(axes, "c", f"trajectories of pair {seed}", **labels)
 

@@ -123,7 +123,7 @@ export class Player {
       line.className = "verdict" + (known && right ? "" : " wrong");
       const sign = document.createElement("b"), heat = document.createElement("span");
       sign.textContent = known ? named(verdict.seen) + (verdict.requested === null ? "" : right ? " ✓" : " ✗") : "?";
-      heat.textContent = energy;
+      heat.innerHTML = energy.replace("E₀", "<small>E₀</small>"); // the unit shows where there is room
       line.append(sign, heat);
       button.append(canvas, line);
       button.addEventListener("click", () => this.choose(this.chosen === s ? -1 : s));
