@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urldefrag
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "docs" / "notebooks").glob("*.md"))
@@ -114,6 +118,37 @@ def test_every_public_name_and_setting_is_on_the_site(site: Path) -> None:
     commands = (site / "commands.html").read_text(encoding="utf-8")
     for command in ("demo", "run comparison", "runs verify", "classifier train"):
         assert f"thermoloom {command}" in commands
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    """The program that draws the pictures."""
+    spec = importlib.util.spec_from_file_location(
+        "make_pictures", ROOT / "docs" / "build" / "make_pictures.py"
+    )
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_command_draws_every_picture(pictures: ModuleType) -> None:
+    elsewhere = {"growth.svg", "way-of-data.svg"}
+    drawn = {file for file, _ in pictures.PICTURES.values()} | elsewhere
+    assert {file.name for file in pictures.IMAGES.iterdir()} == drawn
+    assert all(name in pictures.__doc__ for name in drawn)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the lab is not opened in a browser")
+def test_the_picture_of_the_lab_is_the_lab_of_this_version(pictures: ModuleType) -> None:
+    drawn, saved = (
+        np.asarray(Image.open(source).convert("L"), float)
+        for source in (io.BytesIO(pictures.lab(None)), pictures.IMAGES / "lab.png")
+    )
+    assert drawn.shape == saved.shape
+    # fonts and the seconds of the computation differ, the picture does not
+    assert np.corrcoef(drawn.ravel(), saved.ravel())[0, 1] > 0.8
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: the site is not opened in a browser")

@@ -119,7 +119,7 @@ def lab(_: Path | None) -> bytes:
         Browser(Path(profile)) as browser,
     ):
         assert server.stdout is not None
-        page = browser.open(server.stdout.readline().strip(), 1280, 1080)
+        page = browser.open(server.stdout.readline().strip(), 1280, 716)
         page.call("Emulation.setScrollbarsHidden", hidden=True)
         page.until("!document.querySelector('#generate').disabled", 120)
         page.run("document.querySelector('#fresh').checked = false")
