@@ -21,7 +21,7 @@ setup: $(READY)
 # uv installs the pinned packages ten times faster than pip; if uv cannot reach them, pip installs them.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "thermoloom needs Python 3.11 or later (PYTHON=python3.12 make ...)"; exit 2; }
+		|| { echo "$(PYTHON) does not run, or is older than Python 3.11; name another: make ... PYTHON=python3.12"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "no venv module: install python3-venv"; exit 2; }
 	@echo "installing what thermoloom needs into $(VENV)"

@@ -64,7 +64,7 @@ def test_all_experiments_in_one_command(
     command = ["run", "all", "--preset", "quick", "--out", str(tmp_path), "--workers", "1"]
     assert call(*command, *(word for text in sets for word in ("--set", text))) == 0
     assert re.search(
-        r"to do: \d+ trainings and [\d,]+ samples, about \d+ min and", capsys.readouterr().err
+        r"to do: \d+ training runs and [\d,]+ samples, about \d+ min and", capsys.readouterr().err
     )
     for name in names(together=True):
         assert json.loads((tmp_path / name / "summary.json").read_text())["study"] == name

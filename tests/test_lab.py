@@ -410,11 +410,20 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def shared_lab() -> Iterator[Running]:
     with process_threads(1):
         found = Running()
         yield found
         found.close()
+
+
+@pytest.fixture
+def running(shared_lab: Running) -> Running:
+    """The lab that all tests share, once the pages of the test before have left."""
+    until = time.monotonic() + 10
+    while shared_lab.status["viewers"] and time.monotonic() < until:
+        time.sleep(0.01)
+    return shared_lab
 
 
 def answers(connection: Any, *wanted: str) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -476,7 +476,7 @@ def test_wrong_clamps_are_refused() -> None:
         ),
         ({"wiring": ("label-label",)}, r"machine\.wiring = 'label-label': must be among"),
         ({"wiring": ("hidden-hidden",) * 2}, r"machine\.wiring = .*repeats a name"),
-        ({"wiring": "hidden-hidden"}, r"machine\.wiring = .*expected a list of texts"),
+        ({"wiring": "hidden-hidden"}, r"machine\.wiring = .*expected a list of strings"),
         ({"biases": ("label",)}, r"machine\.biases = 'label': must be among visible, hidden"),
         ({"biases": ("hidden", "hidden")}, r"machine\.biases = .*repeats a name"),
         ({"code": "random"}, r"machine\.code = 'random': must be among projection, copy"),

@@ -46,7 +46,9 @@ def largest_magnitude(array: Array) -> float:
     """A_max = max |A_ij|."""
     largest = float(np.abs(array).max(initial=0))
     if not np.isfinite(largest):
-        raise UserError("couplings: cannot be quantized, because the training diverged")
+        raise UserError(
+            "couplings: not finite, because the training diverged; they cannot be quantized"
+        )
     return largest
 
 

@@ -25,7 +25,10 @@ def check_learning(settings: Settings, drive: Drive) -> None:
 def check_training(settings: Settings, drive: Drive) -> None:
     """Refuse settings that cannot be trained on this drive."""
     if settings.solved:
-        raise UserError("solver: such a computer is solved, not trained; use thermoloom solve")
+        raise UserError(
+            "training.rule = 'optimum', or a table [solver]: such a computer is solved, not "
+            "trained; use thermoloom solve"
+        )
     if settings.device.bits != UNQUANTIZED:
         raise UserError(
             f"device.bits = {settings.device.bits}: applies to couplings written after training; "
