@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from PIL import Image
 from typer.main import get_command
 
 from thermoloom.cli.commands import app
+from thermoloom.settings import parse_assignment
+from thermoloom.studies.discovery import names, study
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,6 +63,19 @@ def test_every_command_exists(page: str) -> None:
         known = {name for entry in command.params for name in entry.opts}
         for word in words:
             assert not word.startswith("-") or word in known, f"thermoloom {line}: {word}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_setting_exists(page: str) -> None:
+    """Each `--set KEY=…` names a setting, and `study.…` one of a study."""
+    plans = [preset for name in names() for preset in study(name).presets.values()]
+    of_studies = {entry.name for plan in plans for entry in fields(plan)}
+    for key in re.findall(r"--set [\"']?([\w.]+)=", (ROOT / page).read_text(encoding="utf-8")):
+        section, _, name = key.rpartition(".")
+        if section != "study":
+            parse_assignment(f"{key}=0")
+        elif page != "docs/extending.md":  # its example has a plan of its own
+            assert name in of_studies, f"{page}: {key}"
 
 
 def test_the_citation_names_this_version() -> None:
