@@ -44,7 +44,7 @@ def step_constants(
 ) -> StepConstants:
     """The coefficients of a machine's steps: numbers, or (N,) where units differ.
 
-    The potential is that of V_θ in a ``stage``, or without one the reference potential.
+    The onsite potential is the generating one of a ``stage``; without a stage, the reference one.
     """
     drift, kick = machine.step
     onsite = machine.potential if stage is None else machine.generating_potential(stage)
@@ -62,9 +62,9 @@ def drive(constants: Any, before: Any, after: Any) -> Any:
     return constants.c * constants.onsite.gradient(after) - constants.inverse_2kT * (after - before)
 
 
-def residual(constants: Any, alone: Any, coupling: Any) -> Any:
+def residual(constants: Any, uncoupled: Any, coupling: Any) -> Any:
     """r = drive + c Σ_j J_ij x_j′."""
-    return alone + constants.c * coupling
+    return uncoupled + constants.c * coupling
 
 
 def displacement(constants: Any, force: Any, z: Any) -> Any:

@@ -27,9 +27,9 @@ class Clamp:
     mask: NDArray[np.bool_]
     """(N_v,): True where the pixel is known."""
     values: NDArray[np.float32]
-    """(N_v,) or (samples, N_v): fields s of the pixels (``follow``), or states x (hold)."""
+    """(N_v,) or (samples, N_v): fields s of the pixels if they ``follow``, else states x."""
     follow: bool = True
-    """Whether clamped units follow the reversed noising path of their pixel or stay constant."""
+    """Whether clamped units follow the reversed noising path of their pixel; else they hold."""
 
     def __post_init__(self) -> None:
         mask = np.asarray(self.mask)
@@ -71,7 +71,7 @@ def pull(
     """Heat and work of displacements Δc of clamped units c, each after a move Δf of the free ones.
 
         work   V(f′, c′) − V(f′, c) = Δc·(∇_cV(f′, c′) − ½ J_cc Δc)
-        heat   the gradient after the step contains c′; the excess ½ Δf·J_fc Δc is subtracted
+        heat   ½ Δf·J_fc Δc, which corrects −½(∇V + ∇V′)·Δf: there ∇V′ already contains c′
 
     ``before``, ``after``: Σ_j J_ij x_j of the clamped units around the step; ``within``: J_cc.
     """

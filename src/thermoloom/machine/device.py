@@ -8,7 +8,7 @@
 
 θ = (J_ij) are the values written, biases and label couplings included; z are standard normals,
 drawn once for each seed of a device. Each imperfection has a separate stream, and no draw depends
-on the strength of an imperfection. All stages of a machine use the same couplings.
+on the strength of an imperfection. All stages use the same hardware, so z is the same for all.
 
 A device without imperfections is the machine itself, bit for bit.
 """
@@ -39,7 +39,10 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class Device(Section):
-    """How a device differs from its nominal machine; all imperfections are off by default.
+    """Imperfections of a machine as built, all off by default.
+
+    Pass it to ``Machine.train`` as ``device``, or build a learned computer with ``computer.on``.
+    Below, z is a standard normal number, drawn separately for each unit or coupling.
 
     >>> import thermoloom as tl
     >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -51,7 +54,7 @@ class Device(Section):
     section: ClassVar[str] = "device"
 
     spread_J2: float = 0.0
-    """Relative spread σ of J₂ among units: J₂ exp(σz − σ²/2), z standard normal, here and below."""
+    """Relative spread σ of J₂ among units: J₂ exp(σz − σ²/2), log-normal with mean J₂."""
     spread_J4: float = 0.0
     """Relative spread σ of J₄ among units; log-normal like J₂."""
     spread_mobility: float = 0.0
@@ -59,8 +62,8 @@ class Device(Section):
     spread_temperature: float = 0.0
     """Relative spread σ of the temperature among units; log-normal like J₂."""
     bits: int = 32
-    """Bits of written couplings, with a grid for each block; 32 = float32. Applies to generation
-    only: [imperfections] sets the bits of training."""
+    """Bits of written couplings, with a grid for each block; biases stay in float32, and 32 means
+    float32 for all. Applies to generation only: [imperfections] sets the bits of training."""
     rounding: str = "nearest"
     """How couplings are rounded if bits < 32: nearest, or stochastic (unbiased)."""
     gain_error: float = 0.0
@@ -72,13 +75,14 @@ class Device(Section):
     stuck: float = 0.0
     """Fraction of couplings and biases that are stuck at ±stuck_at."""
     stuck_at: float = 0.1
-    """|J| of stuck couplings, in E₀; half of them are positive."""
+    """|J| of stuck couplings, in E₀; either sign is equally likely."""
     non_reciprocity: float = 0.0
-    """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i: forces without a potential."""
+    """κ: unit i feels J (1 + κz) x_j, unit j feels J (1 − κz) x_i. Such forces have no
+    potential."""
     drift: float = 0.0
-    """λ, mean rate at which couplings decay, per trajectory: J exp(−λz²n)."""
+    """λ, mean rate at which couplings decay: J exp(−λz²n) after n trajectories."""
     age: float = 0.0
-    """n, trajectories between writing θ and generation; training writes θ again."""
+    """n, number of trajectories between writing θ and generation; training always writes θ anew."""
     seed: int = 1
     """Seed of all random numbers of the device."""
 
@@ -253,7 +257,7 @@ class BuiltMachine(Machine):
         return Felt(Parameters(self, both, theta.style_weights), twisted)
 
     def drifted_parameters(self, theta: Parameters, trajectories: float = 1.0) -> Parameters:
-        """θ as the device retains it after so many trajectories of drift."""
+        """θ as the device retains it after this number of trajectories."""
         if self.device.drift == 0:
             return theta
         decayed = theta.vector * np.exp(-self.decay * trajectories)

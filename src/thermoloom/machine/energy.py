@@ -30,7 +30,8 @@ def label_word(
     if machine.labels == 0:
         if classes is not None:
             raise UserError(
-                "class: this machine has no label units to request a class with; set machine.labels"
+                "class: this machine has no label units, so no class can be requested; set "
+                "machine.labels"
             )
         return None
     if classes is None:
@@ -183,7 +184,7 @@ def effective_bias(theta: Parameters, stage: int = 0, word: Array | None = None)
 
 
 def clamped_squares(machine: Machine, word: Array | None) -> dict[str, float]:
-    """β: Σ x² of the clamped partners of each group, its bias and the label units."""
+    """β of each group: Σ x² of its clamped partners, which are its bias and the label units."""
     label = 0.0 if word is None else float(np.square(word, dtype=np.float64).sum())
     return {
         group: (group in machine.biases) + label * machine.wired(f"{group}-label")

@@ -2,12 +2,13 @@
 
     heat    Q_t = V_t(start) − V_t(end) + W_clamp     in stage t, positive towards the environment
     work    W_t = V_t(x) − V_{t+1}(x)                 at the switch to stage t, at fixed states
-    first law     V_1(x_end) − V_T(x_start) = W − Q
+    first law     V_1(x_end) − V_T(x_start) = W − Q   Q the sum of Q_t, W that of W_t and W_clamp
     path heat     −Σ_k ½(∇V_k + ∇V_{k+1})·Δx_k        along the steps, beside Q: the two differ by
                                                       discretization error
 
-Where couplings are not reciprocal (``machine.device``), V is that of their reciprocal part; the
-rest, f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential, and its work follows from the path:
+On a device whose couplings are not reciprocal, V is the energy of their reciprocal part. The other
+part, a force f_i = −Σ_j D_ij x_j with D_ji = −D_ij, has no potential. Its work follows from the
+path, and is part of W:
 
     Q_t = V_t(start) − V_t(end) + W_clamp + W_active,    W_active = Σ_k ½(f_k + f_{k+1})·Δx_k
 
@@ -162,7 +163,9 @@ class Snapshots:
         self.clamp_work = np.zeros((len(samples), len(steps)))
 
     def see(self, step: int, first: int, states: Any, clamp_work: Float64) -> None:
-        """Record the samples from ``first`` on after a step, if it is one of the steps."""
+        """Record a group's states after a step, if it is a snapshot step; the group begins with
+        sample ``first``.
+        """
         columns = self.steps == step
         if not columns.any():
             return
@@ -201,8 +204,8 @@ def joined(accounts: Sequence[Account], snapshots: Snapshots, clamp: Clamp | Non
         clamp_work_so_far=snapshots.clamp_work if moving else None,
         active_work=active if active.any() else 0.0,
     )
-    several = len(accounts[0].sums) > 1
-    check_first_law(generated, of_stages(lambda a: a.switched) if several else heat[:, :0])
+    switches = len(accounts[0].sums) > 1
+    check_first_law(generated, of_stages(lambda a: a.switched) if switches else heat[:, :0])
     return generated
 
 
@@ -210,8 +213,8 @@ def check_first_law(generated: Generated, switched: Float64) -> None:
     """Check ΔV = W − Q against an independently computed work of switching, (S, T − 1)."""
     if not np.isfinite(generated.final_states).all():
         return  # states diverged, which the result shows
-    missing = np.abs(generated.switching_work - switched).max(initial=0.0)
+    difference = np.abs(generated.switching_work - switched).max(initial=0.0)
     size = max(float(np.abs(e.total).max()) for e in (generated.starts, generated.ends))
-    error = max(generated.first_law_error, float(missing) / max(size, 1e-300))
+    error = max(generated.first_law_error, float(difference) / max(size, 1e-300))
     if not error <= FIRST_LAW:
         raise RuntimeError(f"energy is not conserved: error {error:.1e}")

@@ -62,10 +62,13 @@ numbers that were float32 once are off by 1e-7."""
 
 @dataclass(frozen=True, repr=False)
 class Machine(Section):
-    """Units, wiring, stages and dynamics: dx = −μ ∂V dt + √(2 μ k_BT) dW, in steps of Δt.
+    """A machine before it learns: units, wiring, stages and dynamics, without parameters θ.
 
-    Its arguments are the settings of ``[machine]`` (``thermoloom settings`` lists them all); the
-    defaults are the paper's: 784 visible and 512 hidden units, one stage, no labels.
+        dx = −μ ∂V_θ dt + √(2 μ k_BT) dW,     in steps of Δt
+
+    ``train`` and ``solve`` return a computer: the machine with parameters learned from data. The
+    arguments are the settings of ``[machine]``. The defaults are the paper's: 784 visible and 512
+    hidden units, one stage, no labels. Energies are in E₀ and times in τ; states are dimensionless.
 
     >>> import thermoloom as tl
     >>> tl.Machine(hidden=64, labels=10, stages=4, code="clusters")
@@ -79,7 +82,7 @@ class Machine(Section):
     hidden: int = 512
     """N_h, number of hidden units; 0: a machine of visible units alone."""
     labels: int = 0
-    """Number of classes that can be requested, each with a label unit; 0: no labels."""
+    """Number of classes that can be requested, each with its label units; 0: no labels."""
     styles: int = 1
     """Label units per class. With more than one, the patterns of a class are grouped by k-means,
     each group has its own unit, and generation draws a group with its frequency in the data."""
@@ -89,42 +92,44 @@ class Machine(Section):
     """Pairs of groups that are coupled: visible-hidden, hidden-hidden, visible-visible,
     visible-label, hidden-label (the last two only if there are labels)."""
     topology: str = "complete"
-    """Which units of coupled groups are joined by a wire: complete (all), grid (those within
-    ``radius`` on a sheet), moore (those within ``radius`` rows and columns, so eight neighbours at
-    1), random (``degree`` wires per unit) or edges (a list)."""
+    """Which pairs of units in coupled groups are joined by a wire: complete (all pairs), grid
+    (pairs within ``radius`` on a square sheet), moore (pairs within ``radius`` rows and columns:
+    eight neighbours if it is 1), random (``degree`` wires per unit) or edges (a list)."""
     radius: int = 0
-    """Longest wire in sites of the sheet: a Manhattan distance in a grid, rows and columns in a
-    moore neighbourhood."""
+    """Longest wire on the sheet, in sites: a Manhattan distance for grid, the number of rows and of
+    columns for moore. Other topologies have no radius: 0."""
     degree: int = 0
-    """Mean number of wires of a unit in a random topology."""
+    """Mean number of wires per unit in a random topology; 0 for the others."""
     topology_seed: int = 42
     """Seed of a random topology."""
     edges: str = ""
-    """List of wires if topology = edges. On the command line, a file (pairs of units, visible ones
-    first, counted from 0; text or .npy), which is stored as a list."""
+    """Wires of the topology edges. In Python, the result of tl.edges; on the command line, a file
+    (text or .npy) with pairs of units, counted from 0, visible ones first. Stored as a list."""
     biases: tuple[str, ...] = ("hidden",)
     """Groups whose units have a bias: visible, hidden."""
     stages: int = 1
     """T, number of windows of the noising path, each with its own parameters."""
     windows: tuple[float, ...] = ()
-    """End of each stage as a fraction of t_f, rising to 1; equal windows if left out."""
+    """End of each stage as a fraction of t_f, rising to 1; equal windows if empty."""
     ramp: str = "power"
-    """Ramp of the field of a pattern: power, (1 − t/t_end)ⁿ."""
+    """How the field of a pattern falls during noising: power, as [1 − t/(e t_f)]ⁿ."""
     ramp_end: float = 0.75
-    """The field of a pattern vanishes after this fraction of t_f."""
+    """e, the fraction of t_f after which the field of a pattern is 0."""
     ramp_power: float = 1.0
-    """n of the ramp: the field falls as (1 − t/t_end)ⁿ; 1 is linear, larger n falls earlier."""
+    """n, exponent of the ramp: 1 is linear; with a larger n the field falls earlier."""
     protocol: Annotated[Any, Waveform()] = ()
-    """Amplitude a of the field of a pattern instead of a ramp: a function of t/t_f, or one number
-    for each step. An object with amplitude(t/t_f) may also have a preparation."""
+    """Amplitude a of the field of a pattern, which replaces the ramp: a function of t/t_f, or one
+    number for each step. An object with amplitude(t/t_f) may also have a preparation."""
     preparation: Annotated[Any, Waveform()] = ()
-    """Amplitude of the field while a pattern is imprinted, in the same form; 2 if left out."""
+    """Amplitude of the field while a pattern is imprinted, in the same form; 2 if empty."""
     code: str = "projection"
-    """Code of the hidden units for a pattern: projection, copy, signs, clusters or given."""
+    """Code of the hidden units for a pattern s: projection (Pᵀs with a random P), copy (of pixels),
+    signs (±A by the sign of Pᵀs), clusters (a random word of ±A for each k-means cluster) or given
+    (an array or a function that you pass)."""
     code_seed: int = 42
     """Seed of the random projection, or of the random words of a code."""
     code_amplitude: float = 2.0
-    """Size of the words ±A of the codes signs and clusters."""
+    """A, size of the words ±A of the codes signs and clusters."""
     code_clusters: int = 10
     """Clusters per class in the code clusters; each has its own word."""
     onsite: Annotated[Any, EXTENSION] = "quartic"
@@ -136,18 +141,18 @@ class Machine(Section):
     """Quartic onsite coefficient, in E₀."""
     generating: tuple[Well, ...] = ()
     """Onsite potentials of V_θ that differ from the reference potential, which governs preparation
-    and noising; each a table of J2, J4, centre, groups and stages."""
+    and noising; each a tl.Well, or a table of J2, J4, centre, groups and stages."""
     development: tuple[Development, ...] = ()
-    """Windows appended to generation after t_f; each a table of J2, J4, centre, neighbours,
-    learned and duration."""
+    """Windows appended to generation after t_f; each a tl.Development, or a table of J2, J4,
+    centre, neighbours, learned and duration."""
     kT: float = 0.1
     """Thermal energy k_BT, in E₀."""
     mobility: float = 1.0
-    """Mobility μ, in 1/(E₀ · time)."""
+    """Mobility μ, in 1/(E₀ τ)."""
     dt: float = 1e-3
-    """Integration step Δt, in the time unit of μ."""
+    """Integration step Δt, in τ."""
     duration: float = 2.5
-    """Trajectory time t_f, in the time unit of μ: a multiple of Δt."""
+    """Trajectory time t_f, in τ: a multiple of Δt."""
     scale: str = "sample"
     """How data is scaled to patterns: each sample to zero mean and unit variance (sample, the
     paper's), each column likewise (feature, for tables), by patterns.mean and patterns.deviation
@@ -159,7 +164,7 @@ class Machine(Section):
         self._positive("ramp_end", "ramp_power")
         self._non_negative("hidden", "J4", "labels", "code_seed", "topology_seed")
         must = "must not be negative: in a double well a noising path never forgets its pattern; "
-        self._require("J2", self.J2 >= 0, must + "machine.generating may have one")
+        self._require("J2", self.J2 >= 0, must + "use machine.generating for a double well")
         must = "at least one must be positive, or no unit is confined"
         self._require("J2, J4", self.J2 > 0 or self.J4 > 0, must)
         must = "styles are label units of a class; set machine.labels, or use 1 style"
@@ -205,7 +210,7 @@ class Machine(Section):
             ("μΔt/2k_BT", self.residual_scale),
             ("√(2μk_BTΔt)", self.noise_amplitude),
         ):
-            must = f"{meaning} = {value:.2g} is not a float32 number"
+            must = f"{meaning} = {value:.2g} is outside the range of float32"
             self._require("mobility, dt, kT", SMALLEST <= value <= LARGEST, must)
 
     def _sample_protocol(self) -> None:
@@ -381,7 +386,7 @@ class Machine(Section):
 
     @property
     def generation_steps(self) -> int:
-        """Steps of generation: K and those of the development."""
+        """Steps of generation: K, and those of the windows of development."""
         return self.steps + sum(self.development_steps)
 
     @property
@@ -400,7 +405,7 @@ class Machine(Section):
     def generating_potential(self, stage: int) -> Onsite:
         """The onsite potential in V_θ of a stage: numbers, or (N,) where groups differ.
 
-        Windows of development count as stages after the last.
+        Windows of development have the numbers T, T + 1, … after the stages.
         """
         if stage >= self.stages:
             return self._developing_potential(self.development[stage - self.stages])
@@ -475,16 +480,25 @@ class Machine(Section):
     ) -> Computer:
         """Train from θ = 0 on ``cycles`` noising trajectories, images in turn.
 
-        ``images``: arrays (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
-        table, the result of ``digits`` or ``images``, or a path. ``classes``: a number or name per
-        image; a machine with labels needs them. ``scale``: each sample to zero mean and unit
-        variance ("sample", the paper's), each column likewise ("feature", for tables), by ``mean``
-        and ``deviation`` ("fixed"), or not at all (None); by default the machine's.
-        ``resize``: resize the images to the square visible layer. ``code``: fields of the hidden
-        units, (n, N_h), or a function that returns them for patterns (n, N_v). ``device``: the
-        imperfections with which the machine is built. ``settings``: any other of
-        ``[training]`` and ``[imperfections]``, such as ``learning_rate_scale=0.5``.
-        ``rule`` and ``errors`` may be objects of your own, or ``tl.Momentum(0.9)``.
+        images      array (n, h, w), (n, h, w, c) or (n, N_v) of NumPy, PyTorch or JAX, a pandas
+                    table, the result of ``tl.digits`` or ``tl.images``, or a path
+        classes     a number or name for each image; a machine with labels needs them
+        rule        "online" (an update after every step), "batch" (after every trajectory),
+                    "delayed" (every ``period`` steps), ``tl.Momentum(0.9)`` or your own object
+        cycles      number of noising trajectories
+        seed        seed of the noising paths
+        scale       "sample" (each sample to zero mean and unit variance, the paper's), "feature"
+                    (each column likewise, for tables), "fixed" (by ``mean`` and ``deviation``),
+                    or None (data as they are); by default the machine's
+        mean, deviation   subtracted from and divided into data of the scale "fixed"
+        resize      whether to resize the images to the square visible layer
+        code        fields of the hidden units, (n, N_h), or a function that returns them for
+                    patterns (n, N_v)
+        device      imperfections with which the machine is built; none by default
+        on_cycle    called after every cycle with the number of cycles done and the latest
+                    validation loss
+        settings    any other settings of ``[training]`` and ``[imperfections]``, such as
+                    ``learning_rate_scale=0.5``
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05)
@@ -516,9 +530,12 @@ class Machine(Section):
     ) -> Computer:
         """Solve for the optimum that training approaches, without trajectories.
 
-        Arguments are those of ``train``.
+        The arguments that ``train`` has as well mean the same; the others are
 
-        ``settings``: those of ``[solver]``, which are ``heat_weight`` and ``ridge``.
+        on_iteration    called after every iteration with the number of iterations done and the
+                        relative gradient
+        heat_weight     λ, weight of the expected heat (in k_BT), which is added to the loss
+        ridge           ρ of a term ½ρ|θ|², which is added to the loss
 
         >>> import thermoloom as tl
         >>> machine = tl.Machine(visible=49, hidden=8, duration=0.05, labels=2)

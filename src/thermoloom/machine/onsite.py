@@ -138,11 +138,11 @@ class Well(Section):
     J4: float = 0.0
     """Quartic coefficient about the centre, in E₀."""
     centre: float = 0.0
-    """m, the centre of the potential."""
+    """m, the state at the centre of the potential."""
     groups: tuple[str, ...] = ("visible", "hidden")
     """Groups of units that have this potential."""
     stages: tuple[int, ...] = ()
-    """Stages with this potential, counted from 0 at the pattern's end; all if left out."""
+    """Stages with this potential; stage 0 is nearest to the pattern. All stages if empty."""
 
     def check(self) -> None:
         self._non_negative("J4")
@@ -156,11 +156,12 @@ class Well(Section):
 
 @dataclass(frozen=True, repr=False)
 class Development(Section):
-    """A window after t_f, in which visible units relax in other wells, coupled to their neighbours.
+    """A window of generation after t_f, in which visible units relax in another potential.
 
         V(x) = Σ_i J₂(x_i − m)² + J₄(x_i − m)⁴ + κ/2 Σ_neighbours (x_i − x_j)² + λ V_couplings(x)
 
-    Noising has no such window, so rule and solver ignore it.
+    i runs over visible units, and each pair of neighbouring pixels counts once; hidden units keep
+    the reference potential. Noising has no such window, so learning rule and solver ignore it.
 
     >>> import thermoloom as tl
     >>> window = tl.Development(J2=-1.0, J4=0.4, centre=0.9, neighbours=0.1, duration=1.0)
@@ -176,13 +177,14 @@ class Development(Section):
     J4: float = 0.0
     """Quartic coefficient about the centre, in E₀."""
     centre: float = 0.0
-    """m, the centre of the potential."""
+    """m, the state at the centre of the potential."""
     neighbours: float = 0.0
-    """κ, stiffness of the springs between neighbouring pixels, in E₀."""
+    """κ, stiffness of the springs between neighbouring pixels, in E₀. They need wires between these
+    pixels, and biases on visible units."""
     learned: float = 0.0
-    """λ, factor of the last stage's couplings and biases in this window."""
+    """λ, factor by which the learned couplings and biases of stage 0 act in this window."""
     duration: float = 1.0
-    """Time for which the units relax."""
+    """Time for which the units relax, in τ; rounded to whole steps."""
 
     def check(self) -> None:
         self._non_negative("J4", "neighbours", "learned")

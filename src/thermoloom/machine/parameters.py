@@ -180,7 +180,7 @@ class Layout:
         return tuple(block for block in self.blocks if not block.is_bias)
 
     def partners(self, group: str) -> list[tuple[Block, bool]]:
-        """Blocks that couple this group, each with whether the group is its columns."""
+        """Blocks that couple this group; True with a block whose columns are this group."""
         of_rows = [(block, False) for block in self.blocks if block.rows == group]
         of_columns = [
             (block, True) for block in self.blocks if block.columns == group and not block.symmetric

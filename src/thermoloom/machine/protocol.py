@@ -3,10 +3,11 @@
     preparation   x = 0, then K steps under the force 2s
     noising path  K steps under the force a(t_k) s,   a(t) = 2 [1 − t/(e t_f)]₊ⁿ
 
-s is the field of a unit. In the paper the force falls linearly (n = 1) and vanishes at e = 0.75.
-``machine.protocol`` replaces a(t_k), and ``machine.preparation`` replaces the amplitude 2. A
-machine with T stages cuts the K steps into T windows, and stage t learns only from the steps of
-window t. Generation runs through the windows in reverse, from the noisy end.
+s is the field of a unit and K = t_f/Δt. The force vanishes at t = e t_f; in the paper it falls
+linearly (n = 1) and e = 0.75. ``machine.protocol`` replaces a(t_k), and ``machine.preparation``
+replaces the amplitude 2. A machine with T stages cuts the K steps into T windows, and each stage
+learns only from the steps of its window. Generation runs through the windows in reverse, from the
+noisy end.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def watched_steps(machine: Machine, spans: int) -> list[int]:
 def noising_heat(machine: Machine, field: NDArray[Any], states: NDArray[Any]) -> float:
     """Heat that a noising path (K + 1, N) releases, in E₀: Q = −ΔV_onsite + Σ_k a_k s·Δx_k."""
     x = np.asarray(states, np.float64)
-    alone = machine.potential.energy(x[[0, -1]]).sum(axis=1)
-    return float(alone[0] - alone[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))
+    onsite = machine.potential.energy(x[[0, -1]]).sum(axis=1)
+    return float(onsite[0] - onsite[1] + ramp(machine) @ (np.diff(x, axis=0) @ field))
 
 
 # --- protocols of users ---------------------------------------------------------------------------
@@ -135,7 +136,10 @@ def sampled(key: str, waveform: Any, steps: int) -> tuple[float, ...]:
             values = np.asarray(function(np.arange(steps) / steps), np.float64)
             waveform = tuple(np.broadcast_to(values, steps).tolist())
         except Exception as error:
-            raise UserError(f"{key}: fails on an array of times t/t_f ({error})") from None
+            raise UserError(
+                f"{key}: fails on an array of times t/t_f ({error}); it must return an amplitude "
+                "for each of them"
+            ) from None
     if len(waveform) == 1:
         waveform *= steps
     if waveform and len(waveform) != steps:

@@ -52,8 +52,8 @@ class QuadraticLoss:
         self._blocks = [*_blocks(machine)]
         self._constant, self._increments = 0.0, 0.0
         self._forms = [
-            self._form(path[first : last + 1], alone)
-            for (first, last), alone in zip(
+            self._form(path[first : last + 1], uncoupled)
+            for (first, last), uncoupled in zip(
                 machine.stage_windows, drives(machine, path, np.float32), strict=True
             )
         ]
@@ -70,9 +70,9 @@ class QuadraticLoss:
         for first in range(0, len(r), STEPS_AT_ONCE):
             steps = np.asarray(states[first : first + STEPS_AT_ONCE + 1], np.float64)
             move = np.diff(steps, axis=0) / (2 * machine.kT)
-            alone = r[first : first + STEPS_AT_ONCE]
-            # r + move is the force alone, so this does not subtract large numbers
-            self._constant += loss_scale(machine) * float(np.sum((alone + move) * (alone - move)))
+            r_0 = r[first : first + STEPS_AT_ONCE]
+            # r⁰ + move holds the force only, so this does not subtract large numbers
+            self._constant += loss_scale(machine) * float(np.sum((r_0 + move) * (r_0 - move)))
             self._increments += loss_scale(machine) * float(np.sum(move * move))
         moments = np.zeros((machine.units, machine.units), np.float32)
         gradient = np.zeros(layout(machine).size, np.float32)

@@ -2,10 +2,10 @@
 
     n = round(A/A_max · top),   A^(b) = n Δ,   Δ = A_max/top,   |n| ≤ top = 2^(b−1) − 1
 
-The grid is symmetric with 2^b − 1 levels, zero among them; two bits are −A_max, 0, A_max. round()
-takes a half to the even neighbour, as NumPy does. Each block of couplings has a separate grid;
-within a group it is quantized once per undirected edge and mirrored. Biases and label couplings
-stay in float32, and 32 bits mean float32 without a grid.
+The grid is symmetric with 2^b − 1 levels, zero among them; two bits give −A_max, 0 and A_max.
+round() takes a half to the even neighbour, as NumPy does. Each block of couplings has a separate
+grid; within a group it is quantized once per undirected edge and mirrored. Biases stay in float32,
+and so do label couplings in training. 32 bits mean float32 without a grid.
 
 Training in b bits works on the integers n. An update moves a coupling by y levels,
 

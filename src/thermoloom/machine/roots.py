@@ -33,7 +33,8 @@ def outermost_root(
         x = np.where(inside, 2 * x, x)
         if np.abs(x).max() > LARGEST:
             raise UserError(
-                "machine.onsite: does not confine its units against their fields; use a steeper one"
+                "machine.onsite: does not confine its units against their fields; use a steeper "
+                "potential"
             )
     for _ in range(_ITERATIONS):
         x = x - function(x) / np.maximum(slope(x), 1e-12)

@@ -1,10 +1,10 @@
 """Wires: which pairs of free units are coupled, where units lie on a sheet, wire lengths.
 
-    complete   every pair of the groups that ``machine.wiring`` couples
-    grid       those of them that are at most ``machine.radius`` apart on the sheet
-    moore      those that are at most ``machine.radius`` rows and columns apart: 8 neighbours at 1
-    random     N·d/2 of them, drawn evenly: d wires per unit on average (``machine.degree``)
-    edges      those of a list (``machine.edges``)
+    complete   every pair of units whose groups ``machine.wiring`` couples
+    grid       of these, the pairs at most ``machine.radius`` apart on the sheet
+    moore      of these, the pairs at most ``machine.radius`` rows and columns apart
+    random     of these, N·d/2 pairs drawn evenly: d = ``machine.degree`` wires per unit on average
+    edges      the pairs of a list, ``machine.edges``
 
 A wire joins two free units and serves all stages. Biases and label couplings join a unit to one
 that never moves: they are drive lines of that unit, and form whole blocks in every topology.
@@ -12,8 +12,8 @@ that never moves: they are drive lines of that unit, and form whole blocks in ev
 If the topology leaves out pairs, arrays cover only the wires, never an N × N table.
 
 The sheet is a square of N sites or slightly more, at a spacing of 1. Visible units keep the rows
-and columns of their image, spread evenly over it; hidden units take the sites between, in reading
-order. Lengths are Manhattan distances.
+and columns of their image, spread evenly over the sheet; hidden units take the sites between, in
+reading order. Lengths are Manhattan distances.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _sites(visible: int, hidden: int) -> Pairs:
 def lengths(machine: Machine, pairs: Pairs) -> Units:
     """Manhattan distance between the two units of each pair, (E,)."""
     place = sites(machine)
-    apart: Units = np.abs(place[pairs[:, 0]] - place[pairs[:, 1]]).sum(axis=1)
-    return apart
+    distances: Units = np.abs(place[pairs[:, 0]] - place[pairs[:, 1]]).sum(axis=1)
+    return distances
 
 
 def neighbours(visible: int) -> Pairs:
@@ -163,7 +163,7 @@ def _near(sheet: Sheet) -> Pairs:
     _limit("machine.radius", radius, sheet.units * min(reach * (reach + 1), sheet.units // 2))
     unit_at = np.full((side, side), -1)
     unit_at[tuple(_sites(sheet.visible, sheet.hidden).T)] = np.arange(sheet.units)
-    found = [np.empty((0, 2), np.int64)]
+    by_shift = [np.empty((0, 2), np.int64)]
     for down in range(min(radius, side - 1) + 1):
         most = min(radius if square else radius - down, side - 1)
         for right in range(-most if down else 1, most + 1):
@@ -171,8 +171,8 @@ def _near(sheet: Sheet) -> Pairs:
             here = unit_at[: side - down, begin:end].ravel()
             there = unit_at[down:, begin + right : end + right].ravel()
             pairs = np.stack([np.minimum(here, there), np.maximum(here, there)], axis=1)
-            found.append(pairs[(pairs[:, 0] >= 0) & sheet.joins(*pairs.T)])
-    return np.concatenate(found)
+            by_shift.append(pairs[(pairs[:, 0] >= 0) & sheet.joins(*pairs.T)])
+    return np.concatenate(by_shift)
 
 
 def _drawn(sheet: Sheet) -> Pairs:
@@ -215,8 +215,8 @@ def _limit(key: str, setting: int, count: int) -> None:
 
 def are_joined(machine: Machine, pairs: Pairs) -> NDArray[np.bool_]:
     """Whether a wire joins the units i < j of each pair."""
-    there, n = wires(machine), machine.units
-    joined: NDArray[np.bool_] = np.isin(pairs @ [n, 1], there @ [n, 1])
+    n = machine.units
+    joined: NDArray[np.bool_] = np.isin(pairs @ [n, 1], wires(machine) @ [n, 1])
     return joined
 
 
@@ -310,7 +310,7 @@ class Wiring(NamedTuple):
     start: Units
     """(N + 1,): the wires of unit i are start[i] … start[i + 1] in the other lists."""
     others: Units
-    """Units at the other ends, in rising order for each unit."""
+    """Units at the other ends, in ascending order for each unit."""
     numbers: Units
     """Number of the wire in θ."""
     in_row: NDArray[np.bool_]
@@ -355,19 +355,20 @@ def _wiring_on(sheet: Sheet) -> Wiring:
 # --- lists of wires as text -----------------------------------------------------------------------
 
 
-def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") -> str:
+def text_of(pairs: Iterable[Any] | NDArray[Any], origin: str = "machine.edges") -> str:
     """A list of wires as one text, independent of the order of the pairs and of their ends.
 
     Wire (i, j), i < j, is number j(j − 1)/2 + i; the text lists the gaps between the sorted
-    numbers. Settings thus contain the list itself, to be compared, hashed and saved like any other.
+    numbers. Settings thus contain the list itself, which is compared, hashed and saved with them.
+    Error messages name the ``origin`` of the pairs.
     """
     try:
         wires = np.asarray(pairs)
     except ValueError:
-        raise UserError(f"{what}: every wire must be a pair of units, such as 3, 17") from None
+        raise UserError(f"{origin}: every wire must be a pair of units, such as 3, 17") from None
     if wires.ndim != 2 or wires.shape[1] != 2 or not len(wires) or wires.dtype.kind not in "iu":
         raise UserError(
-            f"{what}: a {wires.dtype} array of shape {wires.shape}; expected at least one pair "
+            f"{origin}: a {wires.dtype} array of shape {wires.shape}; expected at least one pair "
             "of whole numbers"
         )
     ends = np.sort(wires.astype(np.int64), axis=1)
@@ -378,11 +379,11 @@ def text_of(pairs: Iterable[Any] | NDArray[Any], what: str = "machine.edges") ->
     ):
         if wrong.any():
             i, j = wires[np.argmax(wrong)]
-            raise UserError(f"{what}: wire {i}, {j}: {must}")
+            raise UserError(f"{origin}: wire {i}, {j}: {must}")
     numbers, counts = np.unique(ends[:, 1] * (ends[:, 1] - 1) // 2 + ends[:, 0], return_counts=True)
     if (counts > 1).any():
         i, j = _pairs(numbers[counts > 1][:1])[0]
-        raise UserError(f"{what}: wire {i}, {j} is listed twice; list it once")
+        raise UserError(f"{origin}: wire {i}, {j} is listed twice; list it once")
     return " ".join(map(str, np.diff(numbers, prepend=0).tolist()))
 
 
@@ -425,8 +426,8 @@ class Wired:
 
 def measure(machine: Machine) -> Wired:
     """Count and length of the wires of a machine."""
-    apart = lengths(machine, wires(machine))
-    count = len(apart)
+    distances = lengths(machine, wires(machine))
+    count = len(distances)
     drives = sum(
         machine.size_of(group)
         * ((group in machine.biases) + machine.wired(f"{group}-label") * machine.size_of("label"))
@@ -435,8 +436,8 @@ def measure(machine: Machine) -> Wired:
     return Wired(
         wires=count,
         degree=2 * count / machine.units,
-        length=int(apart.sum(dtype=np.int64)),
-        mean_length=float(apart.mean()) if count else 0.0,
-        longest=int(apart.max(initial=0)),
+        length=int(distances.sum(dtype=np.int64)),
+        mean_length=float(distances.mean()) if count else 0.0,
+        longest=int(distances.max(initial=0)),
         drive_lines=drives,
     )
